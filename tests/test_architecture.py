@@ -139,10 +139,10 @@ def test_imports_follow_the_layers() -> None:
 
 
 def test_fast_forms_are_chosen_at_the_door_alone() -> None:
-    """They register themselves when `kernels.forms` is imported, where models are opened, and
+    """They register themselves when `kernels.inference_forms` is imported, where models are opened, and
     `kernels.training_forms`, where models are made and losses are; all else would run without them."""
     importers = {
-        "brimful.hf.folders": "brimful.kernels.forms",
+        "brimful.hf.folders": "brimful.kernels.inference_forms",
         "brimful.start.initial": "brimful.kernels.training_forms",
         "brimful.train.objective": "brimful.kernels.training_forms",
     }

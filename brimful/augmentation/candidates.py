@@ -19,7 +19,7 @@ import torch
 from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.neighbours import Neighbours, Pieces
 from brimful.augmentation.words import Words, token_ranges
-from brimful.base.console import progress, say
+from brimful.base.console import say, show_progress
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Advance
 from brimful.corpus.text.special_ids import mask_id, special_ids, unknown_id
@@ -28,8 +28,8 @@ from brimful.data.example_batches import TOKEN_GRAIN
 from brimful.data.examples import AT_ONCE
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
-from brimful.model.door import within
 from brimful.model.encoder import Encoder
+from brimful.model.fast_forms import open_fast_context
 from brimful.model.heads import MaskedLMHead
 
 NO_CANDIDATE = -1
@@ -75,7 +75,7 @@ class CandidateTable:
         return found
 
 
-def candidate_table(texts: Sequence[str], config: AugmentTableConfig, device: torch.device) -> CandidateTable:
+def find_candidates(texts: Sequence[str], config: AugmentTableConfig, device: torch.device) -> CandidateTable:
     """The candidates of texts.
 
     Args:
@@ -111,7 +111,7 @@ def candidate_table(texts: Sequence[str], config: AugmentTableConfig, device: to
         tokens, places, rows = _words_of_one_piece(texts, spans_of_text, pieces)
         length = folder.text_length(encoder.config)
         model = CandidateModel(encoder.to(device), head.to(device), pieces, length, device)
-        with progress("augment: words of one piece", len(rows)) as advance:
+        with show_progress("augment: words of one piece", len(rows)) as advance:
             best = model.best(tokens, places, config.choices, advance)
         numbers = np.full(len(pieces.texts) + 1, NO_CANDIDATE, dtype=np.int32)  # the last for no piece
         for piece in np.unique(best[best >= 0]).tolist():
@@ -217,12 +217,12 @@ class CandidateModel:
         """
         found = np.full((sum(map(len, places)), choices), -1, dtype=np.int32)
         total = sum(len(text) * len(its) for text, its in zip(texts, places, strict=True))
-        products, done = within("products", self.device, total, "fp32"), 0
+        products, done = open_fast_context("products", self.device, total, "fp32"), 0
         with torch.inference_mode():
             for batch, kinds in self._batches(texts, places):
                 with products:
                     on_device = batch.to(self.device)
-                    logits = self.head(self.encoder(on_device, kept=on_device.mlm_positions))
+                    logits = self.head(self.encoder(on_device, output_slots=on_device.mlm_positions))
                 barred = self._barred[torch.from_numpy(kinds).to(self.device)]
                 best = (logits + barred).topk(min(choices, logits.shape[1]), dim=1)
                 ids = torch.where(best.values > -torch.inf, best.indices, -1).int().cpu().numpy()

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from brimful.augmentation.candidates import Replaceable
-from brimful.base.randomness import derive_key, hash_words, uniform
+from brimful.base.randomness import derive_key, draw_uniform, hash_words
 from brimful.corpus.text.characters import WORD, character_classes
 
 SMALLEST_RATE = 1.0 / (1 << 53)
 """The distance of draws: a rate of 0 divides by nothing smaller."""
 
 
-def copies(
+def make_copies(
     text: str, words: Sequence[Replaceable], *, row: int, field: int, count: int, rate: float, seed: int
 ) -> Iterator[str]:
     """`count` copies of a text; none if none of its words has a candidate.
@@ -57,7 +57,7 @@ def picked(key: np.uint64, numbers: np.ndarray, counts: np.ndarray, rate: float)
         numbers: the words' numbers in their text.
         counts: how many candidates each has.
     """
-    draws = uniform(key, numbers)
+    draws = draw_uniform(key, numbers)
     chosen = np.minimum((draws / max(rate, SMALLEST_RATE) * counts).astype(np.int64), counts - 1)
     return np.where(draws < rate, chosen, -1)
 

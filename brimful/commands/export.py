@@ -17,7 +17,7 @@ import numpy as np
 
 from brimful.base.config import verb
 from brimful.base.console import warn
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import EXPORT as RECORD
@@ -175,7 +175,7 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
     if not form.rounds and not (config.test or config.calibrate):
         return None
     if form.runs_with:
-        require(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
+        require_packages(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
     if model.head is None and not form.makes_vectors:
         raise BrimfulError(
             f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on texts:"

@@ -18,7 +18,7 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_files, commit, is_empty, read_commit, read_record, require_shape
-from brimful.base.system import allow_open_files, open_files
+from brimful.base.system import allow_open_files, count_open_files
 
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
@@ -202,7 +202,7 @@ def _allow_open_files(path: Path, shards: int) -> None:
     Raises:
         BrimfulError: the system's hard limit is lower.
     """
-    needed = open_files() + shards * len(PARTS) + _OTHER_FILES
+    needed = count_open_files() + shards * len(PARTS) + _OTHER_FILES
     most = allow_open_files(needed)
     if most is not None:
         raise BrimfulError(

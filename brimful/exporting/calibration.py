@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from brimful.data.batch import PackedBatch
 from brimful.hf.int8_steps import products
-from brimful.model.door import shut
-from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
-from brimful.model.inference import evaluating
-from brimful.model.int8_rounding import Steps, largest_weight, rounded_weights
+from brimful.model.fast_forms import use_plain_forms
+from brimful.model.inference import evaluation_mode
+from brimful.model.initial_weights import Linear
+from brimful.model.int8_rounding import Steps, find_largest_weight, round_weights
 
 ROWS = 256
 """Inputs of a batch that are kept, evenly spread over it."""
@@ -64,7 +64,7 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
         for name, linear in products(encoder).items()
     ]
     try:
-        with torch.inference_mode(), shut(), evaluating(encoder):
+        with torch.inference_mode(), use_plain_forms(), evaluation_mode(encoder):
             for batch in batches:
                 encoder(batch)
     finally:
@@ -75,7 +75,7 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
         x = torch.cat(found[name].rows)
         folds = name.endswith(".down") and not encoder.config.gated  # its inputs are rounded by oneDNN
         factors = None if folds else _factors(found[name].largest, linear)
-        linear.steps = replace(_steps(x, factors), largest=largest_weight())
+        linear.steps = replace(_steps(x, factors), largest=find_largest_weight())
         losses[name] = _loss(x, linear)
     return losses
 
@@ -107,7 +107,7 @@ def _rounded(x: Tensor, size: float, zero: int) -> Tensor:
 
 def _loss(x: Tensor, linear: Linear) -> float:
     weight, steps = linear.weight.detach(), linear.steps
-    integers, sizes = rounded_weights(weight, steps)
+    integers, sizes = round_weights(weight, steps)
     inputs = _rounded(x if steps.factors is None else x / steps.factors, steps.size, steps.zero)
     exact = x @ weight.t()
     error = inputs @ (integers * sizes[:, None]).t() - exact

@@ -16,17 +16,17 @@ from brimful.corpus.text.special_ids import Side, special_tokens, truncation_sid
 from brimful.hf.model_folder import PAIRS, ModelFolder
 from brimful.hf.tensors import Head
 from brimful.hf.text_reading import TextReading
-from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import ClassifierHead, MaskedLMHead, SequenceHead, SpanHead, TokenHead
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_texts
-from brimful.tasks.data import divided
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.cached_tables import RunTables
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.task import TaskHead
-from brimful.tasks.task_files import RunTables
+from brimful.tasks.task_data import split_rows
+from brimful.tasks.task_model import TaskModel, load_task_model
 
 CALIBRATED = 300
 """Texts by which activations get their ranges."""
@@ -189,7 +189,7 @@ def find_texts(
     if is_task and run.train is not None and run.held_out and not (test and calibrate):
         rest = export.read(run.train, run.layout, labelled=True).data
         for name, rows in run.held_out.items():
-            rest, part = divided(rest, rows, name)
+            rest, part = split_rows(rest, rows, name)
             parts[name] = RealTexts(part.table.path, part, labelled=True, part=name)
         parts["train"] = RealTexts(run.train, rest, labelled=False, part="train")
 
@@ -234,7 +234,7 @@ def keep_rows(encoder: Encoder, head: K, kept: Sequence[int] | np.ndarray) -> tu
     pad = (ids == config.pad_id).nonzero().flatten().tolist()
     if not pad:
         raise ValueError(f"kept lacks the padding token, {config.pad_id}")
-    with undrawn():
+    with skip_initial_weights():
         smaller = Encoder(replace(config, vocabulary_size=len(ids), pad_id=pad[0]))
         smaller.to(encoder.embedding.weight)
     smaller.pooling = encoder.pooling
@@ -250,7 +250,7 @@ def keep_rows(encoder: Encoder, head: K, kept: Sequence[int] | np.ndarray) -> tu
     smaller.train(encoder.training)
     if not isinstance(head, MaskedLMHead):
         return smaller, head
-    with undrawn():
+    with skip_initial_weights():
         narrowed = type(head)(smaller).to(head.bias)
     narrowed.load_state_dict(head.state_dict() | {"bias": head.bias.detach()[ids]})
     return smaller, narrowed.train(head.training)

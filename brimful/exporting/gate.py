@@ -21,8 +21,8 @@ from scipy.special import softmax
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
-from brimful.base.resources import processor, usable_cores
-from brimful.base.system import kernel_file
+from brimful.base.resources import processor_name, usable_cores
+from brimful.base.system import read_kernel_file
 from brimful.base.types import InferencePrecision
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
@@ -37,11 +37,11 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
-from brimful.model.inference import batches, text_vectors
+from brimful.model.inference import make_batches, text_vectors
 from brimful.model.int8_rounding import INSTRUCTIONS
-from brimful.tasks.form import Outputs
-from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint, speeds_of
-from brimful.tasks.model import TaskModel, task_outputs
+from brimful.tasks.judging.comparison import Judged, MethodComparison, fingerprint_rows, measure_speeds
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.task_model import TaskModel, compute_outputs
 
 TOLERANCE = 1e-4
 """The largest `Difference.relative` that an export may have, in float32."""
@@ -90,7 +90,7 @@ def packed_outputs(
     examples: Examples,
     precision: InferencePrecision = REFERENCE_PRECISION,
 ) -> Outputs:
-    """What Brimful computes for each example, as `task_outputs`; without a head vectors, made as
+    """What Brimful computes for each example, as `compute_outputs`; without a head vectors, made as
     `reading` says, or hidden states.
 
     Raises:
@@ -99,7 +99,7 @@ def packed_outputs(
     if head is None and reading is not None:
         pooling, unit = reading.pooling, reading.unit
         return text_vectors(encoder, examples, pooling=pooling, unit=unit, precision=precision)
-    return task_outputs(encoder, head, examples, precision)
+    return compute_outputs(encoder, head, examples, precision)
 
 
 def random_examples(encoder: Encoder) -> Examples:
@@ -207,7 +207,7 @@ class Gate:
 
     def judge(self, run: Run) -> Facts:
         """What an export loses that others run, as of `compare`; and its speed, `texts_per_second` of many
-        together and `p50_ms` of one by itself, on `cores` of the `processor`.
+        together and `p50_ms` of one by itself, on `cores` of the `processor_name`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -235,7 +235,7 @@ class Gate:
         def candidate(examples: Examples) -> Outputs:
             return self._packed(examples, "int8")
 
-        losses = calibrate(encoder, batches(self.calibration.data.examples))
+        losses = calibrate(encoder, make_batches(self.calibration.data.examples))
         worst_first = sorted(losses, key=losses.__getitem__, reverse=True)
         bad = sum(loss > MOST_PRODUCT_ERROR for loss in losses.values())
         if bad == len(losses):
@@ -274,11 +274,11 @@ class Gate:
         """The facts with the candidate's speed, if it loses little enough."""
         require_little_loss(facts, self.most_loss, self.named)
         answers = {"": lambda table: candidate(self.export.encode(table).examples)}
-        speed = speeds_of(answers, self.compared.data.table)[""]
+        speed = measure_speeds(answers, self.compared.data.table)[""]
         return facts | {
             "texts_per_second": speed.texts_per_second,
             "p50_ms": speed.latency_ms,
-            "processor": processor(),
+            "processor": processor_name(),
             "cores": round(usable_cores()),
         }
 
@@ -316,7 +316,7 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
         loss = {"loss": 1 - mean, "loss_of": "the mean cosine"}
         return facts | {"mean_cosine": mean, "least_cosine": least, **loss}
     task, data = task_model.task, texts.data
-    answers = [task_model.calibrated(task.answers(outputs, data)) for outputs in (before, after)]
+    answers = [task_model.calibrate(task.answers(outputs, data)) for outputs in (before, after)]
     scores = numbers
     if task.name == "token-classification":
         scores = [softmax(each, axis=-1) for each in numbers]
@@ -339,7 +339,7 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
     found = comparison.difference("after", "before")
     difference = found["difference"]
     return facts | {
-        "fingerprint": fingerprint(data.table),
+        "fingerprint": fingerprint_rows(data.table),
         "metric": metric.name,
         **comparison.values,
         "standard_error": found["standard_error"],
@@ -382,7 +382,7 @@ def describe_loss(facts: Facts) -> str:
 
 def instruction_sets() -> list[str]:
     """Those of this processor that decide how fast, and in int8 how exact, an export is."""
-    line = re.search(r"^(?:flags|Features)\s*:(.*)$", kernel_file("proc/cpuinfo") or "", re.MULTILINE)
+    line = re.search(r"^(?:flags|Features)\s*:(.*)$", read_kernel_file("proc/cpuinfo") or "", re.MULTILINE)
     flags = set(line[1].split()) if line else set()
     return [name for name in _KNOWN_INSTRUCTIONS if name in flags]
 

@@ -25,7 +25,7 @@ from brimful.hf.text_reading import VECTORS, TextReading, reading_of
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead
-from brimful.model.inference import of_length_1
+from brimful.model.inference import scale_to_length_1
 from brimful.model.shape import TextPooling
 
 LARGEST_FILE = (1 << 31) - (1 << 26)
@@ -245,6 +245,6 @@ def sentence_run(folder: Path, *, token_types: bool = False) -> Run:
         if classifier is not None:
             matrix, bias = classifier["linear.weight"], classifier["linear.bias"]
             return torch.nn.functional.linear(vectors, matrix, bias).numpy()
-        return of_length_1(vectors.numpy()) if reading.unit else vectors.numpy()
+        return scale_to_length_1(vectors.numpy()) if reading.unit else vectors.numpy()
 
     return run

@@ -14,12 +14,12 @@ from typing import Any, TypeGuard, TypeVar
 import torch
 from torch import Tensor
 
-import brimful.kernels.forms  # noqa: F401  (fast forms register themselves)
+import brimful.kernels.inference_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, check_seal
 from brimful.base.storage import atomic_directory, read_object, require_folder_place, write_tensors
-from brimful.corpus.text.folder_files import vocabulary_file
+from brimful.corpus.text.folder_files import find_vocabulary_file
 from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.corpus.text.tokenizer import save as save_tokenizer
@@ -42,7 +42,6 @@ from brimful.hf.tensors import (
 )
 from brimful.hf.text_reading import THEIRS, module_files, write_modules
 from brimful.hf.weights import read_weights, weight_files
-from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
     ClassifierHead,
@@ -53,6 +52,7 @@ from brimful.model.heads import (
     SpanHead,
     TokenHead,
 )
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import Pooling
 
 E = TypeVar("E", bound=Encoder)
@@ -102,7 +102,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str
     config = shape_of(folder)
     place = folder.encoder_path
     try:
-        with undrawn():
+        with skip_initial_weights():
             encoder = kind(config)
     except (RuntimeError, MemoryError) as error:  # torch's, of a size that cannot be
         where = folder.config_file
@@ -112,7 +112,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str
     from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
     told = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
     encoder.pooling = None if told == "max" else told  # which no classifier has
-    file = vocabulary_file(place)
+    file = find_vocabulary_file(place)
     if file is not None:
         encoder.tokenizer = read_tokenizer(place)
         require_rows(encoder.tokenizer, config.vocabulary_size, str(file))
@@ -207,7 +207,7 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
     if kind is None:
         head = _linear_head(folder, encoder)
     else:
-        with undrawn():
+        with skip_initial_weights():
             head = _new_head(kind, encoder, values, tensors, where)
         from_hf(head, encoder.config, tensors, where)
     if head is None:
@@ -229,7 +229,7 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
     forget_steps(encoder)
     kinds: tuple[type[MaskedLMHead], ...] = (PretrainingHead, MaskedLMHead)
     for kind in kinds:
-        with undrawn():
+        with skip_initial_weights():
             head = kind(encoder)
         if hf_names(head, encoder.config) <= tensors.keys():
             if not _is_tied(encoder, tensors, where):
@@ -249,7 +249,7 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: s
         return kind
     if not has_masked_lm_head(tensors, encoder.config) or not _is_tied(encoder, tensors, where):
         return None
-    with undrawn():
+    with skip_initial_weights():
         pair = hf_names(PairHead(encoder), encoder.config)
     both = pair <= tensors.keys() and (kind is PretrainingHead or not name)
     return PretrainingHead if both else MaskedLMHead
@@ -298,7 +298,7 @@ def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
     tensors, path = read_weights(folder.path / CLASSIFIER)
     matrix = tensors.get("linear.weight")
     classes = 0 if matrix is None else matrix.shape[0]
-    with undrawn():
+    with skip_initial_weights():
         head = SequenceHead(encoder, classes, pooling="mean", dropout=folder.values.get("classifier_dropout"))
     from_hf(head, encoder.config, tensors, str(path))
     return head

@@ -10,10 +10,10 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_tensors
 from brimful.base.types import InferencePrecision
-from brimful.model.door import SWITCH, is_open
-from brimful.model.drawing import Linear
 from brimful.model.encoder import Encoder
-from brimful.model.int8_rounding import NARROW, WHOLE, Steps, missing
+from brimful.model.fast_forms import SWITCH, has_fast_forms
+from brimful.model.initial_weights import Linear
+from brimful.model.int8_rounding import NARROW, WHOLE, Steps, find_obstacle
 from brimful.precision.policy import resolve
 
 FILE = "int8.safetensors"
@@ -100,7 +100,7 @@ def int8_needs(device: torch.device, largest: int = NARROW) -> str | None:
     """
     if device.type != "cpu":
         return "a CPU"
-    return missing(largest) if is_open() else f"{SWITCH}=on"
+    return find_obstacle(largest) if has_fast_forms() else f"{SWITCH}=on"
 
 
 def forget_steps(encoder: Encoder) -> None:

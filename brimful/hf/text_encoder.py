@@ -14,7 +14,7 @@ from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
-from brimful.model.inference import evaluating, run_by_token, text_vectors
+from brimful.model.inference import evaluation_mode, run_by_token, text_vectors
 from brimful.model.shape import TextPooling
 
 _REMEDY = 'pooling="mean" (or "first", "max") makes vectors of the encoder alone'
@@ -73,7 +73,7 @@ class TextEncoder(Encoder):
             BrimfulError: the encoder has no tokenizer.
         """
         examples = self._examples(texts, self._reading().max_length)
-        with evaluating(self):
+        with evaluation_mode(self):
             return run_by_token(self, examples, self.device)
 
     def embed(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brimful.base.cpu_steps import run_loops, workers
+from brimful.base.cpu_threads import count_workers, run_loops
 
 ALONE = 1 << 15
 """Numbers that one worker is done with before another one has been woken."""
@@ -169,7 +169,7 @@ def divided(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
     """The memory of tensors with the same number of rows, which the workers share if there is enough."""
     first = tensors[0]
     least = ALONE * len(first) // max(1, first.numel())
-    rows = max(1, least, -(-len(first) // workers()))
+    rows = max(1, least, -(-len(first) // count_workers()))
     split = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
     return [tuple(map(_memory, part)) for part in split]
 

@@ -1,7 +1,7 @@
 """A layer of modern in bfloat16 on a CPU: matrix products, and one loop between two of them.
 
 Autograd's form of the same layer takes 40 operations and their Python. It casts every input of a product,
-keeps what it casts, and calls functions again in backward. Here backward reads what forward has kept: the
+keeps what it casts, and calls functions again in backward. Here backward reads what forward has saved: the
 input, the residual sum, queries, keys and values, the output of attention, and the input of the gate. Norms
 and gates are computed again by the loops that compute their gradients.
 
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from brimful.base.cpu_steps import run_loops
+from brimful.base.cpu_threads import run_loops
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import blockwise_attention_backward, operator
 from brimful.kernels.inference_layer import Rotation, is_as_made, takes
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
-from brimful.model.layer import Layer, Norm, kept_rows
+from brimful.model.layer import Layer, Norm, select_rows
 
 
 def applies(
@@ -51,7 +51,7 @@ def forward(
     layout: SequenceLayout,
     rotation: Rotation,
     capture: CaptureFunction | None,
-    kept: Tensor | None,
+    output_slots: Tensor | None,
 ) -> Tensor:
     """`Layer.forward`, of float32 x; the first layer has one norm fewer."""
     angles = (table[:, 0] for table in rotation)
@@ -59,7 +59,8 @@ def forward(
     norm = layer.attention_norm.weight if isinstance(layer.attention_norm, Norm) else None
     matrices = (linear.weight for linear in (layer.qkv, layer.attention_out, layer.up, layer.down))
     shape = layer.heads, reach, layer.mlp_norm.eps
-    return _Layer.apply(x, kept, layout.lengths, *angles, shape, norm, layer.mlp_norm.weight, *matrices)
+    norms = norm, layer.mlp_norm.weight
+    return _Layer.apply(x, output_slots, layout.lengths, *angles, shape, *norms, *matrices)
 
 
 class _Layer(torch.autograd.Function):
@@ -67,7 +68,7 @@ class _Layer(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        kept: Tensor | None,
+        output_slots: Tensor | None,
         lengths: Tensor,
         cosine: Tensor,
         sine: Tensor,
@@ -82,13 +83,13 @@ class _Layer(torch.autograd.Function):
         qkv = y @ qkv_weight.t()
         parts = bfloat16.rotate(qkv.view(len(x), 3, heads, -1), cosine, sine)
         attended, normalizer = _attend(parts, lengths, reach)
-        out = kept_rows(attended.view(x.shape), kept)
+        out = select_rows(attended.view(x.shape), output_slots)
         middle, y, middle_statistics = bfloat16.add_and_normalize(
-            kept_rows(x, kept), out @ out_weight.t(), second, None, eps
+            select_rows(x, output_slots), out @ out_weight.t(), second, None, eps
         )
         up = y @ up_weight.t()
         ctx.save_for_backward(
-            *(x, kept, lengths, cosine, sine, first, second),
+            *(x, output_slots, lengths, cosine, sine, first, second),
             *(statistics, parts, attended, normalizer, middle, middle_statistics, up),
             *weights,
         )
@@ -99,7 +100,7 @@ class _Layer(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # once: checkpoints allow no more
-        x, kept, lengths, cosine, sine, first, second = saved[:7]
+        x, output_slots, lengths, cosine, sine, first, second = saved[:7]
         statistics, parts, attended, normalizer, middle, middle_statistics, up = saved[7:14]
         qkv_weight, out_weight, up_weight, down_weight = _narrow(saved[14:])
 
@@ -109,13 +110,13 @@ class _Layer(torch.autograd.Function):
         d_down_weight, d_up_weight = d_down.t() @ gated, d_up.t() @ y
 
         d_out = d_x.to(torch.bfloat16)
-        d_out_weight = d_out.t() @ kept_rows(attended.view(x.shape), kept)
-        d_attended = _scattered(d_out @ out_weight, kept, len(x)).view_as(attended)
+        d_out_weight = d_out.t() @ select_rows(attended.view(x.shape), output_slots)
+        d_attended = _scattered(d_out @ out_weight, output_slots, len(x)).view_as(attended)
         d_parts = blockwise_attention_backward(
             d_attended, *parts.unbind(1), attended, normalizer, lengths, None, _scale(parts), ctx.reach, 0.0
         )
         d_qkv = bfloat16.rotate(d_parts, cosine, -sine).view(len(x), -1)
-        d_x = _scattered(d_x, kept, len(x))
+        d_x = _scattered(d_x, output_slots, len(x))
         d_first = None
         if first is None:
             y = x.to(torch.bfloat16)
@@ -170,6 +171,9 @@ def _scale(parts: Tensor) -> float:
     return parts.shape[-1] ** -0.5
 
 
-def _scattered(rows: Tensor, kept: Tensor | None, length: int) -> Tensor:
-    """The gradient of `kept_rows`: kept rows may be the same one, as those without a label are."""
-    return rows if kept is None else rows.new_zeros(length, rows.shape[1]).index_add_(0, kept, rows)
+def _scattered(rows: Tensor, output_slots: Tensor | None, length: int) -> Tensor:
+    """Return the gradient of `select_rows`."""
+    if output_slots is None:
+        return rows
+    # A sum: a slot can occur several times, as slot 0 does in place of predictions that are not used.
+    return rows.new_zeros(length, rows.shape[1]).index_add_(0, output_slots, rows)

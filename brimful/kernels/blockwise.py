@@ -21,7 +21,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from brimful.base.cpu_steps import run, workers
+from brimful.base.cpu_threads import count_workers, run_jobs
 from brimful.kernels import short_attention
 from brimful.kernels.bfloat16 import applies
 from brimful.kernels.short_attention import TensorRows, groups
@@ -130,7 +130,7 @@ def _jobs(
         if token in grouped:
             continue
         heads, length = views[0].shape[:2]
-        each = heads if length <= ONE_JOB_TOKENS else -(-heads // workers())
+        each = heads if length <= ONE_JOB_TOKENS else -(-heads // count_workers())
         for head in range(0, heads, each):
             yield token, head, *(view[head : head + each] for view in views)
 
@@ -160,7 +160,7 @@ def _fused_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor
     def job(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
         out.copy_(_fused_forward(q, k, v, scale=scale)[0])
 
-    run(job, zip(*views, strict=True), device=q.device)
+    run_jobs(job, zip(*views, strict=True), device=q.device)
     return out
 
 
@@ -217,9 +217,9 @@ def _attention(
         inputs = tuple(TensorRows.of(tensor) for tensor in (q, k, v))
         shared = scale, inputs, TensorRows.of(out), normalizer.numpy()
         items = ((*group, *shared) for group in groups(grouped.items(), *q.shape[1:]))
-        run(short_attention.forward, items, device=q.device)
+        run_jobs(short_attention.forward, items, device=q.device)
     views = (tensor.transpose(0, 1) for tensor in (q, k, v, out))
-    run(job, _jobs(lengths, grouped, *views, normalizer), device=q.device)
+    run_jobs(job, _jobs(lengths, grouped, *views, normalizer), device=q.device)
     return out, normalizer
 
 
@@ -301,10 +301,10 @@ def blockwise_attention_backward(
         written = tuple(TensorRows.of(gradients[:, part]) for part in (0, 2, 1))
         shared = scale, inputs, normalizer.numpy(), written
         items = ((*group, *shared) for group in groups(grouped.items(), *q.shape[1:]))
-        run(short_attention.backward, items, device=q.device)
+        run_jobs(short_attention.backward, items, device=q.device)
     views = (tensor.transpose(0, 1) for tensor in (grad, q, k, v, out))
     d_views = (tensor.transpose(0, 1) for tensor in gradients.unbind(1))
-    run(job, _jobs(lengths, grouped, *views, normalizer, *d_views), device=q.device)
+    run_jobs(job, _jobs(lengths, grouped, *views, normalizer, *d_views), device=q.device)
     return gradients
 
 

@@ -26,14 +26,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.base.errors import NotFiniteError
-from brimful.base.system import kernel_file
+from brimful.base.system import read_kernel_file
 from brimful.base.types import InferencePrecision
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import attention
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
-from brimful.model.drawing import Linear
-from brimful.model.int8_rounding import Steps, is_wide, rounded_weights
-from brimful.model.layer import Layer, Norm, kept_rows
+from brimful.model.initial_weights import Linear
+from brimful.model.int8_rounding import Steps, is_wide, round_weights
+from brimful.model.layer import Layer, Norm, select_rows
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the positions."""
@@ -106,7 +106,7 @@ class IntegerWeights:
         weight = linear.weight.detach().float()
         if not weight.isfinite().all():  # integers would hide it
             raise NotFiniteError
-        integers, self.sizes = rounded_weights(weight, steps)
+        integers, self.sizes = round_weights(weight, steps)
         self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.bias = linear.bias
@@ -264,7 +264,7 @@ def onednn_is_faster() -> bool:
 @cache
 def has_onednn_on_amd() -> bool:
     """Whether this is an AMD processor, and torch has the operations."""
-    return "AuthenticAMD" in (kernel_file("proc/cpuinfo") or "") and _has_onednn()
+    return "AuthenticAMD" in (read_kernel_file("proc/cpuinfo") or "") and _has_onednn()
 
 
 def computes(device: torch.device, tokens: int | None, precision: InferencePrecision) -> bool:
@@ -338,7 +338,7 @@ def forward(
     layout: SequenceLayout,
     rotation: Rotation | None,
     capture: CaptureFunction | None,
-    kept: Tensor | None,
+    output_slots: Tensor | None,
 ) -> Tensor:
     """`Layer.forward`: in float32 where norms come first or the run has it, else in bfloat16."""
     run = _ACTIVE.runs[-1]
@@ -349,12 +349,12 @@ def forward(
     with torch.autocast("cpu", enabled=False):
         if layer.pre_norm:
             middle = _after_attention(
-                run, layer, x, _normalized(run, x, layer.attention_norm), layout, rotation, kept
+                run, layer, x, _normalized(run, x, layer.attention_norm), layout, rotation, output_slots
             )
             total, y = run.forms.add_and_norm(*middle, layer.mlp_norm)
             return run.forms.add(total, run.mlp(layer, y))
         x = x.to(run.dtype)
-        x, out = _after_attention(run, layer, x, x, layout, rotation, kept)
+        x, out = _after_attention(run, layer, x, x, layout, rotation, output_slots)
         assert isinstance(layer.attention_norm, Norm)
         y = run.forms.norm_of_sum(x, out, layer.attention_norm)
         return run.forms.norm_of_sum(y, run.mlp(layer, y), layer.mlp_norm)
@@ -367,7 +367,7 @@ def _after_attention(
     y: Tensor,
     layout: SequenceLayout,
     rotation: Rotation | None,
-    kept: Tensor | None,
+    output_slots: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """The residual stream, and what attention to the inputs y adds to it."""
     qkv = run.product(y, layer.qkv).view(len(y), 3, layer.heads, -1)
@@ -375,7 +375,7 @@ def _after_attention(
         run.forms.rotate(qkv, *(table[:, 0] for table in rotation))
     q, k, v = qkv.unbind(1)
     out = attention(q, k, v, layout.lengths, layer.window, 0.0).reshape(len(y), -1)
-    return kept_rows(x, kept), run.product(kept_rows(out, kept), layer.attention_out)
+    return select_rows(x, output_slots), run.product(select_rows(out, output_slots), layer.attention_out)
 
 
 def _normalized(run: LaidOut, x: Tensor, norm: nn.Module) -> Tensor:

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.base.cpu_steps import run, run_loops, workers
+from brimful.base.cpu_threads import count_workers, run_jobs, run_loops
 from brimful.base.errors import BrimfulError
 from brimful.base.torch_compile import Compiled
 from brimful.base.types import IGNORED
@@ -320,7 +320,7 @@ def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
     """
     from brimful.kernels import gradient_loops  # needs numba
 
-    each = max(1, -(-len(total) // workers()))
+    each = max(1, -(-len(total) // count_workers()))
     parts = zip(x.split(each, 1), total.split(each), strict=True)
     run_loops(
         gradient_loops.add_transposed,
@@ -362,7 +362,7 @@ def _accumulate_group(
     first: bool,
 ) -> None:
     """`_accumulate` of one group; of the first, what `d_weight` holds is written over."""
-    threads = workers()
+    threads = count_workers()
     tiles = list(_slices(len(weight), TILE // (len(hidden) * 4), threads))
     kept = [hidden.new_empty(len(hidden), c.stop - c.start) if d_hidden is not None else None for c in tiles]
     normalizers, scores, highest = total.new_empty(3, len(tiles), len(hidden))
@@ -380,7 +380,7 @@ def _accumulate_group(
         if keep is not None:
             keep.copy_(p)
 
-    run(softmax, zip(tiles, kept, normalizers, scores, highest, strict=True), device=hidden.device)
+    run_jobs(softmax, zip(tiles, kept, normalizers, scores, highest, strict=True), device=hidden.device)
     normalizer, score = normalizers.logsumexp(0), scores.amax(0)
     found.add_((score >= highest.amax(0)).sum())
     loss = normalizer - score
@@ -403,9 +403,9 @@ def _accumulate_group(
         for columns, tile in zip(tiles, d_scores, strict=True):
             _add_product(part, tile, weight[columns].to(tile.dtype), first=columns.start == 0)
 
-    run(by_columns, zip(tiles, kept, factors, strict=True), device=hidden.device)
+    run_jobs(by_columns, zip(tiles, kept, factors, strict=True), device=hidden.device)
     parts = zip(*(t.tensor_split(threads) for t in (d_hidden, *kept) if t is not None), strict=True)
-    run(by_rows, parts, device=hidden.device)
+    run_jobs(by_rows, parts, device=hidden.device)
 
 
 def _slices(size: int, most: int, threads: int = 1) -> Iterator[slice]:

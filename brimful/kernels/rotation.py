@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brimful.kernels import bfloat16
-from brimful.model.layer import rotated
+from brimful.model.layer import rotate_pairs
 
 
 def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
@@ -51,4 +51,4 @@ def _rotated(q: Tensor, k: Tensor, v: Tensor, cosine: Tensor, sine: Tensor) -> T
     if bfloat16.applies(q):
         return bfloat16.rotate(torch.stack((q, k, v), dim=1), cosine[:, 0], sine[:, 0])
 
-    return torch.stack((rotated(q, cosine, sine), rotated(k, cosine, sine), v), dim=1)
+    return torch.stack((rotate_pairs(q, cosine, sine), rotate_pairs(k, cosine, sine), v), dim=1)

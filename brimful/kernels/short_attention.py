@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brimful.base.cpu_steps import workers
+from brimful.base.cpu_threads import count_workers
 from brimful.kernels.bfloat16 import numbers
 
 STEP = 32
@@ -72,7 +72,7 @@ def groups(sequences: Iterable[tuple[int, int]], heads: int, head_dim: int) -> l
         places[..., 2] = np.arange(heads)
         count = len(same) * heads
         needed = -(-count // max(1, GROUP // (2 * width * (2 * width + 4 * head_dim))))
-        fair = -(-needed // workers()) * workers()
+        fair = -(-needed // count_workers()) * count_workers()
         each = _rounded(-(-count // max(needed, min(fair, count // MIN_MATRICES))))
         found += [
             (width, head_dim, places.reshape(-1, 3)[first : first + each]) for first in range(0, count, each)

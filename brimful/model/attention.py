@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.data.batch import PackedBatch
-from brimful.model.door import choose
+from brimful.model.fast_forms import find_fast_form
 
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 
@@ -115,7 +115,7 @@ class SequenceLayout(Layout):
         return cls(lengths)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        if (fast := choose("attention", q)) is not None:
+        if (fast := find_fast_form("attention", q)) is not None:
             return fast(q, k, v, self.lengths, window, dropout)
         sizes = self.lengths.tolist()
         each = zip(*(tensor.split(sizes) for tensor in (q, k, v)), strict=True)
@@ -135,7 +135,7 @@ def attend_alone(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: f
 
 def backends() -> dict[str, type[Layout]]:
     """By name, in the order of preference: "auto" takes the first that runs. `sdpa` runs everywhere."""
-    faster = choose("backends")
+    faster = find_fast_form("backends")
     return {**({} if faster is None else faster()), "sdpa": SequenceLayout}
 
 
@@ -156,7 +156,7 @@ def choose_backend(
     if name == "auto":
         return next(backend for backend in known.values() if backend.lacks(device, dtype) is None)
     if name not in known:
-        raise BrimfulError(f"unknown attention backend {name!r}: {nearest(name, [*known, 'auto'])}")
+        raise BrimfulError(f"unknown attention backend {name!r}: {suggest_name(name, [*known, 'auto'])}")
     need = known[name].lacks(device, dtype)
     if need is not None:
         raise BrimfulError(f"attention backend {name!r} needs {need}; here: {device}, {dtype}. Use 'auto'")

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.base.types import IGNORED
-from brimful.model.door import choose
+from brimful.model.fast_forms import find_fast_form
 
 
 def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -23,7 +23,7 @@ def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = N
     return (losses * weights.detach()).sum()
 
 
-def hits(scores: Tensor, labels: Tensor) -> Tensor:
+def count_hits(scores: Tensor, labels: Tensor) -> Tensor:
     """How many labels have the highest score of their row, alone or with others: int64 ().
 
     In bfloat16 two scores are often equal: where the label shares the highest score, it counts, though
@@ -63,8 +63,8 @@ def linear_cross_entropy(
         BrimfulError: a label outside the vocabulary (on the CPU; elsewhere the sum is infinite). In the plain
             form F.cross_entropy raises IndexError.
     """
-    if (fast := choose("linear_cross_entropy", hidden, weight, labels)) is not None:
+    if (fast := find_fast_form("linear_cross_entropy", hidden, weight, labels)) is not None:
         return fast(hidden, weight, bias, labels, weights)
     scores = F.linear(hidden, weight, bias)
     total = cross_entropy_sum(scores, labels, weights)
-    return total, hits(scores, labels).to(total.dtype)
+    return total, count_hits(scores, labels).to(total.dtype)

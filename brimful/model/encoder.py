@@ -20,8 +20,8 @@ from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import CaptureFunction, Layout, choose_backend
-from brimful.model.drawing import Embedding, Linear, undrawn
-from brimful.model.layer import Layer, Norm, Rotary, dropout, initialize, norm
+from brimful.model.initial_weights import Embedding, Linear, skip_initial_weights
+from brimful.model.layer import Layer, Norm, Rotary, initialize, make_dropout, make_norm
 from brimful.model.shape import EncoderConfig, Pooling
 
 
@@ -88,13 +88,13 @@ class Encoder(nn.Module):
         if not config.rotary:
             self.position = Embedding(config.position_offset + config.max_length, width)
             self.segment = Embedding(config.segments, width)
-        self.embedding_norm = norm(config, width) if config.embedding_norm else nn.Identity()
-        self.dropout = dropout(config.dropout)
+        self.embedding_norm = make_norm(config, width) if config.embedding_norm else nn.Identity()
+        self.dropout = make_dropout(config.dropout)
         self.embedding_projection = (
             nn.Identity() if config.embedding_size is None else Linear(width, config.hidden_size)
         )
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
-        self.final_norm = norm(config) if config.pre_norm else nn.Identity()
+        self.final_norm = make_norm(config) if config.pre_norm else nn.Identity()
         self.rotary: Rotary | None = None
         self.rotary_local: Rotary | None = None
         if config.rotary:
@@ -181,7 +181,7 @@ class Encoder(nn.Module):
         layout: Layout | None = None,
         capture: Capture | None = None,
         *,
-        kept: Tensor | None = None,
+        output_slots: Tensor | None = None,
     ) -> Tensor:
         """Hidden states of a packed batch on the encoder's device.
 
@@ -189,11 +189,11 @@ class Encoder(nn.Module):
             batch: tokens, positions and segments of T slots; sequences at most `config.max_length` long.
             layout: the result of `prepare(batch)`, by default made here.
             capture: receives hidden states, queries and keys of each layer.
-            kept: int64 (N,), the slots whose hidden states are needed: the last layer computes nothing after
-                attention for the others, which changes no result. With `capture` it computes everything.
+            output_slots: int64 (N,), the slots whose hidden states are needed. For the others the last layer
+                computes nothing after attention, which changes no result. With `capture` it computes all.
 
         Returns:
-            (T, hidden), or (N, hidden) with `kept`.
+            (T, hidden), or (N, hidden) with `output_slots`.
 
         Raises:
             BrimfulError: the batch allows sequences longer than the encoder.
@@ -218,7 +218,7 @@ class Encoder(nn.Module):
         for index, layer in enumerate(self.layers):
             keep = None if capture is None else capture.of_layer(index)
             angles = everywhere if self.config.is_global(index) else nearby
-            slots = kept if capture is None and index == self.config.layers - 1 else None
+            slots = output_slots if capture is None and index == self.config.layers - 1 else None
             if self.recomputes and self.training and torch.is_grad_enabled() and capture is None:
                 x = checkpoint(layer, x, layout, angles, None, slots, use_reentrant=False)
             else:
@@ -228,7 +228,7 @@ class Encoder(nn.Module):
         x = self.final_norm(x)
         if capture is not None:
             capture.output(self.config.layers - 1, x)
-            return x if kept is None else x.index_select(0, kept)
+            return x if output_slots is None else x.index_select(0, output_slots)
         return x
 
     def keep_layers(self, indices: Sequence[int]) -> Self:
@@ -243,7 +243,7 @@ class Encoder(nn.Module):
         """
         if not indices or not all(0 <= index < self.config.layers for index in indices):
             raise BrimfulError(f"cannot keep layers {list(indices)} of an encoder of {self.config.layers}")
-        with undrawn():
+        with skip_initial_weights():
             student = type(self)(replace(self.config, layers=len(indices))).to(self.embedding.weight)
         student.tokenizer, student.pooling = self.tokenizer, self.pooling
         weights = {k: v for k, v in self.state_dict().items() if not k.startswith("layers.")}

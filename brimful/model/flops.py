@@ -1,7 +1,7 @@
 """Floating-point operations of a training step, counted from its shape.
 
-A matrix of n entries costs 2 n flops per token in forward and 4 n in backward. The last layer may go on after
-its attention for some of the tokens alone (`Encoder.forward`, `kept`). Embeddings, norms and activations cost
+A matrix of n entries costs 2 n flops per token in forward and 4 n in backward. After its attention the last
+layer may compute only some tokens (`Encoder.forward`, `output_slots`). Embeddings, norms and activations cost
 next to nothing and are not counted. Attention over a sequence of l tokens has 2 products of 2 * l^2 * hidden
 flops in forward and 4 in backward, so 12 * l^2 * hidden; 14 where backward computes the scores again.
 """
@@ -22,7 +22,7 @@ class Shape:
     Attributes:
         lengths: tokens of each sequence that goes through the layers, padding included.
         predictions: tokens that the decoder scores.
-        kept: tokens for which the last layer goes on after attention; None: all.
+        output_tokens: tokens for which the last layer goes on after attention; None: all.
         attention: STORED, the minimum, or RECOMPUTED.
         windowed: whether local layers skip pairs outside their window.
     """
@@ -31,7 +31,7 @@ class Shape:
     predictions: int
     attention: int = STORED
     windowed: bool = True
-    kept: int | None = None
+    output_tokens: int | None = None
 
     def pairs(self, window: int | None) -> int:
         """Pairs of tokens that a layer's attention scores."""
@@ -66,7 +66,7 @@ def step_flops(config: "EncoderConfig", shape: Shape) -> int:
     windows = [None if config.is_global(i) else config.local_attention for i in range(config.layers)]
     pairs = sum(windows.count(window) * shape.pairs(window) for window in set(windows))
     tokens = sum(shape.lengths)
-    dropped = 0 if shape.kept is None else tokens - shape.kept
+    dropped = 0 if shape.output_tokens is None else tokens - shape.output_tokens
     return (
         6 * (layers * tokens - entries_after_attention(config) * dropped + head * shape.predictions)
         + shape.attention * pairs * config.hidden_size

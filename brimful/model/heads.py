@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.data.batch import PackedBatch
-from brimful.model.drawing import Linear, draw_normal
 from brimful.model.encoder import Encoder
-from brimful.model.layer import initialize, norm
+from brimful.model.initial_weights import Linear, draw_normal
+from brimful.model.layer import initialize, make_norm
 from brimful.model.shape import Pooling, TextPooling
 from brimful.precision.policy import widen
 
@@ -32,7 +32,7 @@ class MaskedLMHead(nn.Module):
         config = encoder.config
         self._encoder = (encoder,)  # in a tuple, so that its parameters are not registered here too
         self.dense = Linear(config.hidden_size, config.embedding_width, bias=config.bias)
-        self.norm = norm(config, config.embedding_width)
+        self.norm = make_norm(config, config.embedding_width)
         self.bias = nn.Parameter(torch.zeros(config.vocabulary_size))
         initialize(self.dense, config, output=config.modern)
 
@@ -78,7 +78,7 @@ class ClassifierHead(nn.Module):
         if dense:
             self.dense = Linear(config.hidden_size, config.hidden_size, bias=config.bias)
             initialize(self.dense, config, output=config.modern)
-        self.norm = norm(config) if config.modern else nn.Identity()
+        self.norm = make_norm(config) if config.modern else nn.Identity()
         self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
         self.classifier = Linear(config.hidden_size, classes)
         initialize(self.classifier, config)
@@ -146,13 +146,13 @@ class SequenceHead(ClassifierHead):
         Args:
             encoder: the encoder whose hidden states the head reads.
             classes: number of scores.
-            pooling: "mean" or "first"; by default `pooling_of(encoder)`.
+            pooling: "mean" or "first"; by default `choose_pooling(encoder)`.
             dropout: before the classifier; by default the encoder's.
         """
         config = encoder.config
-        pooling = pooling or pooling_of(encoder)
+        pooling = pooling or choose_pooling(encoder)
         if pooling not in get_args(Pooling):
-            raise BrimfulError(f"unknown pooling {pooling!r}: {nearest(pooling, get_args(Pooling))}")
+            raise BrimfulError(f"unknown pooling {pooling!r}: {suggest_name(pooling, get_args(Pooling))}")
         linear = pooling == "mean" and not config.modern
         super().__init__(encoder, classes, dropout=dropout, dense=not linear)
         self.pooling: Pooling = pooling
@@ -189,7 +189,7 @@ class PretrainingHead(MaskedLMHead):
         self.pair = PairHead(encoder)
 
 
-def pooling_of(encoder: Encoder) -> Pooling:
+def choose_pooling(encoder: Encoder) -> Pooling:
     """The pooling of the encoder's training, where that is known; else that of `transformers`' classifiers of
     bert and prenorm, "first", and in modern "mean"."""
     return encoder.pooling or ("mean" if encoder.config.modern else "first")

@@ -14,8 +14,8 @@ from brimful.base.types import InferencePrecision
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import rounded_batch
 from brimful.data.examples import Examples
-from brimful.model.door import SWITCH, is_open, within
 from brimful.model.encoder import Encoder
+from brimful.model.fast_forms import SWITCH, has_fast_forms, open_fast_context
 from brimful.model.heads import pool
 from brimful.model.int8_rounding import is_wide
 from brimful.model.shape import TextPooling
@@ -30,7 +30,7 @@ _outer_products: ContextVar[AbstractContextManager[Any] | None] = ContextVar("pr
 
 
 @contextmanager
-def sharing(products: AbstractContextManager[Any]) -> Iterator[None]:
+def share_products(products: AbstractContextManager[Any]) -> Iterator[None]:
     """Inside, runs of inference of any length compute with these products, and share the copies of weights
     that they make: for models whose weights do not change."""
     token = _outer_products.set(products)
@@ -64,7 +64,7 @@ def text_vectors(
     how = pooling or encoder.pooling or "mean"
     if not len(examples):
         return np.zeros((0, encoder.config.hidden_size), dtype=np.float32)
-    with evaluating(encoder):
+    with evaluation_mode(encoder):
         vectors = run_by_sequence(
             lambda batch: pool(encoder(batch).float(), batch, how),
             examples,
@@ -72,16 +72,16 @@ def text_vectors(
             precision=precision,
         )
     vectors = examples.mean_over_windows(vectors)
-    return of_length_1(vectors) if unit else vectors
+    return scale_to_length_1(vectors) if unit else vectors
 
 
-def of_length_1(vectors: np.ndarray) -> np.ndarray:
+def scale_to_length_1(vectors: np.ndarray) -> np.ndarray:
     """Vectors (n, width), each scaled to length 1; zeros stay zeros."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
 @contextmanager
-def evaluating(encoder: Encoder) -> Iterator[None]:
+def evaluation_mode(encoder: Encoder) -> Iterator[None]:
     """Evaluation mode, which turns dropout off, for a while."""
     if not encoder.training:
         yield
@@ -158,7 +158,7 @@ def run_by_token(
     return [found[index] for index in range(len(examples))]
 
 
-def batches(
+def make_batches(
     examples: Examples, fills: Callable[[int], bool] = lambda tokens: True, *, tokens: int = TOKENS
 ) -> Iterator[PackedBatch]:
     """Every example once, in micro-batches of at most `tokens` tokens (or one longer example).
@@ -189,14 +189,14 @@ def _run(
     """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
     tokens = int(examples.lengths.sum())
     precision = resolve(precision, device)
-    products = _outer_products.get() or within("products", device, tokens, precision)
+    products = _outer_products.get() or open_fast_context("products", device, tokens, precision)
     any_shape = precision == "fp32" and device.type == "cpu"  # torch's products are MKL's then
     fills = getattr(products, "fills", lambda tokens: not any_shape)
-    if precision == "int8" and not is_open():
+    if precision == "int8" and not has_fast_forms():
         raise BrimfulError(f"int8 needs {SWITCH}=on")
     between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():
-        for batch in batches(examples, fills):
+        for batch in make_batches(examples, fills):
             with products, autocast(between, device):
                 outputs = forward(batch.to(device))
             yield batch, outputs.float().cpu().numpy()

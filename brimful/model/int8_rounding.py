@@ -31,7 +31,7 @@ class Steps:
     largest: int = WHOLE
 
 
-def rounded_weights(weight: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
+def round_weights(weight: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
     """Weights as integers from -steps.largest to steps.largest.
 
     Args:
@@ -46,7 +46,7 @@ def rounded_weights(weight: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
     return (weight / sizes[:, None]).round().to(torch.int8), sizes
 
 
-def largest_weight() -> int:
+def find_largest_weight() -> int:
     """The largest integer of weights whose products this processor sums right: `WHOLE`, without VNNI and AMX
     `NARROW`; 0: none."""
     able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
@@ -73,16 +73,16 @@ def _sums_right(largest: int) -> bool:
 def is_wide() -> bool:
     """Whether what is between the products of int8 is in float32: without VNNI and AMX, oneDNN's bfloat16 is
     hundreds of times slower."""
-    return largest_weight() < WHOLE
+    return find_largest_weight() < WHOLE
 
 
-def missing(largest: int = NARROW) -> str | None:
+def find_obstacle(largest: int = NARROW) -> str | None:
     """Why products in int8 are wrong or slow here; None if they are neither.
 
     Args:
         largest: integer of the weights.
     """
-    most = largest_weight()
+    most = find_largest_weight()
     if most < largest:
         return "a processor with VNNI or AMX" if most else "an x86 processor with AVX2, VNNI or AMX"
     return None if importlib.util.find_spec("numba") else "numba"

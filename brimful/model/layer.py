@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brimful.model.attention import CaptureFunction, Layout, attend
-from brimful.model.door import choose, require_switch
-from brimful.model.drawing import Linear, draw_normal
+from brimful.model.fast_forms import check_switch, find_fast_form
+from brimful.model.initial_weights import Linear, draw_normal
 from brimful.model.shape import EncoderConfig
 
 
@@ -25,12 +25,12 @@ class Layer(nn.Module):
     after that sub-layer. After attention it has the dropout rate of attention probabilities, as in
     `transformers`.
 
-    Backward computes norms, activations and gates again (see `recomputed`).
+    Backward computes norms, activations and gates again (see `recompute_in_backward`).
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
-        require_switch()
+        check_switch()
         self.heads = config.heads
         self.gated = config.gated
         self.pre_norm = config.pre_norm
@@ -38,15 +38,15 @@ class Layer(nn.Module):
         self.attention_dropout = config.attention_dropout
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
         already_normalized = config.pre_norm and config.embedding_norm and index == 0
-        self.attention_norm = nn.Identity() if already_normalized else norm(config)
+        self.attention_norm = nn.Identity() if already_normalized else make_norm(config)
         self.qkv = Linear(hidden, 3 * hidden, bias=bias)
         self.attention_out = Linear(hidden, hidden, bias=bias)
-        self.mlp_norm = norm(config)
+        self.mlp_norm = make_norm(config)
         self.up = Linear(hidden, 2 * inner if self.gated else inner, bias=bias)
         self.down = Linear(inner, hidden, bias=bias)
-        self.attention_out_dropout = dropout(config.attention_dropout if self.gated else config.dropout)
-        self.gate_dropout = dropout(config.dropout if self.gated else 0.0)
-        self.down_dropout = dropout(0.0 if self.gated else config.dropout)
+        self.attention_out_dropout = make_dropout(config.attention_dropout if self.gated else config.dropout)
+        self.gate_dropout = make_dropout(config.dropout if self.gated else 0.0)
+        self.down_dropout = make_dropout(0.0 if self.gated else config.dropout)
         self.draws = self.gated and config.dropout > 0
         self.drops = config.dropout > 0 or config.attention_dropout > 0
 
@@ -56,22 +56,22 @@ class Layer(nn.Module):
         layout: Layout,
         rotation: tuple[Tensor, Tensor] | None,
         capture: CaptureFunction | None,
-        kept: Tensor | None = None,
+        output_slots: Tensor | None = None,
     ) -> Tensor:
-        """x (T, hidden) -> (T, hidden), or with `kept`, int64 (N,), the (N, hidden) of these slots.
+        """x (T, hidden) -> (T, hidden), or with `output_slots`, int64 (N,), the (N, hidden) of these slots.
 
-        All slots are attended to; what follows attention is computed for the kept ones alone.
+        All slots are attended to; what follows attention is computed for the output_slots ones alone.
         """
-        if (fast := choose("layer", self, x, layout, rotation, capture)) is not None:
-            return fast(self, x, layout, rotation, capture, kept)
+        if (fast := find_fast_form("layer", self, x, layout, rotation, capture)) is not None:
+            return fast(self, x, layout, rotation, capture, output_slots)
         if self.pre_norm:
-            qkv = recomputed(lambda x: self.qkv(self.attention_norm(x)), x)
-            out = kept_rows(self.attention(qkv, layout, rotation, capture), kept)
-            x = kept_rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
-            return x + self.project_down(recomputed(lambda x: self.up(self.mlp_norm(x)), x))
-        out = kept_rows(self.attention(self.qkv(x), layout, rotation, capture), kept)
-        x = kept_rows(x, kept) + self.attention_out_dropout(self.attention_out(out))
-        x, up = recomputed(self._norm_and_up, x)
+            qkv = recompute_in_backward(lambda x: self.qkv(self.attention_norm(x)), x)
+            out = select_rows(self.attention(qkv, layout, rotation, capture), output_slots)
+            x = select_rows(x, output_slots) + self.attention_out_dropout(self.attention_out(out))
+            return x + self.project_down(recompute_in_backward(lambda x: self.up(self.mlp_norm(x)), x))
+        out = select_rows(self.attention(self.qkv(x), layout, rotation, capture), output_slots)
+        x = select_rows(x, output_slots) + self.attention_out_dropout(self.attention_out(out))
+        x, up = recompute_in_backward(self._norm_and_up, x)
         return self.mlp_norm(x + self.project_down(up))
 
     def attention(
@@ -95,7 +95,7 @@ class Layer(nn.Module):
 
     def project_down(self, up: Tensor) -> Tensor:
         """What `up` gave -> (T, hidden)."""
-        return self.down_dropout(recomputed(self._activate_and_down, up, draws=self.draws))
+        return self.down_dropout(recompute_in_backward(self._activate_and_down, up, draws=self.draws))
 
     def _activate_and_down(self, up: Tensor) -> Tensor:
         return self.down(self.activate(up))
@@ -103,7 +103,7 @@ class Layer(nn.Module):
     def activate(self, up: Tensor) -> Tensor:
         if not self.gated:
             return F.gelu(up)
-        if (fast := choose("gate", up)) is not None:
+        if (fast := find_fast_form("gate", up)) is not None:
             return self.gate_dropout(fast(up))
         value, gate = up.chunk(2, dim=-1)
         return self.gate_dropout(F.gelu(value) * gate)
@@ -139,24 +139,24 @@ def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     Returns:
         Three of (T, heads, head_dim), in the dtype of `qkv`.
     """
-    if (fast := choose("rotate", qkv)) is not None:
+    if (fast := find_fast_form("rotate", qkv)) is not None:
         return fast(qkv, *rotation)
     q, k, v = qkv.unbind(1)
-    return rotated(q, *rotation), rotated(k, *rotation), v
+    return rotate_pairs(q, *rotation), rotate_pairs(k, *rotation), v
 
 
-def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+def rotate_pairs(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """x (T, heads, head_dim), rotated by angles whose cosines and sines are (T, 1, head_dim / 2)."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1).to(x.dtype)
 
 
-def kept_rows(x: Tensor, kept: Tensor | None) -> Tensor:
-    """x (T, hidden) at the slots `kept`, int64 (N,); all of it without them."""
-    return x if kept is None else x.index_select(0, kept)
+def select_rows(x: Tensor, output_slots: Tensor | None) -> Tensor:
+    """x (T, hidden) at the slots `output_slots`, int64 (N,); all of it without them."""
+    return x if output_slots is None else x.index_select(0, output_slots)
 
 
-def recomputed(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:
+def recompute_in_backward(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:
     """function(x); backward computes its cheap operations again instead of keeping their results.
 
     The function must end with a matrix product. Backward stops when it has the input of that product, so the
@@ -186,12 +186,12 @@ class Norm(nn.LayerNorm):
         return out if self.dtype is None else out.to(self.dtype)
 
 
-def norm(config: EncoderConfig, width: int | None = None) -> Norm:
+def make_norm(config: EncoderConfig, width: int | None = None) -> Norm:
     """The LayerNorm of the architecture, by default over hidden states."""
     return Norm(width or config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
-def dropout(rate: float) -> nn.Module:
+def make_dropout(rate: float) -> nn.Module:
     """Dropout, or the identity where the rate is 0."""
     return nn.Dropout(rate) if rate else nn.Identity()
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 
 Architecture = Literal["bert", "prenorm", "modern"]
 Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
@@ -64,7 +64,7 @@ class EncoderConfig:
         for name, kinds in (("architecture", Architecture), ("variant", Variant)):
             value, known = getattr(self, name), get_args(kinds)
             if value not in known and (name, value) != ("variant", None):
-                raise BrimfulError(f"unknown model.{name} {value!r}: {nearest(str(value), known)}")
+                raise BrimfulError(f"unknown model.{name} {value!r}: {suggest_name(str(value), known)}")
         sizes = ("vocabulary_size", "hidden_size", "layers", "heads", "intermediate_size", "max_length")
         for name in (*sizes, "segments", "local_attention", "global_every"):
             if getattr(self, name) < 1:
@@ -177,7 +177,7 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         BrimfulError: there is no such preset, or the shape is impossible.
     """
     if name not in SHAPES:
-        raise BrimfulError(f"unknown model {name!r}: {nearest(name, SHAPES)}")
+        raise BrimfulError(f"unknown model {name!r}: {suggest_name(name, SHAPES)}")
     layers, published_hidden, heads = SHAPES[name]
     hidden = changes.get("hidden_size", published_hidden)
     modern = architecture == "modern"

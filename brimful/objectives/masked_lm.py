@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from brimful.base.types import IGNORED, LossMean
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy
+from brimful.model.cross_entropy import count_hits, cross_entropy_sum, linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count
@@ -52,7 +52,7 @@ class MaskedLM(Objective):
         return {"mlm": mlm, "accuracy": predictions}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        return self.masked_lm_sums(encoder(batch, layout, kept=self.kept(batch)), batch)
+        return self.masked_lm_sums(encoder(batch, layout, output_slots=self.kept(batch)), batch)
 
     def kept(self, batch: PackedBatch) -> Tensor:
         """int64 (N,): the slots whose hidden states are read; the last M belong to the predictions."""
@@ -85,7 +85,7 @@ class MaskedLM(Objective):
             for batch in batches[runtime.world.rank :: runtime.world.size]:
                 batch = batch.to(runtime.device)
                 with runtime.autocast():
-                    measured = self.measure(encoder(batch, kept=self.kept(batch)), batch)
+                    measured = self.measure(encoder(batch, output_slots=self.kept(batch)), batch)
                 for name, (total, weight) in measured.items():
                     sums[name, source][0] += total
                     sums[name, source][1] += weight
@@ -148,9 +148,9 @@ class MaskedLMAndPairs(MaskedLM):
         return torch.cat((batch.first_positions, super().kept(batch)))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        first, hidden = self._divided(encoder(batch, layout, kept=self.kept(batch)), batch)
+        first, hidden = self._divided(encoder(batch, layout, output_slots=self.kept(batch)), batch)
         logits, labels = self.head.pair.classify(first), batch.targets["pair"]
-        pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": hits(logits, labels)}
+        pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": count_hits(logits, labels)}
         return self.masked_lm_sums(hidden, batch) | pairs
 
     def _divided(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from brimful.base.numbers import SPACE, percent, short
+from brimful.base.numbers import NARROW_SPACE, format_percent, format_short
 from brimful.base.summary import SummaryChart
 
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
@@ -72,14 +72,14 @@ def to_svg(chart: SummaryChart) -> str:
 
 def describe_chart(chart: SummaryChart) -> str:
     """What a chart shows, in words."""
-    show = percent if chart.share else short
+    show = format_percent if chart.share else format_short
     parts = []
     for series in chart.series:
         if chart.kind == "lines":
             parts.append(f"{series.name} from {show(series.ys[0])} to {show(series.ys[-1])}")
         else:
             pairs = zip(series.xs, series.ys, strict=True)
-            values = ", ".join(f"{short(float(x))}: {show(y)}" for x, y in pairs)
+            values = ", ".join(f"{format_short(float(x))}: {show(y)}" for x, y in pairs)
             parts.append(f"{series.name} {values}".strip())
     return f"{chart.title}, {chart.y} by {chart.x}. {'; '.join(parts)}"
 
@@ -143,9 +143,9 @@ def _format_axis(axis: Any, share: bool = False, *, is_logarithmic: bool = False
     else:
         axis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
     if share:
-        axis.set_major_formatter(lambda value, _: f"{100 * value:g}{SPACE}%")
+        axis.set_major_formatter(lambda value, _: f"{100 * value:g}{NARROW_SPACE}%")
     else:
-        axis.set_major_formatter(lambda value, _: short(value))
+        axis.set_major_formatter(lambda value, _: format_short(value))
 
 
 DRAW = {"lines": _draw_lines, "points": _draw_points}

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from brimful.base.numbers import in_words, list_facts, number, percent, short
+from brimful.base.numbers import capitalise, finite_number, format_percent, format_short, list_facts
 from brimful.base.summary import (
     MeasuredOn,
     ModelResult,
@@ -20,7 +20,7 @@ from brimful.base.summary import (
     make_table,
 )
 from brimful.reports.charts import COLOURS, DRAW, to_svg
-from brimful.reports.load import Run, with_children
+from brimful.reports.run_records import Run, with_children
 from brimful.version import VERSION
 
 MIN_POINTS = 2
@@ -45,8 +45,8 @@ def render(runs: Sequence[Run]) -> str:
     )
     environment.filters |= {
         "svg": to_svg,
-        "percent": percent,
-        "short": short,
+        "percent": format_percent,
+        "short": format_short,
         "facts": list_facts,
         "tables": list_tables,
         "charts": list_charts,
@@ -148,7 +148,7 @@ def draw_scatter(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summar
                 errors = [model.error] if model.error else []
                 points.append(Series(model.name, [float(speed)], [model.value], errors))
         if len(points) >= MIN_POINTS:
-            title = f"{in_words(test.metric)} against {axis}"
+            title = f"{capitalise(test.metric)} against {axis}"
             note = "From text to answer, on the machine of each run. Bars: standard error."
             charts.append(SummaryChart(title, "points", axis, test.metric, points, note, share=test.share))
     return charts
@@ -159,7 +159,7 @@ def draw_curves(run: Run) -> list[SummaryChart]:
     found: dict[str, list[Series]] = {}
     for folder, lines in run.metrics.items():
         for key in dict.fromkeys(key for line in lines for key in line if key not in COUNTERS):
-            pairs = [(number(line.get("step")), number(line.get(key))) for line in lines]
+            pairs = [(finite_number(line.get("step")), finite_number(line.get(key))) for line in lines]
             points = [(float(x), float(y)) for x, y in pairs if x is not None and y is not None]
             if len(points) < MIN_POINTS:
                 continue
@@ -171,6 +171,6 @@ def draw_curves(run: Run) -> list[SummaryChart]:
     for name, curves in found.items():
         more = f"The first {MAX_CURVES} of {len(curves)}." if len(curves) > MAX_CURVES else ""
         is_detail = name != "loss" and not name.startswith(VALIDATION)
-        title, shown = in_words(name.replace(".", ": ")), curves[:MAX_CURVES]
+        title, shown = capitalise(name.replace(".", ": ")), curves[:MAX_CURVES]
         charts.append(SummaryChart(title, "lines", "updates", name, shown, more, is_detail=is_detail))
     return sorted(charts, key=lambda chart: (chart.is_detail, chart.y != "loss"))

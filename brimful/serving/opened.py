@@ -15,9 +15,9 @@ from brimful.data.examples import Examples
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table, Take, require_pairs
 from brimful.tables.table_files import read_file, read_texts
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import Outputs, PredictionForm, Row
-from brimful.tasks.registry import calibrated
+from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
+from brimful.tasks.registry import calibrate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Served:
     """A model that is open.
 
     Attributes:
-        max_length, overlap: as in `tasks.model.TaskModel`.
+        max_length, overlap: as in `tasks.task_model.TaskModel`.
         tokenizer: of its texts.
         outputs: of each example.
         precision: the number format of the computation.
@@ -78,7 +78,7 @@ class ServedTask(Served):
 
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
         """One answer for each row of a table, calibrated, from the outputs of its examples."""
-        return calibrated(self.task.answers(outputs, data), self.temperature)
+        return calibrate(self.task.answers(outputs, data), self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True)

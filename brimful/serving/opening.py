@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.base.seals import check_seal
 from brimful.corpus.text.tokenizer import read as read_tokenizer
@@ -17,8 +17,8 @@ from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.text_reading import VECTORS, reading_of
 from brimful.serving.config import Opening
 from brimful.serving.opened import ServedEncoder, ServedTask
-from brimful.tasks.form import Outputs
-from brimful.tasks.registry import from_folder, saved_form
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.registry import find_saved_form, open_form
 
 GRAPH_FILES = ("onnx/model.onnx", "onnx/model_quantized.onnx")
 """Where an export to ONNX has its graph."""
@@ -31,7 +31,7 @@ def open_graph(folder: ModelFolder, path: Path, opening: Opening) -> ServedTask 
         BrimfulError: the runtime is not installed or cannot read the file, the folder is damaged, or the file
             gives neither a task's outputs nor vectors, or has a pooling of its own.
     """
-    require(f"{folder}, an ONNX file,", "onnxruntime")
+    require_packages(f"{folder}, an ONNX file,", "onnxruntime")
     check_seal(folder.path)
     shape = shape_of(folder)
     graph = Graph(folder, path, shape.hidden_size, shape.vocabulary_size)
@@ -61,8 +61,8 @@ def open_graph(folder: ModelFolder, path: Path, opening: Opening) -> ServedTask 
             " neither predictions nor vectors: export the model again"
         )
     names = class_names(folder, graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
-    form = saved_form(folder, usual, graph.width)
-    task, saved = from_folder(form, folder, names, of_texts=not graph.by_token)
+    form = find_saved_form(folder, usual, graph.width)
+    task, saved = open_form(form, folder, names, of_texts=not graph.by_token)
     overlap = saved.overlap if opening.overlap is None else opening.overlap
     if usual == "token_classification":
         graph.order = [names.index(label) for label in task.labels]

@@ -16,7 +16,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from brimful.base.console import say, visible, warn
+from brimful.base.console import escape_controls, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.system import allow_open_files
 from brimful.serving.access import HEADERS, TOKEN, Access, token_of_environment
@@ -132,7 +132,7 @@ class Process:
                 why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__}: {error}"
                 say(f"serve: the models stay as they are: {why}")
                 continue
-            names = visible(", ".join(models))
+            names = escape_controls(", ".join(models))
             if not is_first:
                 say(f"serve: loaded again: {names}")
             else:

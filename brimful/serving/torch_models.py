@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from brimful.base.cpu_steps import threads
+from brimful.base.cpu_threads import use_threads
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples, check_length
@@ -17,13 +17,13 @@ from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reading_of
 from brimful.hf.weights import naming_weights
-from brimful.model.door import within
 from brimful.model.encoder import Encoder
-from brimful.model.inference import sharing, text_vectors
+from brimful.model.fast_forms import open_fast_context
+from brimful.model.inference import share_products, text_vectors
 from brimful.serving.config import Device, Opening
 from brimful.serving.opened import ServedEncoder, ServedTask
-from brimful.tasks.form import Outputs
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.task_model import TaskModel, load_task_model
 
 THREADS = torch.get_num_threads()
 """Read once: beside a batch that has few, other threads would see these."""
@@ -43,17 +43,17 @@ def open_with_torch(folder: ModelFolder, opening: Opening) -> ServedTask | Serve
     if tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
     precision = calibrated_precision(opening.precision, encoder, device, folder)
-    products = within("products", device, None, precision)
+    products = open_fast_context("products", device, None, precision)
 
     def computed(compute: Callable[[Examples], Any], examples: Examples) -> Any:
         """What a computation gives on the device; of a model that stays, copies of its weights stay too."""
-        with naming_weights(folder), sharing(products) if opening.stays else nullcontext():
+        with naming_weights(folder), share_products(products) if opening.stays else nullcontext():
             if encoder.device != device:
                 model.to(device)
             return compute(examples)
 
     # A GPU has no threads to divide.
-    how: dict[str, Any] = {"threads": THREADS, "on_threads": threads} if device.type == "cpu" else {}
+    how: dict[str, Any] = {"threads": THREADS, "on_threads": use_threads} if device.type == "cpu" else {}
     how |= {"tokenizer": tokenizer, "precision": precision}
     if isinstance(model, TaskModel):
         task_model = model

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.console import say
-from brimful.base.numbers import branch, metric, percent, plain
+from brimful.base.numbers import find_mapping, find_number, format_percent, format_value
 from brimful.base.summary import (
     ModelResult,
     describe_gap,
@@ -24,21 +24,21 @@ from brimful.stages.students import CPU
 from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.task_trainings import Stage, train_stage
 from brimful.stages.teaching_material import Material, read_material
-from brimful.tasks.data import evaluation
 from brimful.tasks.judging.comparison import (
     Answer,
     Judged,
     MethodComparison,
     Speed,
     describe_test,
-    error_of,
+    find_error,
     find_primary,
+    measure_speeds,
     read_costs,
-    speeds_of,
     write_predictions,
 )
-from brimful.tasks.model import TaskModel, fold
 from brimful.tasks.task import Metric
+from brimful.tasks.task_data import make_evaluation
+from brimful.tasks.task_model import TaskModel, fold
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Objective, Runtime
 
@@ -173,7 +173,7 @@ class Students:
             student.head,
             task.imitation(config.temperature),
             task.primary_metric,
-            evaluation(task, student.head, self.data.dev),
+            make_evaluation(task, student.head, self.data.dev),
         )
         self._train("logits", seed, config.logits, student, logits)
         return self._judged(student)
@@ -211,7 +211,7 @@ class Students:
         task, dev = student.task, dict[str, float]()
         if data.dev is not None:
             on_dev = student.judge(data.dev, runtime.precision)[0]
-            task = task.fitted(on_dev, data.dev)
+            task = task.fit_settings(on_dev, data.dev)
             dev = task.measure(on_dev, data.dev)
         elif task.calibrates:  # the best guess: it imitates the teacher
             task = task.with_settings(task.settings | self.material.teacher.model.task.settings)
@@ -240,7 +240,7 @@ def compared(plan: DistilPlan, trained: Sequence[Trained], student: TaskModel, t
     parameters = {name: model.parameters for name, model in models.items()}
     for name, count in parameters.items():
         measured[name]["parameters"] = count
-    speeds = speeds_of(timed, data.test.table)
+    speeds = measure_speeds(timed, data.test.table)
     return {
         "task": task.name,
         "primary_metric": task.metrics[0].name,
@@ -274,18 +274,18 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
     """
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
-    error = metric(facts, "comparisons.student_minus_teacher.standard_error")
+    error = find_number(facts, "comparisons.student_minus_teacher.standard_error")
     models = []
     for key, name in (("student", "Student"), ("teacher", "Teacher")):
-        measured = branch(facts, key)
+        measured = find_mapping(facts, key)
         costs = read_costs(facts, key)
         if key == "student":
-            costs["seconds"] = metric(facts, "seconds")
+            costs["seconds"] = find_number(facts, "seconds")
         models.append(
             ModelResult(
                 name=name,
-                value=metric(measured, primary.name) or 0.0,
-                error=error_of(measured, primary, test.n),
+                value=find_number(measured, primary.name) or 0.0,
+                error=find_error(measured, primary, test.n),
                 pairs={} if key == "teacher" or error is None else {"Teacher": error},
                 is_own=key == "student",
                 folder=folder if key == "teacher" else "",
@@ -296,8 +296,8 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
     is_ahead = (student.value > teacher.value) == test.higher_is_better
     side = "ahead of its teacher" if is_ahead else "behind its teacher"
     small, large = student.parameters, teacher.parameters
-    share = f", with {percent(small / large)} of its parameters" if small and large else ""
+    share = f", with {format_percent(small / large)} of its parameters" if small and large else ""
     verdict = f"The student is {describe_gap(test, student, teacher, side)}{share}, on {test.n:,} test rows."
-    result = {"Texts learned from": plain(facts.get("texts")), **list_outcome(facts, None)}
+    result = {"Texts learned from": format_value(facts.get("texts")), **list_outcome(facts, None)}
     tables = make_facts_table("Result", result)
     return Overview(f"Student for {facts['task']}", verdict, tables, test=test, models=models)

@@ -14,7 +14,7 @@ from brimful.base.console import say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
-from brimful.base.numbers import metric, percent, records, written
+from brimful.base.numbers import find_number, find_records, format_metric, format_percent
 from brimful.base.storage import read_record
 from brimful.base.summary import ModelResult, judge_models, make_table, with_overview
 from brimful.base.summary import Summary as Overview
@@ -37,18 +37,18 @@ from brimful.stages.run_tables import named_tables
 from brimful.stages.task_options import EvaluateConfig
 from brimful.stages.task_trainings import Finetuning, load_data, resolved
 from brimful.tables.layouts import find_layout
-from brimful.tasks.data import TaskData
 from brimful.tasks.judging import baselines
 from brimful.tasks.judging.comparison import (
     Judged,
     MethodComparison,
     describe_test,
-    error_of,
+    find_error,
     find_primary,
     read_costs,
 )
-from brimful.tasks.registry import task_of
+from brimful.tasks.registry import choose_task
 from brimful.tasks.task import Metric
+from brimful.tasks.task_data import TaskData
 from brimful.train.objective import Runtime
 
 CAPACITY = 1024
@@ -172,7 +172,7 @@ def _measure_rows(
         for batch in batches:
             batch = batch.to(runtime.device)
             with runtime.autocast():
-                hidden = encoder(batch, kept=objective.kept(batch))
+                hidden = encoder(batch, output_slots=objective.kept(batch))
                 measured = objective.measure(hidden, batch)
             rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
     return np.array(rows)
@@ -242,7 +242,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         max_length = config.max_length
         if max_length is None:
             max_length = min(128, *(shape_of(each).max_length for each in folders.values()))
-        task = task_of(config.task, find_layout(config)).name
+        task = choose_task(config.task, find_layout(config)).name
         config = replace(config, task=task, max_length=max_length, precision=runtime.precision)
         corpora = open_held_out(config.text)
         return EvaluatePlan(config, folders, corpora, _measured(config, folders, corpora), runtime)
@@ -265,7 +265,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
             facts |= evaluate_text(plan.folders, plan.corpora, plans, *lengths, runtime)
         if config.train is not None:
             facts |= _evaluate_task(plan, folder)
-        return with_overview(facts, summarise_evaluation(facts, task_of(config.task).metrics))
+        return with_overview(facts, summarise_evaluation(facts, choose_task(config.task).metrics))
 
 
 def _measured(
@@ -380,11 +380,11 @@ def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) ->
     rows = [
         [
             f"{row['encoder']} on {row['source']}",
-            written(row["loss"], row["standard_error"], share=False),
-            percent(row["accuracy"]),
+            format_metric(row["loss"], row["standard_error"], share=False),
+            format_percent(row["accuracy"]),
             f"{row['bits_per_character']:.3f}",
         ]
-        for row in sorted(records(facts, "text"), key=lambda row: row["loss"])
+        for row in sorted(find_records(facts, "text"), key=lambda row: row["loss"])
     ]
     columns = ["Encoder", "Loss", "Masked tokens found", "Bits a character"]
     tables = make_table("Held-out text, 15 % of the words masked", columns, rows)
@@ -394,17 +394,17 @@ def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) ->
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
     pairs: dict[str, dict[str, float]] = {}
-    for pair in records(facts, "differences"):
+    for pair in find_records(facts, "differences"):
         pairs.setdefault(pair["first"], {})[pair["second"]] = pair["standard_error"]
     models = []
-    for row in records(facts, "models"):
+    for row in find_records(facts, "models"):
         name = str(row["model"])
         role: Any = "baseline" if name == TFIDF or name.endswith(FROZEN) else "model"
         models.append(
             ModelResult(
                 name=name,
-                value=metric(row, primary.name) or 0.0,
-                error=error_of(row, primary, test.n),
+                value=find_number(row, primary.name) or 0.0,
+                error=find_error(row, primary, test.n),
                 pairs=pairs.get(name, {}),
                 role="guess" if name == MAJORITY else role,
                 **read_costs(row),

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.console import say, warn
-from brimful.base.numbers import branch, in_words, metric, percent, plain, records, written
+from brimful.base.numbers import (
+    capitalise,
+    find_mapping,
+    find_number,
+    find_records,
+    format_metric,
+    format_percent,
+    format_value,
+)
 from brimful.base.summary import (
     ModelResult,
     SummaryTable,
@@ -22,12 +30,12 @@ from brimful.base.summary import (
 )
 from brimful.base.summary import Summary as Overview
 from brimful.hf.folders import load_pretrained
-from brimful.model.drawing import undrawn
 from brimful.model.heads import SequenceHead
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.run_tables import FILE, HeldOut, named_tables
+from brimful.stages.run_tables import HELD_OUT_FILE, HeldOut, named_tables
 from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
 from brimful.stages.task_trainings import (
     FEWEST,
@@ -39,25 +47,25 @@ from brimful.stages.task_trainings import (
     resolved,
     starting_model,
 )
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.judging import baselines
-from brimful.tasks.judging.checks import Finding, check_before, described
+from brimful.tasks.judging.checks import Finding, check_before, describe_tokens
 from brimful.tasks.judging.comparison import (
     Judged,
     MethodComparison,
+    average_seeds,
     describe_test,
-    error_of,
+    find_error,
     find_primary,
-    fingerprint,
-    over_seeds,
+    fingerprint_rows,
+    measure_speeds,
     read_costs,
-    speeds_of,
     write_predictions,
 )
 from brimful.tasks.judging.review import review
-from brimful.tasks.model import TaskModel
 from brimful.tasks.task import Metric, TaskHead
+from brimful.tasks.task_data import TaskData
+from brimful.tasks.task_model import TaskModel
 from brimful.train.metrics import list_outcome, read_metrics, training_loss
 from brimful.train.objective import Runtime
 
@@ -126,7 +134,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         encoder, options = start.encoder, config
         config = resolved(config, encoder, runtime.precision)
         data = load_data(config, encoder, ranks)
-        with undrawn():  # so that a wrong setting is refused now
+        with skip_initial_weights():  # so that a wrong setting is refused now
             _, head = starting_model(config, config.seed[0], data.task, start)
         if not folder.resuming:
             options.refuse_unread(pools=isinstance(head, SequenceHead))
@@ -141,7 +149,10 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             if not folder.resuming:
                 _tell(findings, data)
                 limits = f"an example has at most {config.max_length:,}, the encoder takes"
-                say(f"{described(table_facts['train']['tokens'])}; {limits} {encoder.config.max_length:,}")
+                say(
+                    f"{describe_tokens(table_facts['train']['tokens'])}; {limits}"
+                    f" {encoder.config.max_length:,}"
+                )
             if held_out:
                 table_facts["held_out"] = held_out.counts
         return FinetunePlan(with_absolute_paths(config), data, runtime, table_facts, held_out)
@@ -168,8 +179,8 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         models = [run.seed_model(seed, tables) for seed in config.seed]
         best = max(models, key=lambda model: run.primary.score(model.trial.dev))
         measured = {
-            name: over_seeds([model.metrics[name] for model in models])
-            | {"fingerprint": fingerprint(table.table)}
+            name: average_seeds([model.metrics[name] for model in models])
+            | {"fingerprint": fingerprint_rows(table.table)}
             for name, table in tables.items()
         }
         model = replace(run.model(best.trial), task=best.task)
@@ -202,7 +213,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             model.save(folder.path / "model", token_types=data.train.examples.typed)
             for name, table in tables.items():
                 path = folder.path / f"predictions{name and f'-{name}'}.jsonl"
-                write_predictions(path, best.task, model.calibrated(best.answers[name]), table)
+                write_predictions(path, best.task, model.calibrate(best.answers[name]), table)
             metrics = folder.path / "metrics.jsonl"
             shutil.copyfile(best.trial.result.directory / "metrics.jsonl", metrics)
             summary |= training_loss(read_metrics(metrics))
@@ -254,7 +265,7 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
     say("ladder: the time of one text")
     timed = {name: rung.answer for name, rung in rungs.items() if rung.answer}
     timed[""] = lambda table: model.answers(model.encode(table), runtime.precision)
-    speeds = speeds_of(timed, data.test.table)
+    speeds = measure_speeds(timed, data.test.table)
     rung_facts = {}
     for name, rung in rungs.items():
         rung_facts[name] = {
@@ -275,7 +286,7 @@ def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) ->
     use_of_dev = "; the final training reads dev too" if both else ""
     return (
         f"held out of {config.train}: {' and '.join(parts)} rows; alike texts stay together, labels keep"
-        f" their proportions{use_of_dev}. {FILE} in the run names them"
+        f" their proportions{use_of_dev}. {HELD_OUT_FILE} in the run names them"
     )
 
 
@@ -350,60 +361,64 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Overview:
 
 def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     """The model and its baselines."""
-    test, baselines = branch(facts, "test"), branch(facts, "baselines")
-    n = metric(test, "n")
+    test, baselines = find_mapping(facts, "test"), find_mapping(facts, "baselines")
+    n = find_number(test, "n")
     names = {}
     for key, rung in baselines.items():
         reads = f" ({rung['reads']})" if "reads" in rung else ""
-        names[key] = BASELINES.get(key, in_words(key)) + reads
-    pairs = {names[key]: metric(rung, "standard_error") for key, rung in baselines.items()}
+        names[key] = BASELINES.get(key, capitalise(key)) + reads
+    pairs = {names[key]: find_number(rung, "standard_error") for key, rung in baselines.items()}
     own = ModelResult(
         name=OWN,
-        value=metric(test, primary.name) or 0.0,
-        error=error_of(test, primary, n),
+        value=find_number(test, primary.name) or 0.0,
+        error=find_error(test, primary, n),
         pairs={name: error for name, error in pairs.items() if error is not None},
         is_own=True,
         **read_costs(facts),
     )
     models = [own]
     for key, rung in baselines.items():
-        value = metric(rung, primary.name)
+        value = find_number(rung, primary.name)
         if value is not None:
             role: Any = "guess" if key == "majority" else "baseline"
-            error, costs = error_of(rung, primary, n), read_costs(rung)
+            error, costs = find_error(rung, primary, n), read_costs(rung)
             models.append(ModelResult(name=names[key], value=value, error=error, role=role, **costs))
     return models
 
 
 def _list_result(facts: Facts) -> dict[str, str | None]:
     """What one must know beside the metrics."""
-    error, leaked = metric(facts, "calibration.ece_calibrated"), metric(facts, "leaked_test_texts")
-    before, held_out = metric(facts, "calibration.ece"), metric(facts, "held_out.test")
+    error, leaked = find_number(facts, "calibration.ece_calibrated"), find_number(facts, "leaked_test_texts")
+    before, held_out = find_number(facts, "calibration.ece"), find_number(facts, "held_out.test")
     never = facts.get("never_predicted")
     return {
         "Test texts that are also in train": f"{leaked:,.0f}" if leaked else None,
         "Test rows held out of train": f"{held_out:,.0f} (held_out_rows.json)" if held_out else None,
-        "Never predicted on test": plain(never[:MAX_ROWS]) if isinstance(never, list) else None,
-        "Calibration error": None if error is None else percent(error),
-        "Calibration error, no temperature": None if before is None else percent(before),
-        **list_outcome(facts, metric(facts, "test.loss")),
+        "Never predicted on test": format_value(never[:MAX_ROWS]) if isinstance(never, list) else None,
+        "Calibration error": None if error is None else format_percent(error),
+        "Calibration error, no temperature": None if before is None else format_percent(before),
+        **list_outcome(facts, find_number(facts, "test.loss")),
     }
 
 
 def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[SummaryTable]:
     """All metrics on each test table and on dev; ± is the deviation over seeds."""
-    parts = {"test": branch(facts, "test"), "dev": branch(facts, "dev"), **branch(facts, "tests")}
+    parts = {
+        "test": find_mapping(facts, "test"),
+        "dev": find_mapping(facts, "dev"),
+        **find_mapping(facts, "tests"),
+    }
     parts = {name: measured for name, measured in parts.items() if measured}
     rows = []
     for one in metrics:
         cells = []
         for measured in parts.values():
-            value, spread = metric(measured, one.name), metric(measured, f"{one.name}_std")
-            cells.append("" if value is None else written(value, spread, share=one.percent))
-        rows.append([in_words(one.title), *cells])
-    sizes = [metric(measured, "n") for measured in parts.values()]
+            value, spread = find_number(measured, one.name), find_number(measured, f"{one.name}_std")
+            cells.append("" if value is None else format_metric(value, spread, share=one.percent))
+        rows.append([capitalise(one.title), *cells])
+    sizes = [find_number(measured, "n") for measured in parts.values()]
     heads = [name if n is None else f"{name}, {n:,.0f} rows" for name, n in zip(parts, sizes, strict=True)]
-    has_seeds = any(key.endswith("_runs") for key in branch(facts, "test"))
+    has_seeds = any(key.endswith("_runs") for key in find_mapping(facts, "test"))
     note = "± is the deviation over seeds." if has_seeds else ""
     rows = [row for row in rows if any(row[1:])]
     return make_table("Metrics", ["Metric", *heads], rows, note)
@@ -411,7 +426,7 @@ def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[Summary
 
 def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
     """The first records of a list, of labels those with the lowest F1; shares in percent."""
-    every_record = records(facts, key)
+    every_record = find_records(facts, key)
     if "f1" in columns:
         every_record = sorted(every_record, key=lambda record: record["f1"])
     rows = []
@@ -420,9 +435,9 @@ def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) 
         for name in columns:
             value = "" if record.get(name) is None else record[name]
             if name in SHARES and isinstance(value, int | float):
-                row.append(percent(value))
+                row.append(format_percent(value))
             else:
-                row.append(plain(value))
+                row.append(format_value(value))
         rows.append(row)
     note = f"The first {MAX_ROWS} of {len(every_record)}." if len(every_record) > MAX_ROWS else ""
-    return make_table(title, [in_words(name) for name in columns], rows, note, is_detail=True)
+    return make_table(title, [capitalise(name) for name in columns], rows, note, is_detail=True)

@@ -17,7 +17,7 @@ from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
-from brimful.model.heads import SequenceHead, pooling_of
+from brimful.model.heads import SequenceHead, choose_pooling
 from brimful.model.shape import EncoderConfig, Pooling
 from brimful.objectives.layer_losses import spread_layers
 from brimful.runs.directory import model_files
@@ -26,11 +26,11 @@ from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.start.narrowing import narrow
 from brimful.tables.table import Table
-from brimful.tasks.cache import known_outputs
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Outputs
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.cached_entries import cache_outputs
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.task_data import TaskData
+from brimful.tasks.task_model import TaskModel, load_task_model
 from brimful.train.objective import Runtime
 
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ class ModelTeacher:
     def pooling(self) -> Pooling:
         """How it makes a vector of a text."""
         head = self.model.head
-        return head.pooling if isinstance(head, SequenceHead) else pooling_of(self.model.encoder)
+        return head.pooling if isinstance(head, SequenceHead) else choose_pooling(self.model.encoder)
 
     def reads_as(self, student: TaskModel, data: Encoded) -> bool:
         """Whether its examples of these texts are the student's: it may then be imitated token by token."""
@@ -169,7 +169,7 @@ class ModelTeacher:
                 raise BrimfulError(f"the teacher {self.name}: {error}") from error
 
         decides = {"model": self.files, "precision": runtime.precision, "device": runtime.device.type}
-        return known_outputs(decides, data, compute, runtime.world)
+        return cache_outputs(decides, data, compute, runtime.world)
 
     def row_outputs(self, table: Table, runtime: Runtime) -> np.ndarray:
         """What it says of each row, with the tokenizer and the windows of its own; float32 (rows, C), in the

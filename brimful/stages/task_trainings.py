@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.console import say, warn
-from brimful.base.distributed import ALONE, World
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Precision
 from brimful.data.examples import Examples
@@ -22,20 +22,27 @@ from brimful.data.loader import Stream
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensors import classifier_weight, from_hf, to_hf
-from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
-from brimful.model.heads import pooling_of
+from brimful.model.heads import choose_pooling
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
-from brimful.tasks.data import TaskData, TooFewRowsError, evaluation, example_stream, hold_out, load_task_data
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel, fold, load_task_model, reorder, take_weights
-from brimful.tasks.registry import task_of
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.registry import choose_task
 from brimful.tasks.task import Metric, Task, TaskHead
+from brimful.tasks.task_data import (
+    TaskData,
+    TooFewRowsError,
+    hold_out,
+    load_task_data,
+    make_evaluation,
+    make_stream,
+)
+from brimful.tasks.task_model import TaskModel, fold, load_task_model, reorder_outputs, take_weights
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
@@ -95,7 +102,7 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
     def open_stream() -> Stream:
         if not isinstance(texts, Examples):
             return opened.enter_context(closing(texts.stream(runtime)))
-        return example_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
+        return make_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
 
     def make_trainer() -> Trainer:
         training = Training(
@@ -150,7 +157,7 @@ class TaskStart:
         if self.model is None or self.why_new(head, task):
             return start_transform(head, self.encoder.config, self.tensors)
         take_weights(head, self.model.head.state_dict())
-        reorder(head, [self.model.task.labels.index(label) for label in task.labels])
+        reorder_outputs(head, [self.model.task.labels.index(label) for label in task.labels])
         return True
 
 
@@ -202,7 +209,7 @@ def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> 
     """The configuration with everything that it needs to mean the same elsewhere, but for its paths."""
     longest, hidden = encoder.config.max_length, encoder.config.hidden_size
     max_length = min(128, longest) if config.max_length is None else config.max_length
-    kind = task_of(config.task, find_layout(config))
+    kind = choose_task(config.task, find_layout(config))
     overlap = config.overlap
     if overlap is None and kind.overlap is not None:
         overlap = min(kind.overlap, max_length // 4)
@@ -211,13 +218,13 @@ def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> 
         task=kind.name,
         max_length=max_length,
         overlap=overlap,
-        pooling=pooling_of(encoder) if config.pooling == "auto" else config.pooling,
+        pooling=choose_pooling(encoder) if config.pooling == "auto" else config.pooling,
         learning_rates=config.learning_rates or (default_rate(hidden),),
         precision=precision,
     )
 
 
-def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) -> TaskData:
+def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RANK) -> TaskData:
     """The rows that a run trains on, chooses on and is tested on.
 
     Args:
@@ -226,7 +233,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) ->
     assert config.max_length is not None
     layout = find_layout(config)
     data = load_task_data(
-        task_of(config.task, layout),
+        choose_task(config.task, layout),
         encoder,
         *config.tables,
         max_length=config.max_length,
@@ -325,7 +332,7 @@ class Finetuning:
             folder,
             seed,
             encoder,
-            Supervised(task, head, evaluation(task, head, held_out)),
+            Supervised(task, head, make_evaluation(task, head, held_out)),
             training.examples,
             epochs,
             rate,
@@ -364,7 +371,7 @@ class Finetuning:
         trial, trials = self.train_seed(seed)
         model = self.model(trial)
         if model.task.settings and self.data.dev is not None:
-            fitted = model.task.fitted(self.dev_answers(trial, trials), self.data.dev)
+            fitted = model.task.fit_settings(self.dev_answers(trial, trials), self.data.dev)
             model = replace(model, task=fitted)
         answers: dict[str, Any] = {}
         metrics: dict[str, dict[str, float]] = {}
@@ -376,7 +383,7 @@ class Finetuning:
 
     def model(self, trial: Trial) -> TaskModel:
         """The model of a training."""
-        with undrawn():
+        with skip_initial_weights():
             model = starting_task_model(self.config, trial.seed, self.data)
         trial.result.load({"encoder": model.encoder, "head": model.head})
         fold(model.head)

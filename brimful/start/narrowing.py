@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import BrimfulError
-from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.layer import Layer
 from brimful.model.shape import EncoderConfig
 
@@ -40,7 +40,7 @@ def narrow(encoder: Encoder, shape: EncoderConfig) -> Encoder:
                 f"{name} is {getattr(shape, name)}, and the encoder's {getattr(wide, name)}: weights can only"
                 " be made narrower"
             )
-    with undrawn():
+    with skip_initial_weights():
         narrowed = Encoder(shape).to(encoder.embedding.weight)
     narrowed.tokenizer, narrowed.pooling = encoder.tokenizer, encoder.pooling
     kept = _largest(_read(encoder), shape.hidden_size)

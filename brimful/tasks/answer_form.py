@@ -17,9 +17,9 @@ from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
-from brimful.tables.table import Table, Take, everything
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tables.table import Table, Take, take_all
+from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
 
 LONGEST_ANSWER = 30
 """In tokens, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
@@ -76,7 +76,7 @@ class Answers(PredictionForm):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
     ) -> Table:
         layout.require_own_columns(cls.name)
         return read_questions(path, labelled=labelled, offsets=layout.offsets, take=take)
@@ -124,7 +124,7 @@ class Answers(PredictionForm):
         for example, row in enumerate(examples.text_of_example.tolist()):
             scores = outputs[example].astype(np.float64)
             nothing[row] = min(nothing[row], scores[0].sum())
-            places = without_spaces(examples.characters[example], data.table.second[row])
+            places = trim_spaces(examples.characters[example], data.table.second[row])
             for span, score in _best_spans(scores, places, self.max_answer_length):
                 spans_of_row[row][span] = max(score, spans_of_row[row].get(span, -np.inf))
         return [

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
-from brimful.model.cross_entropy import cross_entropy_sum, hits
+from brimful.model.cross_entropy import count_hits, cross_entropy_sum
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Classes, Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Classes, Row
 from brimful.tasks.task import Metric, Task
 
 
-def label_names(table: Table) -> list[str]:
+def list_label_names(table: Table) -> list[str]:
     """The labels of a table, sorted; numbers by value.
 
     Raises:
@@ -55,7 +55,7 @@ class Classification(Classes, Task):
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        return cls(label_names(table))
+        return cls(list_label_names(table))
 
     @property
     def description(self) -> str:
@@ -70,7 +70,7 @@ class Classification(Classes, Task):
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         labels = batch.targets["label"]
-        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
+        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": count_hits(outputs, labels)}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         return class_imitation(temperature)
@@ -83,8 +83,8 @@ class Classification(Classes, Task):
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return {**self._counted(answers.argmax(1), labels), "n": len(labels), "loss": float(loss)}
 
-    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
-        """As `Task.primary_of`, without the cross-entropy."""
+    def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+        """As `Task.make_primary`, without the cross-entropy."""
         predicted, labels, name = answers.argmax(1), data.targets["label"], self.metrics[0].name
         return lambda rows: self._counted(predicted[rows], labels[rows])[name]
 
@@ -104,7 +104,7 @@ class Classification(Classes, Task):
             **({"positive_f1": float(scores[1])} if len(scores) == 2 else {}),
         }
 
-    def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`gold`, `prediction`, and the `probability` of the prediction."""
         return [
             {"gold": self.labels[label], "prediction": guess, "probability": value}

@@ -14,9 +14,9 @@ from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Row
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.label_set_form import LabelSets
+from brimful.tasks.prediction_form import Row
 from brimful.tasks.task import Metric, Task
 
 
@@ -76,13 +76,13 @@ class MultiLabel(LabelSets, Task):
         """F1 of all decisions together, and averaged over labels, where one without any text counts as 0."""
         return self._measured(answers, data)(np.arange(len(data))) | {"n": len(data)}
 
-    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+    def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
         measured, name = self._measured(answers, data), self.metrics[0].name
         return lambda rows: measured(rows)[name]
 
     def _measured(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], dict[str, float]]:
         """The metrics as a function of rows: of decisions, only those for a label, and errors, are kept."""
-        wanted, found = label_sets(data.targets["labels"], len(self.labels)), answers > 0
+        wanted, found = unpack_labels(data.targets["labels"], len(self.labels)), answers > 0
         hits, wrong = (sparse.csr_array(each, dtype=np.int64) for each in (wanted & found, wanted ^ found))
         exact = np.diff(wrong.indptr) == 0
 
@@ -98,13 +98,13 @@ class MultiLabel(LabelSets, Task):
 
         return measured
 
-    def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """`gold` and `prediction`, both lists."""
         assert data.table.labels is not None
         rows = zip(data.table.labels, self.found(answers)[0], strict=True)
         return [{"gold": wanted, "prediction": found} for wanted, found in rows]
 
 
-def label_sets(bits: np.ndarray, labels: int) -> np.ndarray:
+def unpack_labels(bits: np.ndarray, labels: int) -> np.ndarray:
     """bool (n, labels), which labels each row has, of the bits of `MultiLabel.targets`."""
     return np.unpackbits(bits, axis=1, count=1 + labels)[:, 1:].view(bool)

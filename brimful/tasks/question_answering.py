@@ -26,8 +26,8 @@ from brimful.objectives.losses import count, require_no_temperature, span_cross_
 from brimful.tables.question_files import NOWHERE, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import LONGEST_ANSWER, Answers, Prediction
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Row
 from brimful.tasks.task import Metric, Task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -58,11 +58,11 @@ class QuestionAnswering(Answers, Task):
             raise BrimfulError(f"{table.path} has no answers; there is nothing to learn")
         return cls(None if all(table.labels or []) else 0.0)
 
-    def fitted(self, answers: list[Prediction], dev: Encoded) -> Self:
+    def fit_settings(self, answers: list[Prediction], dev: Encoded) -> Self:
         best = self._best_threshold(answers, _golds(dev)) if self.calibrates else None
         return self.with_settings(self.settings | {"no_answer_threshold": best[0]}) if best else self
 
-    def learnt(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
+    def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
         """Answers may be as long as the longest of train: what is labelled can be predicted."""
         limit = max(LONGEST_ANSWER, int(_answer_lengths(train).max(initial=0)))
         for data in others:
@@ -171,7 +171,7 @@ class QuestionAnswering(Answers, Task):
         edges = np.concatenate([ranked[:1] - 1, ranked, ranked[-1:] + 1])
         return float(edges[best : best + 2].mean()), float(totals[best] / len(margins))
 
-    def compared_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
         """`id`, the texts of the right answers as `gold`, and the predicted text as `prediction`."""
         assert isinstance(data.table, QuestionTable)
         assert data.table.labels is not None

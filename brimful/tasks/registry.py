@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Meta
 
 from brimful.base.config import Argument
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
 
 if TYPE_CHECKING:
-    from brimful.tasks.form import PredictionForm
+    from brimful.tasks.prediction_form import PredictionForm
     from brimful.tasks.task import Task
 
 TASKS = {
@@ -40,7 +40,7 @@ def require_task_name(name: str) -> None:
         BrimfulError: there is no task of that name.
     """
     if name not in TASKS:
-        raise BrimfulError(f"unknown task {name!r}; {nearest(name, TASKS)}")
+        raise BrimfulError(f"unknown task {name!r}; {suggest_name(name, TASKS)}")
 
 
 def find_task(name: str) -> type["Task"]:
@@ -89,12 +89,12 @@ def find_form(problem_type: str) -> type["PredictionForm"]:
         from brimful.tasks.span_form import Spans
 
         return Spans
-    from brimful.tasks.form import Classes, Numbers
+    from brimful.tasks.prediction_form import Classes, Numbers
 
     return Numbers if problem_type == "regression" else Classes
 
 
-def task_of(name: str | None, layout: FileLayout = OWN_LAYOUT) -> type["Task"]:
+def choose_task(name: str | None, layout: FileLayout = OWN_LAYOUT) -> type["Task"]:
     """The task that `--task` names; without a name that of the layout, or `DEFAULT_TASK`.
 
     Raises:
@@ -125,7 +125,7 @@ _TYPES: dict[str, Any] = {
 """What config.json may hold, in the order of `Saved`, and the settings of the task."""
 
 
-def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["PredictionForm"]:
+def find_saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["PredictionForm"]:
     """The form of the task of a model folder, without torch.
 
     It follows from config.json: from `problem_type`; without it, one output for each text is a regression and
@@ -150,7 +150,7 @@ def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["Predictio
     return find_form(problem)
 
 
-def from_folder(kind: type[F], folder: ModelFolder, names: list[str], *, of_texts: bool) -> tuple[F, Saved]:
+def open_form(kind: type[F], folder: ModelFolder, names: list[str], *, of_texts: bool) -> tuple[F, Saved]:
     """The form, or the task, of a trained model, and how that reads texts.
 
     Args:
@@ -184,6 +184,6 @@ def from_folder(kind: type[F], folder: ModelFolder, names: list[str], *, of_text
     return found, saved
 
 
-def calibrated(answers: Any, temperature: float | None) -> Any:
+def calibrate(answers: Any, temperature: float | None) -> Any:
     """Answers whose probabilities are calibrated, if the temperature is known."""
     return answers if temperature is None else answers / temperature

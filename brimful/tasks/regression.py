@@ -15,8 +15,8 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.losses import require_no_temperature, squared_error_sum
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Numbers, Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Numbers, Row
 from brimful.tasks.task import Metric, Task
 
 
@@ -74,7 +74,7 @@ class Regression(Numbers, Task):
         """The metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
         return self._measured(answers, data.targets["label"])
 
-    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+    def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
         labels, name = data.targets["label"], self.metrics[0].name
         return lambda rows: self._measured(answers[rows], labels[rows])[name]
 
@@ -88,6 +88,6 @@ class Regression(Numbers, Task):
             "n": len(labels),
         }
 
-    def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
         return [{"gold": gold, "prediction": value} for gold, value in pairs]

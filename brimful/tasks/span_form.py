@@ -21,10 +21,10 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
-from brimful.tables.table import LabelledSpan, Table, Take, everything
+from brimful.tables.table import LabelledSpan, Table, Take, take_all
 from brimful.tables.tagged_files import TaggedTable, read_tagged
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
 
 
 @dataclass(frozen=True)
@@ -172,13 +172,13 @@ class Spans(PredictionForm):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
     ) -> Table:
         return read_tagged(path, labelled=labelled, layout=layout, take=take)
 
     @classmethod
     def from_labels(cls, labels: list[str]) -> Self:
-        names = tag_names(Tagging.of(labels).labels)
+        names = list_tag_names(Tagging.of(labels).labels)
         return cls(names if sorted(labels) == sorted(names) else labels)
 
     @cached_property
@@ -206,11 +206,11 @@ class Spans(PredictionForm):
         self, text: str, words: list[tuple[int, int]], places: np.ndarray, scores: np.ndarray
     ) -> list[Found]:
         """The spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
-        places = without_spaces(places, text)
+        places = trim_spaces(places, text)
         kept = places[:, 0] < places[:, 1]
         places, scores = places[kept], scores[kept]
         if words:
-            places, tokens = units_of_words(words, places)
+            places, tokens = find_word_units(words, places)
             scores = scores[tokens]
         if not len(places):
             return []
@@ -256,7 +256,7 @@ class Spans(PredictionForm):
         return {**span._asdict(), "text": text[span.start : span.end], "probability": round(probability, 6)}
 
 
-def units_of_words(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def find_word_units(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What can be tagged of a text that is divided into words.
 
     The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
@@ -308,12 +308,12 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
     return places, merged
 
 
-def tag_names(labels: Sequence[str]) -> list[str]:
+def list_tag_names(labels: Sequence[str]) -> list[str]:
     """O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, and 2k + 2 continues it."""
     return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
 
 
-def tags_of_spans(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
+def tag_tokens(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
     """The tag of each token, int64 (n,): of the last span that it overlaps with.
 
     Args:

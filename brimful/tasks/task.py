@@ -15,7 +15,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import AT_ONCE, Examples
@@ -23,8 +23,8 @@ from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.table import Table, label_names_of
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.prediction_form import PredictionForm, Row
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
@@ -78,12 +78,12 @@ class Task(PredictionForm, Protocol):
             BrimfulError: the table cannot be trained on.
         """
 
-    def learnt(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
+    def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
         """The task with what its labelled training examples decide; warns of labels of others that it cannot
         predict then."""
         return self
 
-    def fitted(self, answers: Any, dev: Encoded) -> Self:
+    def fit_settings(self, answers: Any, dev: Encoded) -> Self:
         """The task with the settings that are best for the answers to dev, by the primary metric."""
         return self
 
@@ -101,7 +101,7 @@ class Task(PredictionForm, Protocol):
         """The primary metric and its direction, as the trainer takes them."""
         return self.metrics[0].name, self.metrics[0].best
 
-    def compared_by(self, name: str) -> Self:
+    def with_primary(self, name: str) -> Self:
         """The same task with another primary metric.
 
         Raises:
@@ -109,7 +109,7 @@ class Task(PredictionForm, Protocol):
         """
         known = {metric.name: metric for metric in self.metrics}
         if name not in known:
-            raise BrimfulError(f"{self.name} has no metric {name!r}; {nearest(name, known)}")
+            raise BrimfulError(f"{self.name} has no metric {name!r}; {suggest_name(name, known)}")
         chosen = copy(self)
         others = (metric for metric in self.metrics if metric.name != name)
         object.__setattr__(chosen, "metrics", (known[name], *others))  # tasks are frozen dataclasses
@@ -143,7 +143,7 @@ class Task(PredictionForm, Protocol):
             data.examples.targets.update(self.example_targets(table, data.examples))
         return data
 
-    def encoded_slices(
+    def encode_slices(
         self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
     ) -> Iterator[Examples]:
         """As `encode`: the examples of some rows at a time, in order, if the task is `by_row`."""
@@ -202,7 +202,7 @@ class Task(PredictionForm, Protocol):
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """The metrics of the answers, and `n`."""
 
-    def primary_of(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float]:
+    def make_primary(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float]:
         """The primary metric as a function of rows, int64, of `data`, which is called often."""
 
         def measured(rows: np.ndarray) -> float:
@@ -211,5 +211,5 @@ class Task(PredictionForm, Protocol):
 
         return measured
 
-    def compared_rows(self, answers: Any, data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: Any, data: Encoded) -> list[Row]:
         """What predictions.jsonl says of each test text: its target, `gold`, beside the `prediction`."""

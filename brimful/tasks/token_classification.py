@@ -19,9 +19,9 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.objectives.losses import class_imitation, count
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Row
-from brimful.tasks.span_form import Found, Spans, tag_names, tags_of_spans
+from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.prediction_form import Row
+from brimful.tasks.span_form import Found, Spans, list_tag_names, tag_tokens
 from brimful.tasks.task import Metric, Task
 
 
@@ -42,7 +42,7 @@ class TokenClassification(Spans, Task):
         labels = sorted({span.label for spans in table.labels for span in spans})
         if not labels:
             raise BrimfulError(f"{table.path} has no span; there is nothing to learn")
-        return cls(tag_names(labels))
+        return cls(list_tag_names(labels))
 
     @property
     def description(self) -> str:
@@ -72,10 +72,10 @@ class TokenClassification(Spans, Task):
             starts, ends = set[int](), set[int]()
             for places in (examples.characters[example] for example in range(first, end)):
                 inside = np.flatnonzero(places[:, 0] >= 0)
-                words = without_spaces(places[inside], table.texts[row])
+                words = trim_spaces(places[inside], table.texts[row])
                 kept = words[:, 0] < words[:, 1]
                 tags.append(np.full(len(places), IGNORED, dtype=np.int64))
-                tags[-1][inside[kept]] = tags_of_spans(edges, words[kept])
+                tags[-1][inside[kept]] = tag_tokens(edges, words[kept])
                 starts.update(words[:, 0].tolist())
                 ends.update(words[:, 1].tolist())
             lost += sum(span.start not in starts or span.end not in ends for span in spans)
@@ -113,7 +113,7 @@ class TokenClassification(Spans, Task):
             "n": len(data),
         }
 
-    def compared_rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
         """The text, its spans as `gold`, and the predicted ones as `prediction`."""
         assert data.table.labels is not None
         rows = zip(data.table.texts, data.table.labels, self.rows(answers, data), strict=True)

@@ -35,7 +35,7 @@ from brimful.model.heads import (
     TokenHead,
 )
 from brimful.model.shape import EncoderConfig
-from brimful.tasks.model import TaskModel, load_task_model
+from brimful.tasks.task_model import TaskModel, load_task_model
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
 

@@ -14,14 +14,14 @@ from brimful.commands.export import export
 from brimful.commands.predict import predict
 from brimful.hf.folders import load_pretrained
 from brimful.hf.int8_steps import FILE, products
-from brimful.model.door import shut
+from brimful.model.fast_forms import use_plain_forms
 from brimful.model.heads import SequenceHead
-from brimful.model.int8_rounding import missing
+from brimful.model.int8_rounding import find_obstacle
 from brimful.tasks.classification import Classification
 from builders.encoders import small, word_tokenizer
 
 pytestmark = [
-    pytest.mark.skipif(missing() is not None, reason=f"int8 needs {missing()}"),
+    pytest.mark.skipif(find_obstacle() is not None, reason=f"int8 needs {find_obstacle()}"),
     pytest.mark.usefixtures("kernels"),
 ]
 RANDOM = np.random.default_rng(6)
@@ -167,6 +167,6 @@ def test_what_is_saved_or_trained_again_has_no_steps(folder: Path, capsys: pytes
 
 def test_without_kernels_int8_is_refused_before_anything_is_written(folder: Path) -> None:
     given = {"format": "int8", "calibrate": str(folder / "texts.txt")}
-    with shut(), pytest.raises(BrimfulError, match="BRIMFUL_KERNELS=on"):
+    with use_plain_forms(), pytest.raises(BrimfulError, match="BRIMFUL_KERNELS=on"):
         export(run=str(folder / "encoder"), out=str(folder / "int8"), **given)
     assert not (folder / "int8").exists()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn.utils import prune
 
-from brimful.base import cpu_steps
+from brimful.base import cpu_threads
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.examples import Examples
 from brimful.exporting.calibration import calibrate
@@ -21,16 +21,16 @@ from brimful.hf.int8_steps import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer
 from brimful.kernels.inference_layer import LaidOut, lays_out_bf16
 from brimful.model import inference
-from brimful.model.door import shut, within
 from brimful.model.encoder import Encoder
-from brimful.model.inference import batches, sharing, text_vectors
-from brimful.model.int8_rounding import NARROW, WHOLE, Steps, is_wide, largest_weight, missing
+from brimful.model.fast_forms import open_fast_context, use_plain_forms
+from brimful.model.inference import make_batches, share_products, text_vectors
+from brimful.model.int8_rounding import NARROW, WHOLE, Steps, find_largest_weight, find_obstacle, is_wide
 from builders.encoders import VOCABULARY, random_row, small
 
 ALL = ["bert", "roberta", "electra", "prenorm", "modern"]
 CPU = torch.device("cpu")
 needs_bf16 = pytest.mark.skipif(not lays_out_bf16(), reason="oneDNN has no bfloat16 for this processor")
-needs_int8 = pytest.mark.skipif(missing() is not None, reason=f"int8 needs {missing()}")
+needs_int8 = pytest.mark.skipif(find_obstacle() is not None, reason=f"int8 needs {find_obstacle()}")
 
 
 def examples_of(lengths: list[int]) -> Examples:
@@ -82,7 +82,7 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    with cpu_steps.threads(request.param):
+    with cpu_threads.use_threads(request.param):
         yield request.param
 
 
@@ -92,9 +92,9 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(
     model: str, copies: bool, threads: int, examples: Examples
 ) -> None:
     encoder, run = small(model).eval(), LaidOut(torch.float32, copies=copies)
-    with shut():
+    with use_plain_forms():
         wanted = text_vectors(encoder, examples)
-    with sharing(run):
+    with share_products(run):
         found = text_vectors(encoder, examples)
         alone = np.concatenate([text_vectors(encoder, _alone(examples, i)) for i in (0, 40, 62)])
     np.testing.assert_allclose(found, wanted, atol=1e-5)
@@ -108,14 +108,14 @@ def test_long_runs_and_served_models_have_these_layers_in_fp32(monkeypatch: pyte
     for amd, faster in ((False, False), (True, False), (True, True)):
         monkeypatch.setattr(inference_layer, "has_onednn_on_amd", lambda amd=amd: amd)
         monkeypatch.setattr(inference_layer, "onednn_is_faster", lambda faster=faster: faster)
-        run = within("products", CPU, inference_layer.LOADING, "fp32")
-        served = within("products", CPU, None, "fp32")
+        run = open_fast_context("products", CPU, inference_layer.LOADING, "fp32")
+        served = open_fast_context("products", CPU, None, "fp32")
         assert isinstance(run, LaidOut)
         assert isinstance(served, LaidOut)
         assert run.dtype == served.dtype == torch.float32
         assert (run.copies, served.copies) == (faster, amd)
     for device, tokens in ((CPU, inference_layer.LOADING - 1), (torch.device("cuda"), 1 << 20)):
-        assert not isinstance(within("products", device, tokens, "fp32"), LaidOut)
+        assert not isinstance(open_fast_context("products", device, tokens, "fp32"), LaidOut)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -124,7 +124,7 @@ def test_what_hooks_and_other_forwards_do_is_done(examples: Examples, precision:
     text_vectors = partial(inference.text_vectors, precision=precision)
     plain = text_vectors(encoder, examples)
     hook = encoder.layers[0].up.register_forward_hook(lambda *given: calls.append("hook"))
-    with sharing(LaidOut(torch.float32)) if precision == "fp32" else nullcontext():
+    with share_products(LaidOut(torch.float32)) if precision == "fp32" else nullcontext():
         text_vectors(encoder, examples)
         hook.remove()
         own = encoder.layers[1].down.forward
@@ -137,7 +137,7 @@ def test_what_hooks_and_other_forwards_do_is_done(examples: Examples, precision:
             encoder.layers[0].qkv.weight_orig.mul_(2)
         found = text_vectors(encoder, examples)
     assert {"hook", "forward"} == set(calls)
-    with shut():
+    with use_plain_forms():
         bound = 1e-5 if precision == "fp32" else 0.05
         np.testing.assert_allclose(found, text_vectors(encoder, examples), atol=bound)
     assert np.abs(found - plain).max() > 0.1
@@ -148,7 +148,7 @@ def test_a_compiled_encoder_computes_a_run_in_fp32(model: str, examples: Example
     encoder = small(model).eval()
     wanted = text_vectors(encoder, examples)
     encoder.compile(backend="eager")
-    with sharing(LaidOut(torch.float32)):
+    with share_products(LaidOut(torch.float32)):
         np.testing.assert_allclose(text_vectors(encoder, examples), wanted, atol=1e-5)
 
 
@@ -189,28 +189,28 @@ def test_bf16_runs_where_onednn_has_no_products_of_it(
     examples: Examples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    assert not isinstance(within("products", CPU, 128, "bf16"), LaidOut)
+    assert not isinstance(open_fast_context("products", CPU, 128, "bf16"), LaidOut)
     encoder = small("bert").eval()
     found, wanted = (text_vectors(encoder, examples, precision=each) for each in ("bf16", "fp32"))
     assert distances(found, wanted).max() < 2e-3
 
 
 def test_a_run_in_int8_is_laid_out_however_short() -> None:
-    assert isinstance(within("products", CPU, 1, "int8"), LaidOut)
+    assert isinstance(open_fast_context("products", CPU, 1, "int8"), LaidOut)
 
 
 @needs_bf16
 def test_a_short_run_in_bf16_has_the_same_products_of_weights_as_they_lie() -> None:
     for tokens, copies in ((128, True), (127, False), (None, True)):
-        run = within("products", CPU, tokens, "bf16")
+        run = open_fast_context("products", CPU, tokens, "bf16")
         assert isinstance(run, LaidOut)
         assert run.copies is copies
-    assert not isinstance(within("products", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
+    assert not isinstance(open_fast_context("products", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
 
 
 def calibrated(model: str, examples: Examples) -> Encoder:
     encoder = small(model).eval()
-    losses = calibrate(encoder, batches(examples))
+    losses = calibrate(encoder, make_batches(examples))
     assert losses.keys() == products(encoder).keys()
     assert all(0 < loss < 0.2 for loss in losses.values())
     return encoder
@@ -247,7 +247,7 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     dtype = torch.float32 if is_wide() else torch.bfloat16
     x = (3 * torch.randn(70, 96)).to(dtype)
     scale = torch.rand(96) + 0.5 if factors else None
-    weights = inference_layer.IntegerWeights(linear, Steps(0.05, 120, scale, largest_weight()))
+    weights = inference_layer.IntegerWeights(linear, Steps(0.05, 120, scale, find_largest_weight()))
     integers = weights.rounded(x)
     ones = torch.ones(96) if scale is None else scale
     inverse = torch.from_numpy(weights.factors)
@@ -270,7 +270,7 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
 def test_no_product_saturates(case: str, width: int, seed: int) -> None:
     """Against sums of integers, of weights and inputs at their limits."""
     torch.manual_seed(seed)
-    largest = largest_weight()
+    largest = find_largest_weight()
     assert largest in (NARROW, WHOLE)
     w = torch.randint(-largest, largest + 1, (40, width))
     w[:, 0] = largest  # so that a step of the weights is 1
@@ -367,5 +367,5 @@ def test_integer_weights_stay_with_a_module_until_it_changes(examples: Examples)
 
 
 def test_int8_is_refused_where_no_kernel_computes_it(examples: Examples) -> None:
-    with shut(), pytest.raises(BrimfulError, match="int8 needs BRIMFUL_KERNELS=on"):
+    with use_plain_forms(), pytest.raises(BrimfulError, match="int8 needs BRIMFUL_KERNELS=on"):
         text_vectors(small("bert"), examples, precision="int8")

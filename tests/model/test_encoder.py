@@ -165,13 +165,13 @@ def test_kept_slots_have_the_states_and_gradients_that_they_have_among_all(model
     found = []
     finished = []
     encoder.layers[-1].down.register_forward_hook(lambda module, inputs, out: finished.append(len(out)))
-    for hidden in (encoder(batch, kept=kept), encoder(batch)[kept]):
+    for hidden in (encoder(batch, output_slots=kept), encoder(batch)[kept]):
         hidden.sin().sum().backward()
         found.append((hidden.detach(), [p.grad.clone() for p in encoder.parameters() if p.grad is not None]))
         encoder.zero_grad()
     assert finished[0] == 40
     torch.testing.assert_close(*found, atol=1e-12, rtol=1e-9)
-    captured = encoder(batch, capture=Capture(), kept=kept)
+    captured = encoder(batch, capture=Capture(), output_slots=kept)
     torch.testing.assert_close(captured.detach(), found[0][0], atol=1e-12, rtol=1e-9)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from brimful.base.distributed import ALONE
+from brimful.base.distributed import SINGLE_RANK
 from brimful.data.batch import pack
 from brimful.model.encoder import Encoder
 from brimful.model.flops import Shape, step_flops
@@ -82,7 +82,7 @@ def test_mfu_is_written_where_the_peak_is_known(tmp_path):
     window = Window(norms=[torch.tensor(1.0)], totals=totals)
     for peak, name in ((None, "unknown"), (6000.0, "known")):
         (tmp_path / name).mkdir()
-        journal = Journal(tmp_path / name, ALONE, peak=peak)
+        journal = Journal(tmp_path / name, SINGLE_RANK, peak=peak)
         journal.training(1, {"mlm": 2.0}, {"accuracy": 0.5}, window, totals, 1e-3, {}, {})
         (line,) = read_metrics(tmp_path / name / "metrics.jsonl")
         assert ("MFU" in journal.note) == ("mfu" in line) == (peak is not None)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.base.cpu_steps import threads
+from brimful.base.cpu_threads import use_threads
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.kernels.inference_layer import LaidOut
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.model.inference import batches as micro_batches
-from brimful.model.inference import run_by_sequence, sharing, text_vectors
+from brimful.model.inference import make_batches as micro_batches
+from brimful.model.inference import run_by_sequence, share_products, text_vectors
 from brimful.model.shape import EncoderConfig
 from builders.encoders import small
 
@@ -92,10 +92,10 @@ def test_a_few_tokens_are_not_filled_up_where_products_have_any_shape(seed, monk
     run([37], "bf16")
     monkeypatch.setattr("brimful.kernels.inference_layer.onednn_is_faster", lambda: False)
     for count in (1, 2):
-        with threads(count), sharing(LaidOut(torch.float32)):
+        with use_threads(count), share_products(LaidOut(torch.float32)):
             run([37])
             run([64] * 4 + [1])
-    with threads(2), sharing(LaidOut(torch.float32, copies=False)):
+    with use_threads(2), share_products(LaidOut(torch.float32, copies=False)):
         run([37])
     assert slots == [37, 512, 640, 64, 37, 257, 64, 257, 37]
 

@@ -126,11 +126,11 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
 import torch
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.train.objective import Runtime
 from builders.training import trainer_of, weights
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
-with world() as ranks:
+with join_ranks() as ranks:
     runtime = Runtime(ranks, "bf16")
     trainer = trainer_of(directory / "run", seed, steps=8, weights="bf16", runtime=runtime, optimizer="lamb")
     torch.rand(3 + ranks.rank)

@@ -16,8 +16,8 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.summary import OVERVIEW, MeasuredOn, ModelResult, Summary, SummaryTable, with_overview
 from brimful.cli.main import main
 from brimful.commands.report import report
-from brimful.reports.load import load_runs
 from brimful.reports.page import group_models
+from brimful.reports.run_records import load_runs
 
 HOSTILE = "<script>alert(1)</script>"
 VOID = {"meta", "path", "use", "br", "link"}

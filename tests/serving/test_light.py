@@ -23,9 +23,9 @@ from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.serving import opening
 from brimful.tasks.classification import Classification
-from brimful.tasks.form import Classes
 from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.prediction_form import Classes
 from builders.encoders import small
 from builders.task_models import new_encoder, task_model
 

@@ -17,9 +17,9 @@ from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.tasks.classification import Classification
-from brimful.tasks.model import load_task_model
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.task import Task
+from brimful.tasks.task_model import load_task_model
 from builders.encoders import MODELS, peer, random_row, run_peer, small, word_tokenizer
 from builders.task_models import task_model
 

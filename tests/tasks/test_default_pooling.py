@@ -14,7 +14,7 @@ from brimful.hf.text_reading import write_modules
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import encode
+from brimful.tasks.encoded_tables import encode
 from brimful.tasks.judging.baselines import Frozen
 from brimful.train.objective import Runtime
 from builders.encoders import small, word_tokenizer

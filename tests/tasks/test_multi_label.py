@@ -11,7 +11,7 @@ from brimful.base.errors import BrimfulError
 from brimful.data.batch import pack
 from brimful.data.example_batches import batch_of
 from brimful.tables.table import Table
-from brimful.tasks.multi_label import MultiLabel, label_sets
+from brimful.tasks.multi_label import MultiLabel, unpack_labels
 from builders.tables import bits_of, labelled
 
 TASK = MultiLabel(["a", "b", "c"])
@@ -30,7 +30,7 @@ def test_lists_of_labels_are_read(tmp_path: Path, name: str, content: str):
     table = MultiLabel.read(tmp_path / name, labelled=True)
     assert table.labels == [["a", "c"], []]
     assert MultiLabel.from_table(table).labels == ["a", "c"]
-    assert label_sets(TASK.targets(table)["labels"], 3).tolist() == [[True, False, True], [False] * 3]
+    assert unpack_labels(TASK.targets(table)["labels"], 3).tolist() == [[True, False, True], [False] * 3]
     with pytest.raises(BrimfulError, match=r"line [12]: unknown label 'c'"):
         MultiLabel(["a", "b"]).targets(table)
     with pytest.raises(BrimfulError, match="no text has a label"):
@@ -78,7 +78,7 @@ def test_targets_are_held_as_bits(seed: int, labels: int):
     bits = MultiLabel(names).targets(table)["labels"]
     assert bits.nbytes <= 500 * (labels / 8 + 1)
     assert (bits == bits_of(wanted)).all()
-    assert (label_sets(bits, labels) == wanted).all()
+    assert (unpack_labels(bits, labels) == wanted).all()
     outputs = torch.from_numpy(random.normal(size=(6, labels)))
     batch = batch_of(labelled("labels", bits).examples, np.arange(4), 6, 6)
     expected = F.binary_cross_entropy_with_logits(outputs[:4], torch.from_numpy(wanted[:4]).double())

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
@@ -21,10 +21,10 @@ from brimful.data.ragged import Ragged
 from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tables.question_files import Answer, QuestionTable, read_questions
 from brimful.tasks.answer_form import Prediction, Scored
-from brimful.tasks.data import load_task_data
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.model import TaskModel
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.question_answering import QuestionAnswering, cmrc_exact, exact, f1, lcs_f1
+from brimful.tasks.task_data import load_task_data
+from brimful.tasks.task_model import TaskModel
 from builders.encoders import pair_template, small
 
 TASK = QuestionAnswering(no_answer_threshold=0.0)
@@ -199,7 +199,7 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
     scores[first, 0] = scores[last, 1] = 9
     outputs = Ragged.of([scores], np.float32, (2,))
     assert task.measure(task.answers(outputs, data), data)["exact"] == 0
-    learnt = task.learnt(data)
+    learnt = task.learn(data)
     assert not learnt.calibrates
     encoder = small("bert")
     encoder.tokenizer = tokenizer
@@ -210,7 +210,7 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
     short = row | {"answers": [{"text": "w0", "answer_start": 0}]}
     files = [str(tmp_path / "a.jsonl"), str(write(tmp_path / "short.jsonl", json.dumps(short)))]
     for train, other in (files, files[::-1]):
-        with recorded_warnings() as lines:
+        with record_warnings() as lines:
             load_task_data(QuestionAnswering, encoder, train, None, other, max_length=64, overlap=None)
         long = [line for line in lines if "1 of 1 answers" in line and "longer than 30 tokens" in line]
         assert len(long) == (other == files[0])
@@ -232,19 +232,19 @@ def test_the_threshold_is_the_best_of_dev(tmp_path: Path, tokenizer: Tokenizer, 
     scores[:, 3] += 4  # w0 is what it would answer, and no answer is far too likely
     scores[:, 0] += np.where([not row for row in rows], 8, 6)[:, None]
     answers = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
-    fitted = TASK.fitted(answers, data)
+    fitted = TASK.fit_settings(answers, data)
     assert fitted.no_answer_threshold > 0
     margins = [prediction.margin for prediction in answers]
     each = [replace(TASK, no_answer_threshold=t).measure(answers, data)["f1"] for t in (-99.0, *margins)]
     measured = fitted.measure(answers, data)
     assert measured["f1"] == pytest.approx(max(each)) == pytest.approx(measured["best_f1"])
     assert measured["best_f1_threshold"] == fitted.no_answer_threshold
-    by_cmrc = TASK.compared_by("lcs_f1").fitted(answers, data)
+    by_cmrc = TASK.with_primary("lcs_f1").fit_settings(answers, data)
     assert (by_cmrc.primary_metric[0], by_cmrc.no_answer_threshold) == ("lcs_f1", fitted.no_answer_threshold)
     for name, task in (("answered", TASK), ("squad1", QuestionAnswering())):  # nothing to fit on
         rows = [row or [(0, "w0")] for row in rows]
         table = read_questions(write(tmp_path / f"{name}.json", squad(rows)), labelled=True)
-        assert task.fitted(answers, replace(data, table=table)) == task
+        assert task.fit_settings(answers, replace(data, table=table)) == task
 
 
 @given(rows=st.lists(st.tuples(st.integers(-2, 2), TEXTS, TEXTS), min_size=2, max_size=12))
@@ -255,11 +255,11 @@ def test_no_threshold_is_better_on_dev_than_the_fitted_one(rows: list[tuple[int,
     dev = Encoded(table, Examples([], [], {}, 8, 0))
     answers = [Prediction([Scored(0, span, 5.0)] * bool(span), 5.0 + margin) for margin, span, _ in rows]
     for metric in ("f1", "exact", "lcs_f1"):
-        task = TASK.compared_by(metric)
+        task = TASK.with_primary(metric)
         if len({bool(gold) for gold in golds}) < 2:
-            assert task.fitted(answers, dev) == task
+            assert task.fit_settings(answers, dev) == task
             continue
-        measured = task.fitted(answers, dev).measure(answers, dev)
+        measured = task.fit_settings(answers, dev).measure(answers, dev)
         best = max(
             task.with_settings({"no_answer_threshold": at / 2}).measure(answers, dev)[metric]
             for at in range(-6, 7)

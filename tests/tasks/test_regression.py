@@ -25,8 +25,8 @@ from brimful.objectives.imitation import TEACHER, LogitDistillation
 from brimful.objectives.losses import squared_error_sum
 from brimful.objectives.supervised import Supervised
 from brimful.tables.table import Table
-from brimful.tasks.model import TaskModel, fold, load_task_model, take_weights
 from brimful.tasks.regression import Regression
+from brimful.tasks.task_model import TaskModel, fold, load_task_model, take_weights
 from builders.tables import labelled
 from builders.task_models import new_encoder
 from builders.thin_encoders import thin_encoder

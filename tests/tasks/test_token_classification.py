@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.hf.folders import save_model
@@ -23,15 +23,15 @@ from brimful.model.shape import EncoderConfig
 from brimful.tables.schemes import Tag, read_tags, spans_of
 from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import read_tagged
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.model import load_task_model, reorder
+from brimful.tasks.encoded_tables import Encoded, trim_spaces
 from brimful.tasks.span_form import (
     Found,
+    find_word_units,
+    list_tag_names,
     merge_windows,
-    tag_names,
-    tags_of_spans,
-    units_of_words,
+    tag_tokens,
 )
+from brimful.tasks.task_model import load_task_model, reorder_outputs
 from brimful.tasks.token_classification import TokenClassification
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
@@ -92,7 +92,7 @@ TOKENIZERS = {
     "unigram": unigram,
 }
 PARTS = [*TEXT.split(" "), "\t", "  ", "，"]
-TASK = TokenClassification(tag_names(["ORG", "PER"]))
+TASK = TokenClassification(list_tag_names(["ORG", "PER"]))
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -180,7 +180,7 @@ def test_tags_and_spans_by_hand():
     }
     for tags, spans in expected.items():
         assert [span[:2] for span in spans_of_names(tags.split(), places)] == spans
-    tags = tags_of_spans(np.array([(1, 7, 4), (9, 14, 2)]), np.array(places))
+    tags = tag_tokens(np.array([(1, 7, 4), (9, 14, 2)]), np.array(places))
     assert tags.tolist() == [3, 4, 4, 1, 2]
 
 
@@ -209,7 +209,7 @@ def test_tokens_have_the_characters_and_tags_that_a_walk_over_all_gives(seed: in
     places = np.stack([cuts[:-1], cuts[1:]], -1)
     places[random.random(len(places)) < 0.1] = -1  # special tokens
     CountedText.looked_at = 0
-    words = without_spaces(places, text)
+    words = trim_spaces(places, text)
     assert CountedText.looked_at <= end - first
     for (start, stop), word in zip(places.tolist(), words.tolist(), strict=True):
         while start < stop and text[start].isspace():
@@ -225,7 +225,7 @@ def test_tokens_have_the_characters_and_tags_that_a_walk_over_all_gives(seed: in
         inside = np.flatnonzero((kept[:, 0] < stop) & (kept[:, 1] > start))
         expected[inside] = tag
         expected[inside[:1]] -= 1
-    assert tags_of_spans(spans, kept).tolist() == expected.tolist()
+    assert tag_tokens(spans, kept).tolist() == expected.tolist()
 
 
 def test_metrics_are_those_of_seqeval(seed: int, tmp_path: Path):
@@ -265,7 +265,7 @@ def test_words_speak_through_the_token_that_holds_their_beginning(
     tokenizer.normalizer = normalizers.Replace("\u200b", "")
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
     table = read_tagged(path, labelled=True)
-    task = TokenClassification(tag_names(["A", "B"]))
+    task = TokenClassification(list_tag_names(["A", "B"]))
     data = task.encode(table, template(tokenizer), 7, 2, labelled=True)
     tags = data.examples.targets["tags"]
     assert isinstance(tags, Ragged)
@@ -286,7 +286,7 @@ def test_spans_that_no_prediction_can_equal_are_counted(tmp_path: Path):
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         TASK.encode(read_tagged(path, labelled=True), tokenizer, 4, 0, labelled=True)
     assert len(said) == 1
     assert "2 of 5 spans" in said[0]
@@ -305,12 +305,12 @@ def test_rows_of_conll_hold_the_text_that_their_spans_refer_to(tmp_path: Path):
 def test_words_that_share_a_token_are_one_unit():
     words = [(0, 1), (1, 2), (3, 5), (5, 6), (6, 8), (9, 10)]
     places = np.array([[0, 2], [3, 4], [4, 7], [7, 8]])  # the last word has no token
-    units, tokens = units_of_words(words, places)
+    units, tokens = find_word_units(words, places)
     assert units.tolist() == [[0, 2], [3, 5], [5, 8]]
     assert tokens.tolist() == [0, 1, 2]
-    units, tokens = units_of_words(words[5:], places)
+    units, tokens = find_word_units(words[5:], places)
     assert (units.shape, tokens.shape) == ((0, 2), (0,))
-    units, tokens = units_of_words(words, places[:0])
+    units, tokens = find_word_units(words, places[:0])
     assert (units.shape, tokens.shape) == ((0, 2), (0,))
 
 
@@ -353,10 +353,10 @@ def test_models_may_have_their_tags_in_any_order(tmp_path: Path):
     expected = load_task_model(tmp_path / "ours").predict([TEXT])
     order = [3, 1, 0, 4, 2]
     names = [TASK.labels[number] for number in order]
-    reorder(head, order)
+    reorder_outputs(head, order)
     save_model(tmp_path / "theirs", encoder, head, names)
     found = load_task_model(tmp_path / "theirs")
-    assert found.task.labels == tag_names([names[0][2:], names[1][2:]])
+    assert found.task.labels == list_tag_names([names[0][2:], names[1][2:]])
     assert sorted(map(str, found.predict([TEXT])[0]["prediction"])) == sorted(
         map(str, expected[0]["prediction"])
     )

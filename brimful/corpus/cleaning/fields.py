@@ -172,7 +172,7 @@ class _Tags:
     def make_page(self) -> str:
         """Return the text as a piece of a page that hides nothing of it.
 
-        Some elements get other names, signs that are not tags are escaped, and line ends outside of blocks stay.
+        Some elements get other names, signs that are not tags are escaped, line ends outside of blocks stay.
         """
         # How many starts of each element lack their end; below 0, ends that lack their start.
         balance: Counter[str] = Counter()

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.corpus.text.characters import HAN_OR_KANA, one_of
 
 _LETTERS = re.compile(r"[^\W\d_]")
@@ -47,7 +47,9 @@ def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
     all_languages = {language for language, _ in py3langid.rank("")}
     for language in languages:
         if language not in all_languages:
-            raise BrimfulError(f"clean.languages: unknown {language!r}; {nearest(language, all_languages)}")
+            raise BrimfulError(
+                f"clean.languages: unknown {language!r}; {suggest_name(language, all_languages)}"
+            )
     wanted_languages = frozenset(languages)
 
     def is_wanted(text: str) -> bool:

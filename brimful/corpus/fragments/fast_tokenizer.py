@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from brimful.corpus.fragments.cuts import Cuts, safe_cuts
-from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, Answers, Memo, Rules
-from brimful.corpus.text.batches import by_characters
+from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, FragmentTokens, Memo, Rules
+from brimful.corpus.text.batches import batch_by_characters
 from brimful.corpus.text.characters import code_points
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class FastTokenizer:
         longest_piece = max(map(len, pieces), default=0)
         rules = Rules(cuts.kinds, cuts.matrix, cuts.positional, cuts.longest_run, longest_piece)
 
-        def ask(fragments: list[str], kinds: list[int]) -> Answers:
+        def ask(fragments: list[str], kinds: list[int]) -> FragmentTokens:
             contexts = [""] * len(fragments)
             for number, kind in enumerate(kinds):
                 if kind == INSIDE:
@@ -71,13 +71,13 @@ class FastTokenizer:
 
         return Memo(rules, ask, pieces)
 
-    def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> Answers:
+    def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> FragmentTokens:
         """Return the tokens of texts that stand after a context, without the context's tokens."""
         for context in set(contexts) - self._context_tokens.keys():
             self._context_tokens[context] = len(self._tokenizer.encode(context, add_special_tokens=False))
         tokens, places, ends = array("I"), array("i"), array("q", [0])
         pairs = zip(texts, contexts, strict=True)
-        for batch in by_characters(pairs, ASKED_CHARACTERS, lambda pair: len(pair[0])):
+        for batch in batch_by_characters(pairs, ASKED_CHARACTERS, lambda pair: len(pair[0])):
             joined = [context + text for text, context in batch]
             encodings = self._tokenizer.encode_batch(joined, add_special_tokens=False)
             for (_, context), encoding in zip(batch, encodings, strict=True):
@@ -85,7 +85,9 @@ class FastTokenizer:
                 tokens.extend(encoding.ids[skipped:])
                 places.extend(begin - len(context) for begin, _ in encoding.offsets[skipped:])
                 ends.append(len(tokens))
-        return Answers(np.array(tokens, np.uint32), np.array(places, np.int32), np.array(ends, np.int64))
+        return FragmentTokens(
+            np.array(tokens, np.uint32), np.array(places, np.int32), np.array(ends, np.int64)
+        )
 
     def _list_han_pieces(self, cuts: Cuts) -> list[str]:
         """Return the entries of the vocabulary that longest match finds in runs of PLAIN_HAN."""

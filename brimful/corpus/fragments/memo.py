@@ -75,7 +75,7 @@ class _Table(NamedTuple):
     kinds: np.ndarray
 
 
-class Answers(NamedTuple):
+class FragmentTokens(NamedTuple):
     """Entry e has the token ids `tokens[ends[e]:ends[e + 1]]`; `places` are their first characters."""
 
     tokens: np.ndarray
@@ -93,7 +93,7 @@ class Memo:
     """
 
     def __init__(
-        self, rules: Rules, ask: Callable[[list[str], list[int]], Answers], pieces: Sequence[str] = ()
+        self, rules: Rules, ask: Callable[[list[str], list[int]], FragmentTokens], pieces: Sequence[str] = ()
     ) -> None:
         self._rules = rules
         self._ask = ask
@@ -111,14 +111,15 @@ class Memo:
             np.zeros(fragments + 1, np.int32),
             np.empty(fragments, np.uint8),
         )
-        self._answers = Answers(
+        self._answers = FragmentTokens(
             np.empty(characters, np.uint32), np.empty(characters, np.int32), np.zeros(fragments + 1, np.int64)
         )
         self._count = 0
         for piece in self._pieces:
             self._count = _add_piece(code_points(piece), self._table, self._count)
         if self._pieces:
-            self._store(0, self._ask(list(self._pieces), [PIECE] * len(self._pieces)))
+            answers = self._ask(list(self._pieces), [PIECE] * len(self._pieces))
+            self._store(0, answers, len(self._pieces))
 
     def __call__(
         self, codes: np.ndarray, begins: np.ndarray, ends: np.ndarray
@@ -142,32 +143,32 @@ class Memo:
         fresh_answers = self._learn(first_new, codes, fresh[:fresh_count])
         return _spell(fragments[:total], entries[:total], counts, self._answers, fresh_answers)
 
-    def _learn(self, first_new: int, codes: np.ndarray, fresh: np.ndarray) -> Answers:
+    def _learn(self, first_new: int, codes: np.ndarray, fresh: np.ndarray) -> FragmentTokens:
         """Ask for new answers. Store the answers for the entries from `first_new` on, return the others."""
         ends = self._table.ends[first_new : self._count + 1]
         keys = _text(self._table.keys[ends[0] : ends[-1]])
         texts = [keys[begin:end] for begin, end in pairwise((ends - ends[0]).tolist())]
         texts += [_text(codes[begin:end]) for begin, end, _ in fresh.tolist()]
         if not texts:
-            return Answers(np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))
+            return FragmentTokens(np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))
         kinds = self._table.kinds[first_new : self._count].tolist() + fresh[:, 2].tolist()
         answers = self._ask(texts, kinds)
         new = self._count - first_new
+        self._store(first_new, answers, new)
         split = answers.ends[new]
-        self._store(
-            first_new, Answers(answers.tokens[:split], answers.places[:split], answers.ends[: new + 1])
-        )
-        return Answers(answers.tokens[split:], answers.places[split:], answers.ends[new:] - split)
+        return FragmentTokens(answers.tokens[split:], answers.places[split:], answers.ends[new:] - split)
 
-    def _store(self, entry: int, answers: Answers) -> None:
-        begin = int(self._answers.ends[entry])
-        end = begin + len(answers.tokens)
+    def _store(self, entry: int, answers: FragmentTokens, count: int) -> None:
+        """Store the first `count` answers for the entries from `entry` on."""
+        begin, size = int(self._answers.ends[entry]), int(answers.ends[count])
+        end = begin + size
         if end > len(self._answers.tokens):  # a character may be several tokens
             tokens = np.concatenate([self._answers.tokens, np.empty(end, np.uint32)])
             places = np.concatenate([self._answers.places, np.empty(end, np.int32)])
-            self._answers = Answers(tokens, places, self._answers.ends)
-        self._answers.tokens[begin:end], self._answers.places[begin:end] = answers.tokens, answers.places
-        self._answers.ends[entry : entry + len(answers.ends)] = begin + answers.ends
+            self._answers = FragmentTokens(tokens, places, self._answers.ends)
+        self._answers.tokens[begin:end] = answers.tokens[:size]
+        self._answers.places[begin:end] = answers.places[:size]
+        self._answers.ends[entry : entry + count + 1] = begin + answers.ends[: count + 1]
 
 
 def _text(codes: np.ndarray) -> str:
@@ -334,7 +335,11 @@ def _find(
 
 @compiled
 def _spell(
-    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, remembered: Answers, fresh: Answers
+    fragment_begins: np.ndarray,
+    entries: np.ndarray,
+    counts: np.ndarray,
+    remembered: FragmentTokens,
+    fresh: FragmentTokens,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Put the tokens of fragments together; see `Memo.__call__`."""
     total = 0

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from brimful.base.config import config_hash
-from brimful.base.storage import Record, atomic_files, cannot_write, commit
+from brimful.base.storage import Record, atomic_files, commit, make_write_error
 from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, mark_duplicates, mark_recurring
-from brimful.corpus.pipeline.text import TextPart, find_made
+from brimful.corpus.pipeline.text_parts import TextPart, find_made
 from brimful.corpus.shards import map_file, read_bits
 
 DECISIONS = ("kept", "duplicate", "near duplicate")
@@ -46,7 +46,7 @@ def decide(directory: Path, texts: Sequence[dict[str, Any]], config: DedupConfig
         decisions = _decide_documents(parts, config, folder)
         dropped = _decide_lines(parts, config, folder, decisions)
     except OSError as error:  # numpy's have no file name, and no errno for a full disk
-        raise cannot_write(folder, error) from error
+        raise make_write_error(folder, error) from error
     contents: dict[Path, np.ndarray] = {}
     document = line = 0
     for part in parts:

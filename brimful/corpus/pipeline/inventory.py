@@ -17,9 +17,9 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import (
     LOCK,
     TEMPORARY,
-    cannot_write,
     commit,
     crc32,
+    make_write_error,
     read_commit,
     require_folder_place,
 )
@@ -147,7 +147,7 @@ def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
         for name in FOLDERS:
             (directory / name).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise cannot_write(directory, error) from error
+        raise make_write_error(directory, error) from error
     inventory = Inventory(directory, [], {}, [], None)
     if (directory / PLAN).exists():
         known = read_commit(directory / PLAN, _PlanRecord, remedy="prepare into a new folder")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mode
 
-from brimful.base.console import shell_quoted
+from brimful.base.console import quote_for_shell
 from brimful.base.errors import BrimfulError
 
 # Characters at the beginning of a file that show its dialect.
@@ -221,8 +221,8 @@ class _Sample:
             raise BrimfulError(
                 f"{self.path} has backslashes before quotes, such as {reading.stray!r:.60}: where they are no"
                 " escapes, --read.quote none keeps them and the quotes as text; where they are, convert it"
-                f" (utf-8 is its encoding): {_CONVERTER.format(ord(delimiter))} < {shell_quoted(self.path)} >"
-                f" {shell_quoted(f'{self.path}.csv')}"
+                f" (utf-8 is its encoding): {_CONVERTER.format(ord(delimiter))} <"
+                f" {quote_for_shell(self.path)} > {quote_for_shell(f'{self.path}.csv')}"
             )
         if form == "csv" and reading.quoted and not reading.doubtful:
             return '"', False

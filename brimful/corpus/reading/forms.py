@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from brimful.base.console import shell_quoted
+from brimful.base.console import quote_for_shell
 from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.markup import begins_a_page
 from brimful.corpus.reading.archives import member_of, read_chunks
@@ -159,7 +159,7 @@ def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str
 def _name_it(path: str, form: str) -> str:
     stem, compression = os.path.splitext(path) if split_suffix(path)[1] else (path, "")
     name = os.path.basename(f"{os.path.splitext(stem)[0]}.{form}{compression}")
-    return f"is {_FORM_NAMES[form]}: name it {shell_quoted(name)}"
+    return f"is {_FORM_NAMES[form]}: name it {quote_for_shell(name)}"
 
 
 def _parse(line: str) -> object:

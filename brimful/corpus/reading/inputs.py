@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from brimful.base.console import visible, warn
+from brimful.base.console import escape_controls, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.faults import check_machine
 from brimful.corpus.reading.many_texts import find_many_texts
@@ -139,7 +139,9 @@ def _warn_left_out(left_out: Counter[str]) -> None:
     number = left_out.total()
     if not number:
         return
-    suffixes = [f"{visible(suffix)} {count:,}" for suffix, count in left_out.most_common(_NAMED_SUFFIXES)]
+    suffixes = [
+        f"{escape_controls(suffix)} {count:,}" for suffix, count in left_out.most_common(_NAMED_SUFFIXES)
+    ]
     if len(left_out) > _NAMED_SUFFIXES:
         suffixes.append("...")
     files = "file of another kind was" if number == 1 else "files of other kinds were"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from brimful.base.console import shell_quoted, visible
+from brimful.base.console import escape_controls, quote_for_shell
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEATED, Report
 from brimful.corpus.reading.inputs import split_suffix
@@ -41,7 +41,7 @@ def _describe_error(error: Exception, text: str) -> str:
     """Return why a text is not JSON, in words of our own."""
     if not isinstance(error, json.JSONDecodeError):
         return "is not JSON"
-    place = visible(text[error.pos : error.pos + 20].split("\n")[0])
+    place = escape_controls(text[error.pos : error.pos + 20].split("\n")[0])
     return f"is not JSON from {place!r} on" if place else "is not JSON: it ends too early"
 
 
@@ -169,7 +169,7 @@ def _refuse(path: str, what: str, program: str) -> BrimfulError:
     compression = split_suffix(path)[1]
     source = path[: len(path) - len(compression)]
     unpack = "unpack it, then " if compression else ""
-    command = f"jq -c {shlex.quote(program)} {shell_quoted(source)} > {shell_quoted(source + '.jsonl')}"
+    command = f"jq -c {shlex.quote(program)} {quote_for_shell(source)} > {quote_for_shell(source + '.jsonl')}"
     return BrimfulError(f"{path} {what}; {unpack}convert it: {command}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from brimful.base.console import counted
+from brimful.base.console import pluralise
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ManyTexts:
         if len(paths) > 1:
             source = os.path.commonpath([os.path.dirname(path) for path in paths])
             out = f"{source}-texts.jsonl"
-            what = f"and {counted(len(paths) - 1, 'other file')} are each {self.description}"
+            what = f"and {pluralise(len(paths) - 1, 'other file')} are each {self.description}"
             place = "them and give the result in their place"
         option = f" --encoding {encoding}" if encoding != "utf-8" else ""
         converter = f"python -m brimful.corpus.converters {self.kind}{option}"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.corpus.cleaning.wrapped import count_full_lines, join_lines
 from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
@@ -223,7 +223,7 @@ def _read_json(span: Span, form: str, config: ReadConfig, issues: Counter[str]) 
     # A .json file of one object may well be settings that lie beside the texts.
     if count > 1 or format_of(span.path) != "json":
         raise missing_field(span.path, config.field, first_keys)
-    hint = nearest(config.field, first_keys[:9])
+    hint = suggest_name(config.field, first_keys[:9])
     issues[f"one object without a field {config.field!r}: {hint}"] += 1
 
 

@@ -9,9 +9,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.storage import require_utf8
-from brimful.base.system import forget_read
+from brimful.base.system import drop_pages
 from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.faults import DAMAGED, Refusing, Report, check_machine
 from brimful.corpus.reading.inputs import Span
@@ -38,7 +38,7 @@ def missing_field(
     path: str, field: str, names: Iterable[str], options: str = "--read.field"
 ) -> MissingFieldError:
     """Return the error of a file whose records have other fields than the text field."""
-    hint = "its values are no texts" if field in names else nearest(field, names)
+    hint = "its values are no texts" if field in names else suggest_name(field, names)
     return MissingFieldError(f"{path} has no text in a field {field!r}: {hint} (set {options})")
 
 
@@ -162,7 +162,7 @@ def _read_arrow_batches(memory: mmap.mmap, batches: Iterator[Any], columns: list
             yield part
             size += part.nbytes
             if size >= MAPPED_BYTES:
-                forget_read(memory)
+                drop_pages(memory)
                 size = 0
 
 

@@ -21,19 +21,19 @@ from typing import Any, TypedDict
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.config import config_hash
 from brimful.base.console import warn
-from brimful.base.environment import missing
+from brimful.base.environment import describe_missing
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.folder_files import (
     CONFIG,
     MAP,
     TOKENIZER,
-    model_values,
-    tokenizer_files,
-    values_beside,
+    find_tokenizer_files,
+    read_model_values,
+    read_values,
 )
 from brimful.corpus.text.special_ids import Side
-from brimful.corpus.text.tokenizer_files import require_ids
+from brimful.corpus.text.tokenizer_json import require_ids
 
 ENTRY_VERSION = 2
 _MODEL_TYPES = {"vocab.txt": "bert", "vocab.json": "roberta"}
@@ -104,7 +104,7 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
         cache = cache_folder()
     except BrimfulError as error:
         cache, problem = None, error
-    if line := missing(f"the tokenizer of {folder}, which its class builds anew,", "transformers"):
+    if line := describe_missing(f"the tokenizer of {folder}, which its class builds anew,", "transformers"):
         entry = None if cache is None else _newest_entry(cache, key)
         if entry is None:
             raise BrimfulError(line)
@@ -134,7 +134,7 @@ def _contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
     Raises:
         BrimfulError: one of them cannot be read.
     """
-    files = {path.name: path for path in tokenizer_files(folder)}
+    files = {path.name: path for path in find_tokenizer_files(folder)}
     if vocabulary is not None:
         files.pop(TOKENIZER, None)
         files["vocab.json" if vocabulary.suffix == ".json" else "vocab.txt"] = vocabulary
@@ -154,14 +154,14 @@ def _contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
                 f"{path} is not UTF-8 (byte {error.start:,}); put back the one that belongs here"
             ) from error
     if MAP in contents:
-        special = values_beside(folder, MAP)
+        special = read_values(folder, MAP)
         for value in special.values():
             if isinstance(value, dict):
                 value.pop("__type", None)  # transformers hands it on to `tokenizers`, which complains
         contents[MAP] = json.dumps(special).encode()
-    model = model_values(folder)
+    model = read_model_values(folder)
     told = {key: model[key] for key in ("model_type", "tokenizer_class") if model.get(key)}
-    if not told and TOKENIZER not in files and not values_beside(folder, CONFIG).get("tokenizer_class"):
+    if not told and TOKENIZER not in files and not read_values(folder, CONFIG).get("tokenizer_class"):
         model_type = next((kind for name, kind in _MODEL_TYPES.items() if name in files), "")
         told = {"model_type": model_type}
     contents["config.json"] = json.dumps(told, sort_keys=True).encode()

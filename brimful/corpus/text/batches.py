@@ -6,7 +6,7 @@ from typing import TypeVar
 R = TypeVar("R")
 
 
-def by_characters(items: Iterable[R], most: int, characters: Callable[[R], int]) -> Iterator[list[R]]:
+def batch_by_characters(items: Iterable[R], most: int, characters: Callable[[R], int]) -> Iterator[list[R]]:
     """Items in groups of about `most` characters."""
     group: list[R] = []
     size = 0

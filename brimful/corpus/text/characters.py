@@ -45,7 +45,7 @@ def code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """A text without case, width (NFKC) and white space, which tools change in what they show."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 

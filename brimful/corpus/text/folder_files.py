@@ -15,7 +15,7 @@ _MODEL_FILES = ("config.json", "bert_config.json")
 """The configuration of a model; the second name is that of Google's folders."""
 
 
-def values_beside(folder: Path, name: str) -> dict[str, Any]:
+def read_values(folder: Path, name: str) -> dict[str, Any]:
     """The JSON object in a file of a folder, with or without a byte order mark; empty without the file.
 
     Raises:
@@ -24,14 +24,14 @@ def values_beside(folder: Path, name: str) -> dict[str, Any]:
     return read_object(folder / name, marked=True) if (folder / name).is_file() else {}
 
 
-def vocabulary_file(folder: Path) -> Path | None:
+def find_vocabulary_file(folder: Path) -> Path | None:
     """The file that holds the vocabulary of a folder's tokenizer; None if there is no tokenizer."""
     files = [folder / name for name in VOCABULARIES]
     files += sorted(folder.glob("*.model"))
     return next((file for file in files if file.is_file()), None)
 
 
-def tokenizer_files(folder: Path) -> list[Path]:
+def find_tokenizer_files(folder: Path) -> list[Path]:
     """All files of a folder that decide its tokenizer, without that of its model."""
     names = (*VOCABULARIES, "merges.txt", CONFIG, MAP, ADDED)
     files = [folder / name for name in names]
@@ -39,11 +39,11 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def model_values(folder: Path) -> dict[str, Any]:
+def read_model_values(folder: Path) -> dict[str, Any]:
     """The configuration of a folder's model; empty without one.
 
     Raises:
         BrimfulError: it cannot be read.
     """
     name = next((name for name in _MODEL_FILES if (folder / name).is_file()), "")
-    return values_beside(folder, name) if name else {}
+    return read_values(folder, name) if name else {}

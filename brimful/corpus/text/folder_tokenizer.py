@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.auto_tokenizer import TokenizerFacts, read_by_auto_tokenizer
-from brimful.corpus.text.folder_files import ADDED, CONFIG, MAP, TOKENIZER, model_values, values_beside
+from brimful.corpus.text.folder_files import ADDED, CONFIG, MAP, TOKENIZER, read_model_values, read_values
 from brimful.corpus.text.special_ids import Side
-from brimful.corpus.text.tokenizer_files import MAX_IDS, require_ids
+from brimful.corpus.text.tokenizer_json import MAX_IDS, require_ids
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
@@ -42,7 +42,7 @@ def read_folder(folder: Path, given: Path | None = None) -> tuple["Tokenizer", T
     Raises:
         BrimfulError: a file is missing or damaged, or only code of the folder's own could read it.
     """
-    config = values_beside(folder, CONFIG)
+    config = read_values(folder, CONFIG)
     for key, kinds in _KINDS.items():
         if key in config and not isinstance(config[key], kinds):
             raise BrimfulError(
@@ -95,7 +95,7 @@ def _is_backend(folder: Path, config: dict[str, Any]) -> bool:
     names a class or a model."""
     if "fast_tokenizer_files" in config:
         return False
-    model = model_values(folder)
+    model = read_model_values(folder)
     class_name = config.get("tokenizer_class") or model.get("tokenizer_class")
     return class_name in BACKENDS or (not class_name and not model.get("model_type"))
 
@@ -104,8 +104,8 @@ def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer"
     """Whether a tokenizer.json has all tokens that the files beside it name, and as they say: AutoTokenizer
     adds others. Special tokens that are pieces need nothing more (`markers`)."""
     inside = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
-    names = [*values_beside(folder, ADDED)]
-    for values in (config, values_beside(folder, MAP)):
+    names = [*read_values(folder, ADDED)]
+    for values in (config, read_values(folder, MAP)):
         for key in _EXTRA_KEYS:
             extra = values.get(key) or []
             if isinstance(extra, dict):
@@ -143,7 +143,7 @@ def _as_it_is(
     tokenizer: "Tokenizer", folder: Path, config: dict[str, Any]
 ) -> tuple["Tokenizer", TokenizerFacts]:
     """A tokenizer.json, and what the files beside it say of it."""
-    values = config if "added_tokens_decoder" in config else config | values_beside(folder, MAP)
+    values = config if "added_tokens_decoder" in config else config | read_values(folder, MAP)
     roles = {key: _name_of(values[key]) for key in _ROLES if values.get(key)}
     if tokenizer.padding is not None:
         roles.setdefault("pad_token", tokenizer.padding["pad_token"])
@@ -211,7 +211,7 @@ def _warn_of_capitals(tokenizer: "Tokenizer", folder: Path, where: Path) -> None
     normalizer = tokenizer.normalizer
     if not isinstance(normalizer, BertNormalizer) or not normalizer.lowercase:
         return
-    if "do_lower_case" in values_beside(folder, CONFIG):
+    if "do_lower_case" in read_values(folder, CONFIG):
         return
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     pieces = tokenizer.get_vocab(with_added_tokens=False)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.text.batches import by_characters
+from brimful.corpus.text.batches import batch_by_characters
 from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.pruning_rules import PruningRules, UnknownWords
-from brimful.corpus.text.special_ids import named_as, unknown_id
-from brimful.corpus.text.tokenizer_files import State, in_order, renumbered
+from brimful.corpus.text.special_ids import name_like, unknown_id
+from brimful.corpus.text.tokenizer_json import State, in_order, renumbered
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -90,7 +90,7 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
     usage = _Usage(_plain(tokenizer), state, unknown_id(tokenizer))
     number_of_texts = 0
     checked_texts: list[str] = []
-    for batch in by_characters(texts, _BATCH_CHARACTERS, _size):
+    for batch in batch_by_characters(texts, _BATCH_CHARACTERS, _size):
         usage.add(batch)
         number_of_texts += len(batch)
         if len(checked_texts) < _MAX_CHECKED_TEXTS:
@@ -100,7 +100,7 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
     rules = PruningRules(tokenizer, state, stay)
     kept = in_order(state["model"], rules(usage.ids | usage.matched, usage.characters))
     new_ids = {old: index for index, old in enumerate(kept)}
-    pruned = named_as(Tokenizer.from_str(json.dumps(renumbered(tokenizer, state, new_ids))), tokenizer)
+    pruned = name_like(Tokenizer.from_str(json.dumps(renumbered(tokenizer, state, new_ids))), tokenizer)
     old_ids = np.array(kept, np.int64)
     _check(tokenizer, pruned, old_ids, checked_texts)
     sizes = Statistics(tokenizer.get_vocab_size(), len(kept), number_of_texts, len(usage.ids))
@@ -156,7 +156,7 @@ def _plain(tokenizer: "Tokenizer") -> "Tokenizer":
     state["padding"] = state["truncation"] = None
     if dropout:
         state["model"]["dropout"] = None
-    return named_as(Tokenizer.from_str(json.dumps(state)), tokenizer)
+    return name_like(Tokenizer.from_str(json.dumps(state)), tokenizer)
 
 
 def _encode(tokenizer: "Tokenizer", texts: list[str]) -> list[Any]:
@@ -165,7 +165,7 @@ def _encode(tokenizer: "Tokenizer", texts: list[str]) -> list[Any]:
 
 def _check(old: "Tokenizer", new: "Tokenizer", kept: np.ndarray, texts: list[str]) -> None:
     old, new = _plain(old), _plain(new)
-    for batch in by_characters(texts, _BATCH_CHARACTERS, _size):
+    for batch in batch_by_characters(texts, _BATCH_CHARACTERS, _size):
         for text, one, other in zip(batch, _encode(old, batch), _encode(new, batch), strict=True):
             if one.ids != kept[other.ids].tolist():
                 raise BrimfulError(

@@ -18,9 +18,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from brimful.corpus.text.scripts import of_the_same_scripts
-from brimful.corpus.text.special_ids import named_specials
-from brimful.corpus.text.tokenizer_files import State, ids_around, merge_pair, merged, pieces_of
+from brimful.corpus.text.scripts import select_same_scripts
+from brimful.corpus.text.special_ids import ids_of_special_names
+from brimful.corpus.text.tokenizer_json import State, ids_around, merge_pair, merged, pieces_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -58,7 +58,7 @@ class PruningRules:
         """
         # Where there is no unknown token, a character without a piece is lost or an error.
         every = self._characters.keys()
-        characters = every if self._without_unknown else of_the_same_scripts(every, text)
+        characters = every if self._without_unknown else select_same_scripts(every, text)
         found = ids | self._fixed | {index for c in characters for index in self._characters[c]}
         return _with_ancestors(self._model, found) if self._model["type"] == "BPE" else found
 
@@ -68,7 +68,7 @@ def _fixed(tokenizer: "Tokenizer", state: State, known: dict[str, int], byte_lev
     from tokenizers import pre_tokenizers
 
     model = state["model"]
-    kept = named_specials(tokenizer) | tokenizer.get_added_tokens_decoder().keys()
+    kept = ids_of_special_names(tokenizer) | tokenizer.get_added_tokens_decoder().keys()
     kept.update(ids_around(tokenizer))
     if state["padding"]:
         kept.add(state["padding"]["pad_id"])

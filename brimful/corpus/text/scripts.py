@@ -8,7 +8,7 @@ _OF_EVERY_SCRIPT = ("0", "\u0301")
 _WITHOUT_SCRIPT = ("Cn", "Co", "Cs")
 
 
-def of_the_same_scripts(characters: Iterable[str], text: Iterable[str]) -> set[str]:
+def select_same_scripts(characters: Iterable[str], text: Iterable[str]) -> set[str]:
     """Those of `characters` whose script occurs in `text`.
 
     Punctuation, digits, symbols and accents belong to every script, kana to the script of Han. Private-use

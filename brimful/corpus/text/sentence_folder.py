@@ -13,7 +13,7 @@ PROMPTS = "config_sentence_transformers.json"
 _KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
-def modules(folder: Path) -> list[tuple[str, str]]:
+def read_modules(folder: Path) -> list[tuple[str, str]]:
     """The class and the subfolder of each module; empty without modules.json.
 
     Raises:
@@ -29,19 +29,19 @@ def modules(folder: Path) -> list[tuple[str, str]]:
         raise BrimfulError(f"{path} is not a list of modules with type and path") from error
 
 
-def settings_file(folder: Path) -> Path | None:
+def find_settings_file(folder: Path) -> Path | None:
     """The file with the settings of the Transformer in a folder. Of several the first one counts."""
     files = [folder / f"sentence_{kind}_config.json" for kind in _KINDS]
     return next((file for file in files if file.is_file()), None)
 
 
-def transformer_settings(folder: Path) -> dict[str, Any]:
+def read_transformer_settings(folder: Path) -> dict[str, Any]:
     """Its settings; empty without the file.
 
     Raises:
         BrimfulError: the file cannot be read or is not a JSON object.
     """
-    file = settings_file(folder)
+    file = find_settings_file(folder)
     return {} if file is None else read_object(file, marked=True)
 
 
@@ -49,11 +49,11 @@ def lowers_text(folder: Path) -> bool:
     """Whether a folder of sentence-transformers, or the Transformer in one, lowers texts."""
     for place, inside in ((folder, ""), (folder.parent, folder.name)):
         try:
-            kinds = {path.rstrip("/"): kind for kind, path in modules(place)}
+            kinds = {path.rstrip("/"): kind for kind, path in read_modules(place)}
         except BrimfulError:
             if not inside:
                 raise
             continue
         if kinds.get(inside) == "Transformer":
-            return bool(transformer_settings(folder).get("do_lower_case"))
+            return bool(read_transformer_settings(folder).get("do_lower_case"))
     return False

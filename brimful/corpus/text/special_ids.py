@@ -32,7 +32,7 @@ Side = Literal["right", "left"]
 
 
 @dataclass(frozen=True)
-class Beside:
+class TokenizerSettings:
     """What the files beside a tokenizer.json say.
 
     Attributes:
@@ -48,19 +48,19 @@ class Beside:
     owner: str = field(default="the tokenizer", compare=False)
 
 
-NAMES = {
+TOKEN_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
     "cls": ("[CLS]", "<s>", "<cls>"),
     "sep": ("[SEP]", "</s>", "<sep>"),
     "mask": ("[MASK]", "<mask>"),
 }
-KEYS = {role: (f"{role}_token",) for role in NAMES} | {
+CONFIG_KEYS = {role: (f"{role}_token",) for role in TOKEN_NAMES} | {
     "cls": ("cls_token", "bos_token"),
     "sep": ("sep_token", "eos_token"),
 }
 """The keys of tokenizer_config.json and special_tokens_map.json, by the role of the token."""
-_beside: "WeakKeyDictionary[Tokenizer, Beside]" = WeakKeyDictionary()
+_settings: "WeakKeyDictionary[Tokenizer, TokenizerSettings]" = WeakKeyDictionary()
 _unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
 
 
@@ -68,8 +68,8 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
     """The names and ids of the special tokens that the vocabulary has, by role: those that the files beside
     it say, else those of BERT or RoBERTa."""
     found = {}
-    for role in NAMES:
-        name = name_of(tokenizer, role)
+    for role in TOKEN_NAMES:
+        name = token_name(tokenizer, role)
         index = None if name is None else tokenizer.token_to_id(name)
         if name is not None and index is not None:
             found[role] = (name, index)
@@ -78,33 +78,33 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
     return found
 
 
-def name_of(tokenizer: "Tokenizer", role: str) -> str | None:
+def token_name(tokenizer: "Tokenizer", role: str) -> str | None:
     """The name of a special token that the vocabulary has; None where it has none."""
-    roles = beside(tokenizer).roles
-    candidates = (roles[role],) if role in roles else NAMES[role]
+    roles = settings_of(tokenizer).roles
+    candidates = (roles[role],) if role in roles else TOKEN_NAMES[role]
     return next((name for name in candidates if name and tokenizer.token_to_id(name) is not None), None)
 
 
-def beside(tokenizer: "Tokenizer") -> Beside:
+def settings_of(tokenizer: "Tokenizer") -> TokenizerSettings:
     """What the files beside a tokenizer say; of one that comes from no folder, nothing."""
-    return _beside.get(tokenizer, Beside())
+    return _settings.get(tokenizer, TokenizerSettings())
 
 
-def remember(tokenizer: "Tokenizer", said: Beside) -> None:
+def remember_settings(tokenizer: "Tokenizer", said: TokenizerSettings) -> None:
     """Keep what the files beside a tokenizer say."""
-    _beside[tokenizer] = said
+    _settings[tokenizer] = said
 
 
 def truncation_side(tokenizer: "Tokenizer") -> Side:
     """Where a text that is too long loses tokens, as the files beside a tokenizer say."""
-    return beside(tokenizer).side
+    return settings_of(tokenizer).side
 
 
 def _missing(tokenizer: "Tokenizer", role: str) -> BrimfulError:
-    looked = ", ".join(NAMES[role])
-    keys = " or ".join(KEYS[role])
+    looked = ", ".join(TOKEN_NAMES[role])
+    keys = " or ".join(CONFIG_KEYS[role])
     return BrimfulError(
-        f"{beside(tokenizer).owner} has no {role} token (looked for {looked}); name it as {keys} in"
+        f"{settings_of(tokenizer).owner} has no {role} token (looked for {looked}); name it as {keys} in"
         " tokenizer_config.json"
     )
 
@@ -142,21 +142,21 @@ def unknown_id(tokenizer: "Tokenizer") -> int:
     return _unknown[tokenizer]
 
 
-def named_specials(tokenizer: "Tokenizer") -> set[int]:
+def ids_of_special_names(tokenizer: "Tokenizer") -> set[int]:
     """Ids of the pieces that have the name of a special token."""
-    names = {name for names in NAMES.values() for name in names} | {*beside(tokenizer).roles.values()}
+    names = {*settings_of(tokenizer).roles.values()}.union(*TOKEN_NAMES.values())
     names.discard("")
     return {index for name in names if (index := tokenizer.token_to_id(name)) is not None}
 
 
-def markers(tokenizer: "Tokenizer") -> set[str]:
+def marker_names(tokenizer: "Tokenizer") -> set[str]:
     """The names of the model's own special tokens, which no text of a loaded tokenizer gets."""
     return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
 
 
-def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
+def name_like(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
     """The tokenizer, which was made of another one: its special tokens have the names of the other's, and are
     as plain in a text, and a text is cut on the same side."""
-    remember(tokenizer, beside(other))
+    remember_settings(tokenizer, settings_of(other))
     tokenizer.encode_special_tokens = other.encode_special_tokens
     return tokenizer

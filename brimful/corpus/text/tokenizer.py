@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_file
-from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, VOCABULARIES, vocabulary_file
+from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, VOCABULARIES, find_vocabulary_file
 from brimful.corpus.text.folder_tokenizer import BACKENDS, read_folder
 from brimful.corpus.text.lower_first import lower_first
 from brimful.corpus.text.markers import plain_markers
 from brimful.corpus.text.sentence_folder import lowers_text
 from brimful.corpus.text.special_ids import (
-    KEYS,
-    NAMES,
-    Beside,
-    beside,
-    name_of,
-    remember,
+    CONFIG_KEYS,
+    TOKEN_NAMES,
+    TokenizerSettings,
+    remember_settings,
+    settings_of,
     special_ids,
     special_tokens,
+    token_name,
     truncation_side,
 )
-from brimful.corpus.text.tokenizer_files import ids_around
+from brimful.corpus.text.tokenizer_json import ids_around
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -62,13 +62,13 @@ def read(path: str | Path) -> "Tokenizer":
         tokenizer, never = lower_first(tokenizer)
     roles = _roles_in(facts["roles"], tokenizer)
     owner = f"the tokenizer of {given or folder}"
-    remember(tokenizer, Beside(roles, facts["side"], facts["token_types"], owner))
+    remember_settings(tokenizer, TokenizerSettings(roles, facts["side"], facts["token_types"], owner))
     if given is None and any((folder / name).is_file() for name in _CORPUS_FILES):
         # In shards of older versions all special tokens of a text are plain text, not the markers alone.
         tokenizer.encode_special_tokens = True
         return tokenizer
     ends = {tokenizer.id_to_token(index) or "" for index in ids_around(tokenizer)}
-    names = {role: name for role in NAMES if (name := name_of(tokenizer, role)) is not None}
+    names = {role: name for role in TOKEN_NAMES if (name := token_name(tokenizer, role)) is not None}
     if not ends and {"cls", "sep"} <= names.keys() and names["cls"] != names["sep"]:
         warn(
             f"{folder}: its tokenizer puts no {names['cls']} and {names['sep']} around texts, as its files"
@@ -77,7 +77,7 @@ def read(path: str | Path) -> "Tokenizer":
         )
     markers = {*facts["roles"].values(), *names.values()} | ends | never
     plain = plain_markers(tokenizer, markers, splits=facts["splits"])
-    remember(plain, beside(tokenizer))
+    remember_settings(plain, settings_of(tokenizer))
     return plain
 
 
@@ -88,7 +88,7 @@ def _roles_in(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str
         names: as tokenizer_config.json has them, by its keys (`cls_token`).
     """
     roles = {}
-    for role, keys in KEYS.items():
+    for role, keys in CONFIG_KEYS.items():
         name = next((names[key] for key in keys if names.get(key)), None)
         if name is not None and tokenizer.token_to_id(name) is not None:
             roles[role] = name
@@ -114,7 +114,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
         for index, token in tokenizer.get_added_tokens_decoder().items()
         if not token.special or token.content in own
     }
-    said = beside(tokenizer)
+    said = settings_of(tokenizer)
     needed = [tokenizer.token_to_id(name) for name in said.roles.values() if name]
     mask = tokenizer.token_to_id(said.roles.get("mask", ""))
     around = ids_around(tokenizer)
@@ -126,7 +126,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
             " embeddings (vocab_size of config.json); put the tokenizer's own files back"
         )
     if mask is not None and mask >= rows:
-        remember(tokenizer, replace(said, roles={**said.roles, "mask": ""}))
+        remember_settings(tokenizer, replace(said, roles={**said.roles, "mask": ""}))
 
 
 def _place(path: Path) -> tuple[Path, Path | None]:
@@ -134,7 +134,7 @@ def _place(path: Path) -> tuple[Path, Path | None]:
     if not path.exists():
         raise BrimfulError(f"no tokenizer at {path}: name one that there is, a folder or a file")
     if path.is_dir():
-        if vocabulary_file(path) is None:
+        if find_vocabulary_file(path) is None:
             raise BrimfulError(
                 f"no tokenizer in {path} (looked for {', '.join(VOCABULARIES)}, *.model): copy the files of"
                 " the tokenizer there"

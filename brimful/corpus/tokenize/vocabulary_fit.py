@@ -7,7 +7,7 @@ language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
 from collections import Counter
 from collections.abc import Mapping
 
-from brimful.base.console import counted
+from brimful.base.console import pluralise
 
 SHOWN = 8
 LEAST_FRACTION = 0.001
@@ -59,8 +59,8 @@ def lacking_characters(counts: Counter[str]) -> list[str]:
     shown = ", ".join(f"{character} {count:,}" for character, count in counts.most_common(SHOWN))
     more = f" and {len(counts) - SHOWN:,} more" if len(counts) > SHOWN else ""
     return [
-        f"the vocabulary lacks {counted(len(counts), 'character')} of the text"
-        f" ({counted(counts.total(), 'occurrence')}); words that hold one become the unknown token"
+        f"the vocabulary lacks {pluralise(len(counts), 'character')} of the text"
+        f" ({pluralise(counts.total(), 'occurrence')}); words that hold one become the unknown token"
         f" ({shown}{more}): take a larger vocabulary (--tokenizer train:SIZE) or a byte-level one"
         " (--model bpe)"
     ]

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from brimful.base.console import say, warn
-from brimful.base.environment import missing
+from brimful.base.environment import describe_missing
 from brimful.base.errors import BrimfulError
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
-from brimful.tasks.data import TaskData, cut_part, drawn
 from brimful.tasks.judging.comparison import Answer
 from brimful.tasks.task import Task
+from brimful.tasks.task_data import TaskData, cut_part, draw_rows
 from brimful.train.objective import Runtime
 
 TFIDF_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
@@ -48,7 +48,7 @@ def available(task: Task) -> str | None:
     """Why there is no ladder; None if there is one."""
     if task.problem_type not in _MODELS:
         return f"the baselines are for classes, several labels or a value of a text, and not for {task.name}"
-    return missing("the ladder of baselines", "sklearn")
+    return describe_missing("the ladder of baselines", "sklearn")
 
 
 class UnreadError(ValueError):
@@ -278,8 +278,8 @@ def linear(task: Task, data: TaskData, features: Features) -> Rung | None:
     most = min(MAX_LINEAR_ROWS, MAX_FITTED_VALUES // outputs)
     if len(data.train) > most:
         say(f"{features.name} takes {most:,} of the {len(data.train):,} rows, drawn: all would take long")
-        fit, train = (drawn(part, most, "linear model") for part in (data.fit, data.train))
-        dev = None if data.dev is None else drawn(data.dev, most // 4, "linear model")
+        fit, train = (draw_rows(part, most, "linear model") for part in (data.fit, data.train))
+        dev = None if data.dev is None else draw_rows(data.dev, most // 4, "linear model")
         data = replace(data, fit=fit, dev=dev, train=train)
     say(f"ladder: {features.name} on {len(data.train):,} rows")
     started = time.perf_counter()

@@ -1,7 +1,7 @@
 """What a careful colleague would notice in tables before training: repeats, leaks, contradictions.
 
 A finding is one line with a count and an example. Rows are numbered from 1 in the whole table, also where a
-part of it is looked at. Texts are the same but for case, width and spaces if `normalised` makes them equal.
+part of it is looked at. Texts are the same but for case, width and spaces if `normalise` makes them equal.
 """
 
 import unicodedata
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.base.console import counted, visible
-from brimful.corpus.dedup.near_pairs import near_pairs
-from brimful.corpus.text.characters import normalised
+from brimful.base.console import escape_controls, pluralise
+from brimful.corpus.dedup.near_pairs import find_near_pairs
+from brimful.corpus.text.characters import normalise
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.model.encoder import Encoder
 from brimful.tables.label_lists import MISSING
 from brimful.tables.table import Table, label_names_of
-from brimful.tasks.alike import SOURCE_CHARACTERS, sides_of, sources_of
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.row_groups import MIN_SOURCE_CHARACTERS, find_sources, list_sides
+from brimful.tasks.task_data import TaskData
 
 UNKNOWN_TOKEN_SHARE = 0.01
 """A larger proportion of unknown tokens is a finding."""
@@ -54,7 +54,7 @@ def _finding(kind: str, table: Table, rows: Sequence[int], what: str, example: s
     """The finding that there are rows (from 0) `what`; none of no rows."""
     if not rows:
         return []
-    message = f"{counted(len(rows), 'row')} {what} ({example})"
+    message = f"{pluralise(len(rows), 'row')} {what} ({example})"
     numbers = [table.number(row) for row in rows[:SHOWN_ROWS]]
     return [Finding(kind, str(table.path), len(rows), message, numbers)]
 
@@ -83,7 +83,7 @@ def _label(table: Table, row: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    text = " ".join(visible(text.replace("\n", " ").replace("\t", " ")).split())
+    text = " ".join(escape_controls(text.replace("\n", " ").replace("\t", " ")).split())
     return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…")
 
 
@@ -106,7 +106,7 @@ def check_rows(table: Table) -> list[Finding]:
     first: dict[str, int] = {}
     repeats = {}
     for row, (text, second) in enumerate(table.keys()):
-        before = first.setdefault(f"{normalised(text)}\n\n{normalised(second)}", row)
+        before = first.setdefault(f"{normalise(text)}\n\n{normalise(second)}", row)
         if before != row:
             repeats[row] = before
     same = "an earlier text, at most case, width and spaces apart"
@@ -119,10 +119,10 @@ def check_rows(table: Table) -> list[Finding]:
 
 def _row_texts(table: Table) -> list[str]:
     """One string for each row, equal for texts, or pairs in either order, that differ in no letter."""
-    return ["\n\n".join(sorted(filter(None, map(normalised, key)))) for key in table.keys()]  # noqa: SIM118
+    return ["\n\n".join(sorted(filter(None, map(normalise, key)))) for key in table.keys()]  # noqa: SIM118
 
 
-def overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int, int], dict[int, int]]:
+def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int, int], dict[int, int]]:
     """The rows of `other` that are in `first`, each with the row there, from 0: of the same text, at most
     case, width and spaces apart; and, with `near`, of one that is only almost the same
     (`corpus.dedup.near_pairs`)."""
@@ -135,23 +135,23 @@ def overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int,
         return same, {}
     others = [row for row in range(len(texts)) if row not in same]
     distinct = list(first_rows)
-    match = near_pairs(distinct, [texts[row] for row in others])[0]
+    match = find_near_pairs(distinct, [texts[row] for row in others])[0]
     pairs = zip(others, match.tolist(), strict=True)
     return same, {row: first_rows[distinct[index]] for row, index in pairs if index >= 0}
 
 
 def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Finding]:
     """Rows of `other` that are in `first` too, exactly or, unless `exact`, nearly, or share a long text."""
-    same, near = overlap(first, other, near=not exact)
-    sources, shared = {} if exact else sources_of(first), dict[int, int]()
-    for row, texts in enumerate(sides_of(other)):
+    same, near = find_overlap(first, other, near=not exact)
+    sources, shared = {} if exact else find_sources(first), dict[int, int]()
+    for row, texts in enumerate(list_sides(other)):
         in_both = sources.keys() & set(texts)
         if in_both and row not in same and row not in near:
             shared[row] = sources[min(in_both)]
     differ = len(_conflicts(other, first, same))
     labels = f", {differ:,} with another label" if differ else ""
     optimistic = f"{labels}; what is chosen or trained on {first.path} is measured too well on them"
-    long = f"with a text of {SOURCE_CHARACTERS} characters or more that is in {first.path} too"
+    long = f"with a text of {MIN_SOURCE_CHARACTERS} characters or more that is in {first.path} too"
     return [
         *_paired(
             "leakage", other, same, first, f"of {len(other):,} that are in {first.path} too", optimistic
@@ -196,7 +196,7 @@ def check_labels(table: Table, named: Sequence[Sequence[str]], known: frozenset[
 
 def _label_key(name: str) -> str:
     """Equal for labels that a person takes for the same one, such as 1 and 1.0."""
-    key = "".join(each for each in normalised(name) if unicodedata.category(each) != "Cf")
+    key = "".join(each for each in normalise(name) if unicodedata.category(each) != "Cf")
     try:
         number = float(key)
     except ValueError:
@@ -222,7 +222,7 @@ def check_tables(tables: Sequence[Table], *, named: bool) -> list[Finding]:
     return findings
 
 
-def label_counts(labels: Sequence[str], table: Table) -> dict[str, int]:
+def count_labels(labels: Sequence[str], table: Table) -> dict[str, int]:
     """How many rows have each label, in the order of `labels`, then others by name."""
     counts = Counter(name for names in label_names_of(table) or [] for name in set(names))
     return {name: counts[name] for name in [*labels, *sorted(counts.keys() - set(labels))]}
@@ -238,15 +238,15 @@ def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     return tokens.astype(np.int64), unknown_tokens.astype(np.int64)
 
 
-def token_facts(tokens: np.ndarray, unknown: np.ndarray) -> dict[str, float]:
+def summarise_tokens(tokens: np.ndarray, unknown: np.ndarray) -> dict[str, float]:
     """Quantiles of the length, and the proportion of unknown tokens."""
     named = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
     quantiles = {name: int(np.quantile(tokens, q, method="higher")) for name, q in named.items()}
     return quantiles | {"unknown": float(unknown.sum() / max(tokens.sum(), 1))}
 
 
-def described(facts: Mapping[str, float]) -> str:
-    """`token_facts` in words."""
+def describe_tokens(facts: Mapping[str, float]) -> str:
+    """`summarise_tokens` in words."""
     return (
         f"tokens: median {facts['median']:,}, 90 % within {facts['p90']:,}, 99 % within {facts['p99']:,},"
         f" longest {facts['longest']:,}, {100 * facts['unknown']:.2f} % unknown"
@@ -286,6 +286,6 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
         {"table": names[f.file], "kind": f.kind, "count": f.count, "message": f.message} for f in findings
     ]
     return findings, {
-        "train": {"n": len(data.train), "tokens": token_facts(*tokens["train"])},
+        "train": {"n": len(data.train), "tokens": summarise_tokens(*tokens["train"])},
         "findings": records,
     }

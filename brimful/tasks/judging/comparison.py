@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.base.numbers import accuracy_error, branch, metric
-from brimful.base.randomness import derive_key, shuffled_groups
+from brimful.base.numbers import estimate_share_error, find_mapping, find_number
+from brimful.base.randomness import derive_key, shuffle_groups
 from brimful.base.storage import atomic_file, sweep
 from brimful.base.summary import MeasuredOn
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.task import Metric, Task
 
 JACKKNIFE_PARTS = 50
@@ -38,7 +38,7 @@ Measure = Callable[[np.ndarray], Sequence[float]]
 """int64 (n,), examples -> the metric of each of m models on them."""
 
 
-def jackknifed(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
+def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
     """The metrics of m models, and the covariance of their errors, since the examples are one sample of many.
 
     It is by the jackknife over groups: each of 50 measurements leaves out a part of the examples, drawn at
@@ -51,7 +51,7 @@ def jackknifed(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, 
     Returns:
         float64 (m,) and (m, m).
     """
-    place = shuffled_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
+    place = shuffle_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
     values = np.array(measure(np.arange(len(place))))
     parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
     if parts == 1:
@@ -60,7 +60,7 @@ def jackknifed(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, 
     return values, (parts - 1) * np.atleast_2d(np.cov(partial_values.T, bias=True))
 
 
-def over_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def average_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """The metrics of one seed; of several seeds the mean of each metric, its standard deviation (METRIC_std)
     and each value (METRIC_runs)."""
     if len(measured) == 1:
@@ -81,7 +81,7 @@ class MethodComparison:
     over the models of its seeds.
 
     The covariance of their errors has two parts: over test rows, with the trained models as they are
-    (`jackknifed`, whole contexts of questions), and over k seeds, the covariance of the metrics of each seed,
+    (`jackknife`, whole contexts of questions), and over k seeds, the covariance of the metrics of each seed,
     over k: models of the same seed are paired.
 
     Args:
@@ -94,13 +94,13 @@ class MethodComparison:
 
     def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
         self.methods, self.test = methods, test
-        measures = [task.primary_of(answers, test) for each in methods.values() for task, answers in each]
+        measures = [task.make_primary(answers, test) for each in methods.values() for task, answers in each]
         ends = np.cumsum([len(each) for each in methods.values()])[:-1]
 
         def measure(rows: np.ndarray) -> list[np.ndarray]:
             return np.split(np.array([of(rows) for of in measures]), ends)
 
-        means, self._covariance = jackknifed(
+        means, self._covariance = jackknife(
             lambda rows: [float(runs.mean()) for runs in measure(rows)], test.table.groups()
         )
         seeds = max(map(len, methods.values()))
@@ -112,11 +112,11 @@ class MethodComparison:
     @property
     def test_facts(self) -> dict[str, Any]:
         """`n`, how many rows there are, and their `fingerprint`."""
-        return {"n": len(self.test), "fingerprint": fingerprint(self.test.table)}
+        return {"n": len(self.test), "fingerprint": fingerprint_rows(self.test.table)}
 
     def metrics(self, name: str) -> dict[str, Any]:
         """All metrics of a method over its seeds, and `n`, how many rows they are of."""
-        return over_seeds([task.measure(answers, self.test) for task, answers in self.methods[name]])
+        return average_seeds([task.measure(answers, self.test) for task, answers in self.methods[name]])
 
     def scores(self, name: str) -> dict[str, Any]:
         """The same, but only what the task calls its metrics."""
@@ -132,7 +132,7 @@ class MethodComparison:
         return {"difference": difference, "standard_error": math.sqrt(max(variance, 0.0))}
 
 
-def fingerprint(table: Table) -> str:
+def fingerprint_rows(table: Table) -> str:
     """A hash of all rows, texts and labels, in any order: tables with the same one measure the same."""
     rows = zip(table.keys(), table.labels or [None] * len(table), strict=True)
     digests = sorted(sha256(json.dumps(row).encode()).digest() for row in rows)
@@ -144,7 +144,7 @@ def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> No
     the file that was read."""
     sweep(path.parent, path.name)
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
-        for place, row in enumerate(task.compared_rows(answers, data)):
+        for place, row in enumerate(task.compare_rows(answers, data)):
             numbered = {"row": data.table.number(place)} | row
             file.write(json.dumps(numbered, ensure_ascii=False).encode() + b"\n")
 
@@ -156,20 +156,20 @@ def find_primary(facts: Facts, metrics: Sequence[Metric]) -> Metric:
 
 def describe_test(facts: Facts, primary: Metric) -> MeasuredOn:
     """The test rows of a summary, and the metric that decided."""
-    test = branch(facts, "test")
+    test = find_mapping(facts, "test")
     is_high = primary.best == "highest"
-    n, rows = int(metric(test, "n") or 0), str(test.get("fingerprint", ""))
+    n, rows = int(find_number(test, "n") or 0), str(test.get("fingerprint", ""))
     return MeasuredOn(primary.title, n, rows, is_high, primary.percent)
 
 
-def error_of(measured: Any, primary: Metric, n: float | None) -> float | None:
+def find_error(measured: Any, primary: Metric, n: float | None) -> float | None:
     """The standard error of an accuracy over test rows and seeds; None of another metric."""
-    value = metric(measured, primary.name)
-    error = accuracy_error(value, n) if primary.name == "accuracy" and value is not None else None
+    value = find_number(measured, primary.name)
+    error = estimate_share_error(value, n) if primary.name == "accuracy" and value is not None else None
     if error is None:
         return None
     runs = measured.get(f"{primary.name}_runs", [value])
-    deviation = metric(measured, f"{primary.name}_std") or 0.0
+    deviation = find_number(measured, f"{primary.name}_std") or 0.0
     return math.hypot(error, deviation / math.sqrt(len(runs)))
 
 
@@ -182,7 +182,7 @@ def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
     keys = {"milliseconds": "latency_ms"}
     names = ("milliseconds", "texts_per_second", "megabytes", "parameters", "seconds")
     end = f".{model}" if model else ""
-    return {name: metric(measured, f"{keys.get(name, name)}{end}") for name in names}
+    return {name: find_number(measured, f"{keys.get(name, name)}{end}") for name in names}
 
 
 LATENCY_TEXTS = 30
@@ -205,23 +205,23 @@ Answer = Callable[[Table], object]
 """Computes the answers to the texts of a table."""
 
 
-def speeds_of(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
+def measure_speeds(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
     """The speed of each model on the first texts of a table, all in turns: other work slows all alike."""
     if not answers:
         return {}
     models = answers.values()
     singles = [table.take([row]) for row in range(min(LATENCY_TEXTS, len(table)))]
-    latencies = medians_ms([[partial(answer, one) for answer in models] for one in singles], 3)
+    latencies = measure_medians_ms([[partial(answer, one) for answer in models] for one in singles], 3)
     most = min(MAX_THROUGHPUT_TEXTS, len(table))
     counts = [min(most, max(1, int(1e3 * MAX_SECONDS / 2 / each))) for each in latencies]
     pairs = zip(models, counts, strict=True)
     calls = [partial(answer, table.take(range(count))) for answer, count in pairs]
-    times = medians_ms([calls], 1)
+    times = measure_medians_ms([calls], 1)
     rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
     return dict(zip(answers, map(Speed, latencies, rates), strict=True))
 
 
-def medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:
+def measure_medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:
     """Median milliseconds of each call of a round, over rounds, after `warm` of them. Each stops after
     `MAX_SECONDS` of its own, with at least one measured call."""
     warmed = rounds[:warm]

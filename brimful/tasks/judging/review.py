@@ -15,13 +15,13 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from brimful.base.console import counted, say
+from brimful.base.console import pluralise, say
 from brimful.tables.table import LabelledSpan
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import PROBABILITY_DECIMALS, Row, probabilities
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Row, probabilities
 from brimful.tasks.task import Task
+from brimful.tasks.task_data import TaskData
 
 SHOWN = 20
 """Rows in each list of summary.json."""
@@ -56,14 +56,14 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(low, high), method="bounded").x))
 
 
-def confidences(answers: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+def compute_confidences(answers: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """The probability of each row's predicted class as `predict` computes and writes it, and compares it with
     `--abstain-below`; float64 (n,)."""
     chances = probabilities(answers / np.float32(temperature)).max(1)
     return np.array([round(chance, PROBABILITY_DECIMALS) for chance in chances.tolist()])
 
 
-def calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
+def measure_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
     """The mean over predictions of |accuracy - confidence| of their bin, of equal bins of (0, 1]: bin i holds
     those in (i / bins, (i + 1) / bins] (Naeini et al., 2015; Guo et al., 2017)."""
     place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="left")
@@ -84,7 +84,7 @@ def review_classifier(
     """
     truth, predicted = test.targets["label"], answers.argmax(1)
     correct = truth == predicted
-    calibration: Summary = {"ece": calibration_error(confidences(answers), correct)}
+    calibration: Summary = {"ece": measure_calibration_error(compute_confidences(answers), correct)}
     errors = Counter(zip(truth[~correct].tolist(), predicted[~correct].tolist(), strict=True))
     confused = [
         {"label": labels[label], "prediction": labels[guess], "rows": rows}
@@ -99,20 +99,22 @@ def review_classifier(
     if wrong >= FEWEST_ERRORS:
         temperature = fit_temperature(dev_answers, dev_labels)
     else:
-        say(f"{counted(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
+        say(f"{pluralise(wrong, 'error')} on dev: too few for a temperature; probabilities stay as trained")
     calibration |= {"temperature": temperature, "dev_n": len(dev_labels)}
-    calibration["ece_calibrated"] = calibration_error(confidences(answers, temperature), correct)
+    calibration["ece_calibrated"] = measure_calibration_error(
+        compute_confidences(answers, temperature), correct
+    )
     return told, temperature
 
 
-def worst_errors(task: Task, answers: Any, data: Encoded) -> list[Row]:
+def list_worst_errors(task: Task, answers: Any, data: Encoded) -> list[Row]:
     """The rows whose prediction is wrong: the most confident errors first, or the largest.
 
     Where predictions have neither a probability nor a size, wrong spans or labels count, then the order of
     the table.
     """
     table, found = data.table, []
-    for row, compared in enumerate(task.compared_rows(answers, data)):
+    for row, compared in enumerate(task.compare_rows(answers, data)):
         label, prediction = compared["gold"], compared["prediction"]
         size = _wrongness(label, prediction)
         if not size:
@@ -143,7 +145,7 @@ def _items(value: Any) -> set[Any]:
     return {LabelledSpan(i["start"], i["end"], i["label"]) if isinstance(i, dict) else i for i in items}
 
 
-def scores_by_label(task: Task, answers: Any, data: Encoded) -> Summary:
+def score_labels(task: Task, answers: Any, data: Encoded) -> Summary:
     """How well each label of spans, classes or sets of labels is predicted.
 
     Returns:
@@ -155,7 +157,7 @@ def scores_by_label(task: Task, answers: Any, data: Encoded) -> Summary:
     if not labels:
         return {}
     support, predicted, hits = Counter[str](), Counter[str](), Counter[str]()
-    for compared in task.compared_rows(answers, data):
+    for compared in task.compare_rows(answers, data):
         wanted, found = _items(compared["gold"]), _items(compared["prediction"])
         for counts, items in ((support, wanted), (predicted, found), (hits, wanted & found)):
             counts.update(item.label if isinstance(item, LabelledSpan) else item for item in items)
@@ -183,10 +185,10 @@ def review(data: TaskData, answers: Any, dev_answers: Any) -> tuple[Summary, flo
         dev_answers: for dev, of a model that did not train on dev; None without one.
     """
     task, test, dev = data.task, data.test, data.dev
-    told = scores_by_label(task, answers, test)
+    told = score_labels(task, answers, test)
     if not isinstance(task, Classification):
-        return told | {"errors": worst_errors(task, answers, test)}, None
+        return told | {"errors": list_worst_errors(task, answers, test)}, None
     of_dev = None if dev_answers is None or dev is None else (dev_answers, dev)
     reviewed, temperature = review_classifier(answers, test, task.labels, of_dev)
     calibrated = answers if temperature is None else answers / temperature
-    return told | reviewed | {"errors": worst_errors(task, calibrated, test)}, temperature
+    return told | reviewed | {"errors": list_worst_errors(task, calibrated, test)}, temperature

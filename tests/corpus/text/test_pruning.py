@@ -20,7 +20,7 @@ from tokenizers import (
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.pruning import Pruned, prune
-from brimful.corpus.text.scripts import of_the_same_scripts
+from brimful.corpus.text.scripts import select_same_scripts
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
 from brimful.corpus.tokenize.vocabulary_training import train
@@ -345,9 +345,9 @@ def test_what_cannot_be_pruned() -> None:
 
 def test_scripts() -> None:
     characters = set("aÄж中かカ한αא0,\u0301\ue000 \t")
-    assert of_the_same_scripts(characters, "b") == set("aÄ0,\u0301\t")
-    assert of_the_same_scripts(characters, "国") == set("中かカ0,\u0301\t")
-    assert of_the_same_scripts(characters, "Я한") == set("ж한0,\u0301\t")
-    assert of_the_same_scripts(characters, "\ue000 \U0010ffff") == set("0,\u0301\t")
-    assert of_the_same_scripts(set(), "a") == set()
-    assert of_the_same_scripts({"б"}, "") == set()
+    assert select_same_scripts(characters, "b") == set("aÄ0,\u0301\t")
+    assert select_same_scripts(characters, "国") == set("中かカ0,\u0301\t")
+    assert select_same_scripts(characters, "Я한") == set("ж한0,\u0301\t")
+    assert select_same_scripts(characters, "\ue000 \U0010ffff") == set("0,\u0301\t")
+    assert select_same_scripts(set(), "a") == set()
+    assert select_same_scripts({"б"}, "") == set()

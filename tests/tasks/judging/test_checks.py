@@ -7,8 +7,7 @@ import pytest
 
 from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.judging.checks import (
     Finding,
     check_before,
@@ -17,12 +16,13 @@ from brimful.tasks.judging.checks import (
     check_rows,
     check_tables,
     check_unknown,
+    count_labels,
     count_tokens,
-    label_counts,
-    normalised,
-    overlap,
-    token_facts,
+    find_overlap,
+    normalise,
+    summarise_tokens,
 )
+from brimful.tasks.task_data import TaskData
 from builders.encoders import small, word_tokenizer
 
 
@@ -58,7 +58,7 @@ def labels_of(given: Table, train: Table) -> dict[str, Finding]:
 def test_nothing_is_found_in_clean_tables() -> None:
     train, test = table(distinct(200, 1)), table(distinct(100, 2), "test.tsv")
     assert check_tables([train, test], named=True) == []
-    assert overlap(train, test) == ({}, {})
+    assert find_overlap(train, test) == ({}, {})
 
 
 def test_rows_that_dev_and_test_share_are_found() -> None:
@@ -85,7 +85,7 @@ def test_repeats_are_exact_or_differ_in_case_width_and_spaces() -> None:
     assert found.keys() == {"duplicates"}
     assert (found["duplicates"].count, found["duplicates"].rows) == (2, [32, 33])
     assert "row 32 ('a') and row 31 ('a'): 'good stuff'" in found["duplicates"].message
-    assert normalised("Ｇood \t stuff") == normalised("GOODSTUFF") != normalised("good stuff!")
+    assert normalise("Ｇood \t stuff") == normalise("GOODSTUFF") != normalise("good stuff!")
 
 
 def test_the_second_text_of_a_pair_counts() -> None:
@@ -111,7 +111,7 @@ def test_leaks_are_exact_or_nearly_so() -> None:
         (train.texts[7][:-1] + "!", "a"),
     ]
     test = table([*distinct(50, 2), *copies], "test.tsv")
-    assert overlap(train, test) == ({50: 3, 51: 5}, {52: 7})
+    assert find_overlap(train, test) == ({50: 3, 51: 5}, {52: 7})
     found = by_kind(check_overlap(train, test))
     assert found.keys() == {"leakage", "near leakage"}
     assert "2 rows of 53 that are in train.tsv too (row 51 " in found["leakage"].message
@@ -142,7 +142,7 @@ def test_labels_that_train_lacks_are_found() -> None:
     found = labels_of(test, train)
     assert found.keys() == {"unseen labels"}
     assert (found["unseen labels"].rows, "('e')" in found["unseen labels"].message) == ([151], True)
-    assert label_counts(list("abcd"), test) == {"a": 150, "b": 0, "c": 0, "d": 0, "e": 1}
+    assert count_labels(list("abcd"), test) == {"a": 150, "b": 0, "c": 0, "d": 0, "e": 1}
 
 
 def test_labels_of_spans_and_lists_are_counted_by_row() -> None:
@@ -152,7 +152,7 @@ def test_labels_of_spans_and_lists_are_counted_by_row() -> None:
             ("in Rome", [LabelledSpan(3, 7, "LOC")]),
         ]
     )
-    assert label_counts(["LOC", "PER"], spans) == {"LOC": 1, "PER": 1}
+    assert count_labels(["LOC", "PER"], spans) == {"LOC": 1, "PER": 1}
     assert check_tables([spans], named=True) == []
 
 
@@ -162,7 +162,7 @@ def test_lengths_and_unknown_tokens() -> None:
     tokens, unknown = tokens_of(rows)
     assert tokens.tolist() == [4, 22, 2, 5]
     assert unknown.tolist() == [0, 0, 0, 2]
-    assert token_facts(tokens, unknown) == pytest.approx(
+    assert summarise_tokens(tokens, unknown) == pytest.approx(
         {"median": 5, "p90": 22, "p99": 22, "longest": 22, "unknown": 2 / 33}
     )
     (found,) = check_unknown(rows, tokens, unknown)

@@ -20,13 +20,13 @@ from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData, drawn
-from brimful.tasks.encoded import Encoded, encode
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.judging.baselines import Tfidf, UnreadError, linear
-from brimful.tasks.judging.comparison import Judged, MethodComparison, jackknifed
+from brimful.tasks.judging.comparison import Judged, MethodComparison, jackknife
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
+from brimful.tasks.task_data import TaskData, draw_rows
 from builders.encoders import word_tokenizer
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, write_table
@@ -206,7 +206,7 @@ def test_the_error_of_a_metric_is_that_of_a_mean(seed):
     first, second = random.random(200) < 0.8, random.random(200) < 0.6
     gains = first.astype(float) - second
     expected = gains.mean(), gains.std() / 200**0.5
-    values, covariance = jackknifed(lambda rows: (second[rows].mean(), first[rows].mean()), range(200))
+    values, covariance = jackknife(lambda rows: (second[rows].mean(), first[rows].mean()), range(200))
     assert values[1] - values[0] == pytest.approx(expected[0])
     assert np.sqrt([-1, 1] @ covariance @ [-1, 1]) == pytest.approx(expected[1], rel=0.6)
 
@@ -231,7 +231,7 @@ def test_the_error_of_questions_is_that_of_contexts(seed):
     measured = MethodComparison(judged, data).difference("all", "some")
     assert measured["difference"] == pytest.approx(1 - right.mean())
     assert measured["standard_error"] == pytest.approx(right[::5].std() / 200**0.5, rel=0.45)
-    covariance = jackknifed(lambda rows: [right[rows].mean()], ["context"] * 1000)[1]
+    covariance = jackknife(lambda rows: [right[rows].mean()], ["context"] * 1000)[1]
     assert covariance[0, 0] ** 0.5 == pytest.approx(right.std() / 1000**0.5, rel=0.45)
 
 
@@ -267,10 +267,10 @@ def test_a_comparison_computes_the_primary_metric_and_no_other(seed, monkeypatch
     numbers = encode(data.table, word_tokenizer(), 16, targets={"label": wanted.astype(np.float32)})
     for task, of in ((Classification(names), data), (MultiLabel(names), sets), (Regression(), numbers)):
         for metric in task.metrics:
-            compared = task.compared_by(metric.name)
+            compared = task.with_primary(metric.name)
             for some in (np.arange(60), np.unique(rows)):
                 measured = task.measure(answers[some], of.take(some))[metric.name]
-                assert compared.primary_of(answers, of)(some) == pytest.approx(measured)
+                assert compared.make_primary(answers, of)(some) == pytest.approx(measured)
         with monkeypatch.context() as patch:
             patch.setattr(type(task), "measure", lambda *_: pytest.fail("measured all"))
             MethodComparison({"first": [Judged(task, answers)], "second": [Judged(task, -answers)]}, of)
@@ -337,10 +337,10 @@ def test_what_tfidf_cannot_read_hides_no_other_error(seed, monkeypatch, capsys):
 
 def test_the_same_rows_are_drawn_in_any_order_of_a_table(seed):
     data = made_up([f"word{number}" for number in range(60)], [0, 1] * 30)
-    found = drawn(data, 20, "a")
-    shuffled = drawn(data.take(np.random.default_rng(seed).permutation(60)), 20, "a")
+    found = draw_rows(data, 20, "a")
+    shuffled = draw_rows(data.take(np.random.default_rng(seed).permutation(60)), 20, "a")
     assert len(found) == 20
-    assert set(found.table.texts) == set(shuffled.table.texts) != set(drawn(data, 20, "b").table.texts)
+    assert set(found.table.texts) == set(shuffled.table.texts) != set(draw_rows(data, 20, "b").table.texts)
     assert (np.diff(found.table.rows) > 0).all()
 
 

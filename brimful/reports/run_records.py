@@ -1,0 +1,150 @@
+"""A run directory, a prepared folder or an export as plain values: whatever files there are."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brimful.base.config import read_yaml
+from brimful.base.errors import BrimfulError
+from brimful.base.numbers import capitalise, find_mapping
+from brimful.base.seals import EXPORT
+from brimful.base.storage import read_object
+from brimful.base.summary import OVERVIEW, Summary, read_overview
+from brimful.corpus.shards import MANIFEST
+from brimful.train.metrics import read_metrics
+
+CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
+RECORDS = (SUMMARY, MANIFEST, EXPORT)
+"""Files that a verb writes last, with its facts and their Summary."""
+NO_FACTS = (OVERVIEW, "files", "crc32")
+"""Keys of a record that are not shown among its facts."""
+TRAININGS = ("trials", "stages")
+"""Folders of a run with a metrics.jsonl for each of its trainings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One directory, or several together; an absent file is an empty value.
+
+    Attributes:
+        path: of the directory, resolved.
+        name: its path below the folder that all shown runs share.
+        facts: what the record of a finished verb says, without its Summary; None of an unfinished run.
+        summary: None of an unfinished run, and of one that an earlier version made.
+        config_text: config.yaml as it stands in the file.
+        metrics: the lines of each metrics.jsonl, by its folder; "" is the run's own.
+        children: the runs inside this one.
+    """
+
+    path: Path
+    name: str
+    facts: Mapping[str, Any] | None
+    summary: Summary | None
+    config_text: str = ""
+    metrics: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    children: Sequence["Run"] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run wrote its record, which it does last."""
+        return self.facts is not None
+
+    @property
+    def title(self) -> str:
+        """What it is."""
+        if self.summary is not None:
+            return self.summary.title
+        return capitalise(str((self.facts or {}).get("kind", "run")))
+
+    @property
+    def verdict(self) -> str:
+        """What came out, or how far it has got."""
+        if self.summary is not None:
+            return self.summary.verdict
+        if self.finished:
+            return "Made by an earlier version: all that it measured is below."
+        steps = [line["step"] for line in self.metrics.get("", ()) if isinstance(line.get("step"), int)]
+        logged = f" It has logged {max(steps):,} updates." if steps else ""
+        return f"Not finished: none of {', '.join(RECORDS)} is there yet.{logged}"
+
+
+def load_runs(directories: Sequence[Path]) -> list[Run]:
+    """Read run directories; a folder that is none stands for the runs directly inside it.
+
+    Raises:
+        BrimfulError: a folder is neither, or a file in a run is damaged.
+    """
+    found: list[Path] = []
+    for directory in directories:
+        if not directory.exists():
+            raise BrimfulError(f"{directory} does not exist; give the directory of a run")
+        inside = [directory] if _is_run(directory) else _list_inside(directory)
+        if not inside:
+            files = ", ".join((CONFIG, METRICS, *RECORDS))
+            raise BrimfulError(
+                f"{directory} is not a run directory: neither it nor a folder in it has {files}"
+            )
+        found += inside
+    root = os.path.commonpath([path.resolve().parent for path in found])
+    return [_load_run(path.resolve(), root) for path in found]
+
+
+def with_children(runs: Iterable[Run]) -> Iterator[Run]:
+    """All runs, and those inside them."""
+    for run in runs:
+        yield run
+        yield from with_children(run.children)
+
+
+def _is_run(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in (CONFIG, METRICS, *RECORDS))
+
+
+def _list_inside(directory: Path) -> list[Path]:
+    """The run directories directly inside a folder."""
+    return sorted(filter(_is_run, directory.iterdir())) if directory.is_dir() else []
+
+
+def _load_run(directory: Path, root: str) -> Run:
+    """Read a run directory and the runs directly inside it.
+
+    Args:
+        root: the folder that its name starts below.
+    """
+    config = directory / CONFIG
+    if config.is_file():
+        read_yaml(config)  # refuses a damaged one
+    facts, summary = _read_record(directory)
+    return Run(
+        path=directory,
+        name=directory.relative_to(root).as_posix(),
+        facts=facts,
+        summary=summary,
+        config_text=config.read_text(encoding="utf-8") if config.is_file() else "",
+        metrics=_read_all_metrics(directory),
+        children=[_load_run(path, root) for path in _list_inside(directory)],
+    )
+
+
+def _read_record(directory: Path) -> tuple[dict[str, Any] | None, Summary | None]:
+    """The facts and the Summary of a finished verb, each None if it is absent."""
+    for name in RECORDS:
+        path = directory / name
+        if path.is_file():
+            record = read_object(path)
+            facts = find_mapping(record, "summary") if name == MANIFEST else record
+            shown = {key: value for key, value in facts.items() if key not in NO_FACTS}
+            return shown, read_overview(record, path)
+    return None, None
+
+
+def _read_all_metrics(directory: Path) -> dict[str, list[dict[str, Any]]]:
+    """The lines of the run's metrics.jsonl and those of its trainings, by folder: `trials/rate-0.0003`."""
+    files = [directory / METRICS]
+    for folder in TRAININGS:
+        files += sorted((directory / folder).rglob(METRICS))
+    found = {file.parent: read_metrics(file) for file in files if file.is_file()}
+    named = {path.relative_to(directory).as_posix(): lines for path, lines in found.items()}
+    return {name.removeprefix("."): lines for name, lines in named.items() if lines}
