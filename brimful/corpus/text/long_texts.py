@@ -1,6 +1,6 @@
-"""What is read of a text that is too long: its beginning, or its end where `truncation_side` is left.
+"""Cut a text that is too long: keep its beginning, or its end where `truncation_side` is left.
 
-Of a very long text, no more is tokenized: it takes about 140 bytes of memory for each character.
+Only a part of a very long text is tokenized, since tokenizing takes about 140 bytes of memory a character.
 """
 
 from typing import TYPE_CHECKING
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 WHOLE_TEXT_CHARACTERS = 1 << 15
-"""Characters; shorter texts are tokenized whole."""
+"""Texts up to this length are tokenized whole."""
 MAX_TEXT_CHARACTERS = 16 << 20
-"""Characters that are tokenized of a text."""
+"""Characters of a text that can be tokenized at once."""
 
 
 def cut_text(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
-    """A text, or so much of the part that is read that `tokens` tokens are those of the whole, and there are
-    more.
+    """Return a text, or a part of it that has more than `tokens` tokens, where these are tokens of the whole.
 
     Args:
-        tokenizer: without truncation.
+        tokenizer: a tokenizer without truncation.
+        tokens: how many tokens of the text are used.
         name: what the message calls the text.
 
     Raises:
@@ -30,23 +30,25 @@ def cut_text(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
     """
     if len(text) <= WHOLE_TEXT_CHARACTERS:
         return text
-    size, left = max(WHOLE_TEXT_CHARACTERS // 16, 16 * tokens), truncation_side(tokenizer) == "left"
-    while size < len(text):
-        if size > MAX_TEXT_CHARACTERS:
-            break
-        part = text[-size:] if left else text[:size]
-        words = tokenizer.encode(part, add_special_tokens=False).word_ids[:: -1 if left else 1]
-        if len(words) > tokens + 1 and words[tokens] != words[-1]:  # the word at the edge may be cut
+    keeps_end = truncation_side(tokenizer) == "left"
+    size = max(WHOLE_TEXT_CHARACTERS // 16, 16 * tokens)
+    while size < len(text) and size <= MAX_TEXT_CHARACTERS:
+        part = text[-size:] if keeps_end else text[:size]
+        words = tokenizer.encode(part, add_special_tokens=False).word_ids
+        if keeps_end:
+            words.reverse()
+        # The word at the edge may be cut, so its tokens may differ from those of the whole text.
+        if len(words) > tokens + 1 and words[tokens] != words[-1]:
             return part
         size *= 4
     return require_tokenizable(text, name)
 
 
 def require_tokenizable(text: str, name: str) -> str:
-    """The text.
+    """Return the text.
 
     Raises:
-        BrimfulError: it has more than `MAX_TEXT_CHARACTERS` characters.
+        BrimfulError: the text has more than `MAX_TEXT_CHARACTERS` characters.
     """
     if len(text) > MAX_TEXT_CHARACTERS:
         raise BrimfulError(

@@ -1,4 +1,4 @@
-"""What a tokenizer.json holds: pieces, merges, every place with ids. The same with fewer pieces."""
+"""Read a tokenizer.json: pieces, merges and every place with ids; write one with fewer pieces."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 """A tokenizer.json."""
 
-
 MAX_IDS = 10_000_000
-"""The ids that a vocabulary may have: `tokenizers` counts through them all to write it, gaps included."""
+"""Ids of a vocabulary: `tokenizers` counts through them all to write it, gaps included."""
 
 
 def require_ids(ids: Iterable[int], file: Path) -> None:
     """Refuse an id that no vocabulary has.
 
     Raises:
-        BrimfulError: there is one.
+        BrimfulError: an id is `MAX_IDS` or more.
     """
-    if (highest := max(ids, default=0)) >= MAX_IDS:
+    highest = max(ids, default=0)
+    if highest >= MAX_IDS:
         raise BrimfulError(
             f"{file} has ids up to {highest:,}; known are those below {MAX_IDS:,}: put the right file back"
         )
 
 
-def pieces_of(model: State) -> dict[str, int]:
-    """Pieces and their ids. Of equal pieces in a Unigram model the last one counts."""
+def read_pieces(model: State) -> dict[str, int]:
+    """Return the pieces and their ids. A Unigram model may have equal pieces: the last one counts."""
     if model["type"] == "Unigram":
         return {piece: index for index, (piece, _) in enumerate(model["vocab"])}
     return model["vocab"]
 
 
 def ids_around(tokenizer: "Tokenizer") -> set[int]:
-    """The ids of the special tokens that the post-processor puts around texts and pairs."""
+    """Return the ids of the special tokens that the post-processor puts around texts and pairs."""
     from tokenizers import Encoding
 
     processor = tokenizer.post_processor
@@ -46,59 +46,78 @@ def ids_around(tokenizer: "Tokenizer") -> set[int]:
     return {*processor.process(Encoding()).ids, *processor.process(Encoding(), Encoding()).ids}
 
 
-def merge_pair(merge: str | list[str]) -> tuple[str, str]:
-    """The two sides of a merge; older files write them with a space between."""
+def split_merge(merge: str | list[str]) -> tuple[str, str]:
+    """Return the two sides of a merge; older files write them with a space between."""
     left, right = merge.split(" ") if isinstance(merge, str) else merge
     return left, right
 
 
-def merged(pair: tuple[str, str], prefix: str) -> str:
-    """What a merge makes of its two sides: play + ##ing -> playing."""
-    return pair[0] + pair[1].removeprefix(prefix)
+def join_merge(sides: tuple[str, str], prefix: str) -> str:
+    """Return what a merge makes of its two sides: play + ##ing -> playing."""
+    return sides[0] + sides[1].removeprefix(prefix)
 
 
-def in_order(model: State, ids: set[int]) -> list[int]:
-    """The ids as `tokenizers` numbers what they stand for: added tokens after the model's own pieces."""
-    own = range(len(model["vocab"])) if model["type"] == "Unigram" else set(model["vocab"].values())
-    return sorted(ids, key=lambda index: (index not in own, index))
+def order_ids(model: State, ids: set[int]) -> list[int]:
+    """Sort ids as `tokenizers` numbers their pieces: the model's own first, then added tokens."""
+    is_list = model["type"] == "Unigram"
+    own_ids = set(range(len(model["vocab"])) if is_list else model["vocab"].values())
+    return sorted(ids & own_ids) + sorted(ids - own_ids)
 
 
-def renumbered(tokenizer: "Tokenizer", state: State, new: dict[int, int]) -> State:
-    """The tokenizer.json with the pieces in `new` only: old ids and new ones, in the new order."""
-    model = dict(state["model"])
-    if model["type"] == "Unigram":
-        model["vocab"] = [model["vocab"][old] for old in new if old < len(model["vocab"])]
-        if model["unk_id"] is not None:
-            model["unk_id"] = new[model["unk_id"]]
-    else:
-        names = {index: piece for piece, index in model["vocab"].items()}
-        vocabulary = {names[old]: index for old, index in new.items() if old in names}
-        model["vocab"] = vocabulary
-        if model["type"] == "BPE":
-            prefix = model["continuing_subword_prefix"] or ""
-            model["merges"] = [
-                pair
-                for pair in map(merge_pair, model["merges"])
-                if vocabulary.keys() >= {*pair, merged(pair, prefix)}
-            ]
+def renumber(tokenizer: "Tokenizer", state: State, new_ids: dict[int, int]) -> State:
+    """Return the tokenizer.json with fewer pieces, under new ids in every place.
+
+    Args:
+        new_ids: the new id of each old id that stays, in the order of the new ids.
+    """
     ids = {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()}
-    added = [{**token, "id": new[ids[token["content"]]]} for token in state["added_tokens"]]
-    padding = state["padding"] and {**state["padding"], "pad_id": new[state["padding"]["pad_id"]]}
-    processor = _renumbered_processor(state["post_processor"], new)
-    return {**state, "model": model, "added_tokens": added, "padding": padding, "post_processor": processor}
+    added = [{**token, "id": new_ids[ids[token["content"]]]} for token in state["added_tokens"]]
+    padding = state["padding"]
+    if padding:
+        padding = {**padding, "pad_id": new_ids[padding["pad_id"]]}
+    return {
+        **state,
+        "model": _renumber_model(state["model"], new_ids),
+        "added_tokens": added,
+        "padding": padding,
+        "post_processor": _renumber_processor(state["post_processor"], new_ids),
+    }
 
 
-def _renumbered_processor(processor: State | None, new: dict[int, int]) -> State | None:
+def _renumber_model(model: State, new_ids: dict[int, int]) -> State:
+    model = dict(model)
+    pieces = model["vocab"]
+    if model["type"] == "Unigram":
+        model["vocab"] = [pieces[old] for old in new_ids if old < len(pieces)]
+        if model["unk_id"] is not None:
+            model["unk_id"] = new_ids[model["unk_id"]]
+        return model
+    names = {index: piece for piece, index in pieces.items()}
+    vocabulary = {names[old]: new for old, new in new_ids.items() if old in names}
+    model["vocab"] = vocabulary
+    if model["type"] == "BPE":
+        prefix = model["continuing_subword_prefix"] or ""
+        merges = []
+        for sides in map(split_merge, model["merges"]):
+            if vocabulary.keys() >= {*sides, join_merge(sides, prefix)}:
+                merges.append(sides)
+        model["merges"] = merges
+    return model
+
+
+def _renumber_processor(processor: State | None, new_ids: dict[int, int]) -> State | None:
     if not processor:
         return processor
+    processor = dict(processor)
     if processor["type"] == "Sequence":
-        steps = [_renumbered_processor(step, new) for step in processor["processors"]]
-        return {**processor, "processors": steps}
-    if processor["type"] == "TemplateProcessing":
-        tokens = {
-            name: {**token, "ids": [new[index] for index in token["ids"]]}
-            for name, token in processor["special_tokens"].items()
-        }
-        return {**processor, "special_tokens": tokens}
-    ends = {name: processor[name] for name in ("sep", "cls") if name in processor}
-    return {**processor, **{name: [token, new[index]] for name, (token, index) in ends.items()}}
+        processor["processors"] = [_renumber_processor(step, new_ids) for step in processor["processors"]]
+    elif processor["type"] == "TemplateProcessing":
+        tokens = {}
+        for name, token in processor["special_tokens"].items():
+            tokens[name] = {**token, "ids": [new_ids[index] for index in token["ids"]]}
+        processor["special_tokens"] = tokens
+    else:  # BertProcessing and RobertaProcessing have (token, id) of two tokens
+        for name in processor.keys() & {"sep", "cls"}:
+            token, index = processor[name]
+            processor[name] = [token, new_ids[index]]
+    return processor
