@@ -119,8 +119,8 @@ def table_file(path: Path, table: TableRows) -> Iterator[Callable[[dict[str, Any
         def add(row: dict[str, Any]) -> None:
             waiting.append(row)
             if len(waiting) == _AT_ONCE:
-                output.rows(waiting)
+                output.write_rows(waiting)
                 waiting.clear()
 
         yield add
-        output.rows(waiting)
+        output.write_rows(waiting)

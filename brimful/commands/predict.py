@@ -93,13 +93,13 @@ def predict(config: PredictConfig) -> dict[str, Any]:
             data = served.encode(table, served.overlap)
             answers = served.answers(served.outputs(data.examples), data)
             if task is None:
-                file.vectors("vector", answers)
+                file.write_vectors("vector", answers)
             elif output.suffix == ARRAYS:
-                file.vectors("scores", task.scores(answers))
+                file.write_vectors("scores", task.scores(answers))
             else:
                 rows = _rows(config, task, answers, data)
                 abstained += sum(row.get("abstained", False) for row in rows)
-                file.rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
+                file.write_rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
             done += len(table)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut

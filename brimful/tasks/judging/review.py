@@ -19,7 +19,7 @@ from brimful.base.console import pluralise, say
 from brimful.tables.table import LabelledSpan
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Row, probabilities
+from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Row, softmax
 from brimful.tasks.task import Task
 from brimful.tasks.task_data import TaskData
 
@@ -59,7 +59,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 def compute_confidences(answers: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """The probability of each row's predicted class as `predict` computes and writes it, and compares it with
     `--abstain-below`; float64 (n,)."""
-    chances = probabilities(answers / np.float32(temperature)).max(1)
+    chances = softmax(answers / np.float32(temperature)).max(1)
     return np.array([round(chance, PROBABILITY_DECIMALS) for chance in chances.tolist()])
 
 
