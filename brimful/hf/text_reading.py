@@ -102,7 +102,8 @@ def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
             return TextReading(length, pooling="first")
         return TextReading(length)
     values = read_values(folder.path, PROMPTS)
-    name, prompts = values.get("default_prompt_name"), {"query": "", "document": ""}
+    name = values.get("default_prompt_name")
+    prompts: dict[Any, Any] = {"query": "", "document": ""}
     prompts |= values.get("prompts") or {}
     prompt, problem = prompts.get(name) or "", ""
     if name is not None and name not in prompts:

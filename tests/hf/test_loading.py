@@ -6,7 +6,6 @@ import pickle
 import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -347,15 +346,6 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     Tokenizer.from_str(word_tokenizer().to_str()).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(BrimfulError, match="ids up to 94"):
         Encoder.load(tmp_path)
-
-
-def test_embeddings_of_both_forms_are_equal(tmp_path):
-    encoder = small("electra")
-    encoder.tokenizer = word_tokenizer()
-    encoder.save(tmp_path)
-    first = Encoder.load(tmp_path).embed(["w1 w2", "w3"])
-    in_form(tmp_path, "sharded bin")
-    np.testing.assert_array_equal(Encoder.load(tmp_path).embed(["w1 w2", "w3"]), first)
 
 
 def test_a_folder_whose_name_is_not_utf8_is_refused(tmp_path):
