@@ -142,7 +142,7 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
     primary = next((one for one in metrics if one.name == gate.get("metric")), None)
     if primary is None:
         return None, []
-    n = gate["texts"]
+    n = gate["texts"]  # the error of a proportion follows from it
     is_high = primary.best == "highest"
     test = MeasuredOn(primary.title, n, str(gate.get("fingerprint", "")), is_high, primary.percent)
     errors = [find_error({primary.name: gate[key]}, primary, n) for key in ("before", "after")]

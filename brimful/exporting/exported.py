@@ -91,9 +91,9 @@ class Export:
             return "tokens"
         if isinstance(self.head, MaskedLMHead):
             return "words"
-        if not isinstance(self.head, SequenceHead):
+        if not isinstance(self.head, SequenceHead):  # no head, or one that no format takes
             return "vectors"
-        problem = self.values["problem_type"]
+        problem = self.values["problem_type"]  # as in transformers, which guesses by the classes without it
         if problem == "regression" or (problem is None and self.head.classes == 1):
             return "values"
         return "labels" if problem == "multi_label_classification" else "classes"
@@ -210,7 +210,7 @@ def find_texts(
         calibration = read_part("train") or tests
     if calibration is None:
         return None
-    rows = calibration.shuffled()
+    rows = calibration.shuffled()  # drawn from the whole file, which may be sorted by label
     if tests is not None:
         compared = tests.take(tests.shuffled()[:COMPARED_TEXTS])
     else:
@@ -247,7 +247,7 @@ def keep_rows(encoder: Encoder, head: K, old_ids: Sequence[int] | np.ndarray) ->
             used = encoder.position.weight[config.position_offset :]
             changed["position.weight"] = torch.cat((used.new_zeros(begin, used.shape[1]), used))
         smaller.load_state_dict(encoder.state_dict() | changed)
-    smaller.train(encoder.training)
+    smaller.train(encoder.training)  # a new module is in training mode
     if not isinstance(head, MaskedLMHead):
         return smaller, head
     with skip_initial_weights():

@@ -266,7 +266,7 @@ class Onnx(Format):
         from brimful.exporting.gate import check_written
         from brimful.exporting.graph import write_onnx
 
-        vectors = export.reading is not None
+        vectors = export.reading is not None  # their files say where texts are cut
         save_folder(folder, export, vectors=True)
         for path in folder.iterdir():
             if path.is_dir() and not vectors:
@@ -278,7 +278,7 @@ class Onnx(Format):
             traced, export.encoder, export.head, token_types=export.token_types, reading=export.reading
         )
         largest = check_written(export, self.name, lambda: onnx_session(traced).run)
-        self.convert(traced, folder / self.file)
+        self.convert(traced, folder / self.file)  # only now, so that rounding is not compared
         shutil.rmtree(traced.parent, ignore_errors=True)
         return largest
 
@@ -363,7 +363,7 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
             f"{out} holds an export in the format {old_format}, and this one is {form.name}: remove it, or"
             " choose another --out"
         )
-    require_no_own_files(out / EXPORT)
+    require_no_own_files(out / EXPORT)  # pages that the user has edited, too
 
 
 def _is_export(folder: Path) -> bool:

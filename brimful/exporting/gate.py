@@ -115,7 +115,7 @@ def random_examples(encoder: Encoder) -> Examples:
         length = 2 + (longest - 2) * index // (RANDOM_SEQUENCES - 1)
         draws = hash_words(derive_key("export", index), np.arange(length))
         ids = (draws % np.uint64(encoder.config.vocabulary_size)).astype(np.int32)
-        ids[ids == pad] = special.sep
+        ids[ids == pad] = special.sep  # any other token would do
         ids[0], ids[-1] = special.cls, special.sep
         sequences.append(ids)
     types = [np.zeros(len(ids), dtype=np.uint8) for ids in sequences]
@@ -195,7 +195,7 @@ def check_written(export: Export, name: str, load: Callable[[], Run], *, vectors
 
 
 def _require_small(difference: Difference, named: str) -> float:
-    if difference.relative <= TOLERANCE:  # NaN is not
+    if difference.relative <= TOLERANCE:  # which NaN is not
         return difference.absolute
     raise BrimfulError(f"{named} by {difference.absolute:.1e}; nothing was written")
 
@@ -256,7 +256,7 @@ class Gate:
             facts = self._compare(candidate)
             facts |= {"in_int8": len(losses) - count, "in_bf16": sorted(worst_first[:count])}
             if facts["loss"] <= self.most_loss:
-                break
+                break  # else more products lose their steps; `_accept` refuses the last result
         return self._accept(candidate, facts)
 
     @cached_property
@@ -279,6 +279,7 @@ class Gate:
     def _accept(self, candidate: Candidate, facts: Facts) -> Facts:
         """Add the candidate's speed to the facts, if it loses little enough."""
         require_little_loss(facts, self.most_loss, self.named)
+        # From text to output, as its users run it: the tokenizer's time counts.
         answers = {"": lambda table: candidate(self.export.encode(table).examples)}
         speed = measure_speeds(answers, self.compared.data.table)[""]
         return facts | {

@@ -109,7 +109,8 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str
         raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
     tensors, path = named_tensors(folder, encoder)
     prefix = family_of(config).prefix
-    from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
+    bare_tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    from_hf(encoder, config, bare_tensors, path)  # copies: the file can be replaced later
     pooling = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
     encoder.pooling = None if pooling == "max" else pooling  # no classifier has max
     file = find_vocabulary_file(place)
@@ -150,11 +151,11 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tens
     decoder_bias = f"{decoder.removesuffix('.weight')}.bias"
     if decoder_bias in tensors:
         tensors[f"{decoder_module(config)}.bias"] = tensors[decoder_bias]
-    missing = {prefix + name for name in bare_names} - tensors.keys()
+    missing = sorted(prefix + name for name in bare_names if prefix + name not in tensors)
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise BrimfulError(
-            f"{path} lacks the tensor {min(missing)}{more}; its first is {min(tensors)}. It is not the model"
+            f"{path} lacks the tensor {missing[0]}{more}; its first is {min(tensors)}. It is not the model"
             " of its config.json, or has the names of a wrapper: save the model itself by its save_pretrained"
         )
     layers = count_layers(tensors, config)
@@ -250,7 +251,10 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: s
     A head for pretraining must have its tensors: some folders keep the name of a class without its head,
     others have no name, and Electra's ForPreTraining is another head.
     """
-    kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    kind: type[Head] | None = None
+    for head, suffix in HEADS.items():
+        if name.endswith(suffix):
+            kind = head
     if name and not (kind and issubclass(kind, MaskedLMHead)):
         return kind
     if not has_masked_lm_head(tensors, encoder.config) or not _is_tied(encoder, tensors, where):
@@ -304,7 +308,7 @@ def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
         return None
     tensors, path = read_weights(folder.path / CLASSIFIER)
     matrix = tensors.get("linear.weight")
-    classes = 0 if matrix is None else matrix.shape[0]
+    classes = 0 if matrix is None else matrix.shape[0]  # `from_hf` names the tensor that is missing
     with skip_initial_weights():
         head = SequenceHead(encoder, classes, pooling="mean", dropout=folder.values.get("classifier_dropout"))
     from_hf(head, encoder.config, tensors, str(path))
@@ -346,7 +350,7 @@ def save_model(
         BrimfulError: the folder cannot be written, or holds anything but a model.
     """
     directory = Path(directory)
-    if any(linear.steps is not None for linear in products(encoder).values()):
+    if any(linear.steps for linear in products(encoder).values()):
         warn(f"{directory}: saved in float32; `brimful export --format int8` makes a folder with int8 again")
     require_folder_place(
         directory, replaces=("a folder of a model alone", _holds_only_model), remedy="choose another folder"
@@ -357,12 +361,12 @@ def save_model(
     tensors = to_hf(encoder, config)
     suffix = "Model"
     dense = to_hf(head, config) if isinstance(head, SequenceHead) and head.linear else None
-    if head is not None and dense is None:
+    if head is not None and dense is None:  # a bare encoder's names have no prefix
         tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
         tensors |= to_hf(head, config)
         suffix = HEADS[type(head)]
     if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head)):
-        values["classifier_dropout"] = head.dropout_rate
+        values["classifier_dropout"] = head.dropout_rate  # other classes have no such key
     if _is_labelled(head):
         values |= _label_values(head.classes, labels)
     pooling = encoder.pooling
@@ -373,7 +377,7 @@ def save_model(
     if pooling is not None:
         values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]
-    values |= extra or {}
+    values |= extra or {}  # which may replace the keys before, but not the type of the tensors
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
     length = max_length or config.max_length
     with atomic_directory(directory) as temporary:

@@ -24,6 +24,7 @@ def write_steps(folder: Path, encoder: Encoder) -> None:
     tensors: dict[str, Tensor] = {}
     for name, linear in products(encoder).items():
         if linear.steps is not None:
+            # float64, since the rounding must have the same bits after reading.
             tensors[f"{name}.size"] = torch.tensor([linear.steps.size], dtype=torch.float64)
             tensors[f"{name}.zero"] = torch.tensor([linear.steps.zero])
             tensors[f"{name}.largest"] = torch.tensor([linear.steps.largest])
@@ -43,7 +44,7 @@ def read_steps(folder: Path, encoder: Encoder) -> None:
         return
     try:
         tensors = load_file(path)
-    except Exception as error:
+    except Exception as error:  # safetensors raises errors of several types
         raise BrimfulError(f"{path} is damaged: export the model again") from error
     linears = products(encoder)
     for name in {key.rpartition(".")[0] for key in tensors}:
@@ -106,7 +107,7 @@ def lacks_for_int8(device: torch.device, largest: int = NARROW) -> str | None:
 def forget_steps(encoder: Encoder) -> None:
     """Take the steps from an encoder whose weights will change."""
     for linear in products(encoder).values():
-        linear.steps = None
+        linear.steps = None  # calibrated for other weights
 
 
 def products(encoder: Encoder) -> dict[str, Linear]:

@@ -35,7 +35,7 @@ class TextEncoder(Encoder):
     def keep_layers(self, indices: Sequence[int]) -> Self:
         """As `Encoder.keep_layers`."""
         student = super().keep_layers(indices)
-        student.reading = self.reading
+        student.reading = self.reading  # the prompt and the pooling fit fewer layers, too
         return student
 
     @classmethod

@@ -104,13 +104,13 @@ def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
     values = read_values(folder.path, PROMPTS)
     name = values.get("default_prompt_name")
     prompts: dict[Any, Any] = {"query": "", "document": ""}
-    prompts |= values.get("prompts") or {}
+    prompts |= values.get("prompts") or {}  # the file may say null
     prompt, problem = prompts.get(name) or "", ""
     if name is not None and name not in prompts:
         problem = f"default_prompt_name of {PROMPTS} is {name!r}, which is none of its prompts"
     elif values.get("truncate_dim") is not None:
         problem = f"truncate_dim of {PROMPTS} cuts vectors, which is not done here"
-    unit = any(kind == "Normalize" for kind, _ in folder.modules)
+    unit = "Normalize" in dict(folder.modules)  # by class
     problem = problem or _find_problem(folder, prompt)
     return TextReading(length, prompt, folder.pooling or "mean", unit, problem)
 
@@ -173,7 +173,7 @@ def write_modules(
     """
     modules = [("Transformer", ""), ("Pooling", POOLING)]
     write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
-    (folder / POOLING).mkdir()
+    (folder / POOLING).mkdir()  # in a new folder: `atomic_directory`
     flags = {flag: THEIRS[pooling] == mode for mode, flag in FLAGS.items()}
     write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **flags})
     if classifier is not None:

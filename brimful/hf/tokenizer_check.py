@@ -6,6 +6,7 @@ does not say otherwise; so texts that spell a marker are compared only with the 
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,13 +65,17 @@ _ADDED_TOKENS = 24
 def sample_texts(tokenizer: "Tokenizer") -> tuple[list[str], list[str]]:
     """Return texts that spell no marker, some with added tokens, and texts that do."""
     names = marker_names(tokenizer)
-    added = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
-    added = [name for name in added if name not in names]
-    step = max(1, len(added) // _ADDED_TOKENS)
+    added = []
+    for _, token in sorted(tokenizer.get_added_tokens_decoder().items()):
+        if token.content not in names:
+            added.append(token.content)
+    step = max(1, len(added) // _ADDED_TOKENS)  # some tokenizers add thousands
     plain, spelled = list[str](), list[str]()
     for text in [*TEXTS, *_spell(added[::step])]:
-        has_marker = any(name.lower() in text.lower() for name in names)
-        (spelled if has_marker else plain).append(text)
+        if any(name.lower() in text.lower() for name in names):
+            spelled.append(text)
+        else:
+            plain.append(text)
     return plain, [*spelled, *_spell(sorted(names))]
 
 
@@ -122,16 +127,16 @@ def _compare(
         lowers: whether the folder gives its tokenizer texts in lower case.
     """
     auto_tokenizer = open_auto_tokenizer(folder)
-    pairs = zip(texts, [*texts[1:], texts[0]], strict=True)
-    for row in [*([text] for text in texts), *map(list, pairs)]:
-        if row[1:] == [""]:
+    cuts = tokenizer.truncation is not None
+    for first, second in [*zip(texts, repeat(None)), *pairwise([*texts, texts[0]])]:
+        row = [first] if second is None else [first, second]
+        if second == "":
             continue  # transformers reads an empty second text as none
-        inputs = [text.lower() for text in row] if lowers else row
-        cuts = tokenizer.truncation is not None
+        inputs = list(map(str.lower, row)) if lowers else row
         theirs = auto_tokenizer(*inputs, truncation=cuts, return_token_type_ids=True)
-        ours = tokenizer.encode(row[0], row[1] if len(row) == 2 else None)
+        ours = tokenizer.encode(first, second)
         _require_equal(row, "ids", ours.ids, theirs["input_ids"], whose)
-        if len(row) == 2:
+        if second is not None:
             _require_equal(row, "token types", ours.type_ids, theirs["token_type_ids"], whose)
 
 

@@ -43,7 +43,7 @@ def plain_rows(
     if isinstance(row.get("data"), dict):
         yield from _read_tasks(rows, path, place, columns, labelled, spans)
     elif labelled and row.get("answer") in _ANSWERS and columns.label != "answer":
-        records = list(rows)
+        records = list(rows)  # only all rows show whether the answers are the classes
         are_classes = layout.answers_are_classes
         if are_classes is None:
             are_classes = _are_classes([row for _, row in records], columns.label)
@@ -61,7 +61,7 @@ def _read_tasks(
     for number, task in rows:
         where = f"{path}, {place} {number}"
         try:
-            row = dict(task["data"])
+            row = dict(task["data"])  # a copy, since the label is added
             if labelled:
                 done = [each for each in task["annotations"] if not each.get("was_cancelled")]
                 if not done:
@@ -152,7 +152,7 @@ def _read_answers(
         elif are_classes:
             name = row[label]
             yield number, {**row, label: answer}
-        elif "options" in row and "accept" in row:
+        elif "options" in row and "accept" in row:  # a choice
             yield number, {**row, label: row["accept"]}
         else:
             yield number, row

@@ -128,7 +128,7 @@ def _glue(
         dialect=DialectOptions(delimiter="tab", quote="none"),
         bare=bare,
         labels=labels,
-        unsure=("-",) if len(labels) == 3 else (),
+        unsure=("-",) if len(labels) == 3 else (),  # MNLI's label of rows without a majority
         primary=primary,
     )
 
@@ -171,6 +171,7 @@ _INFERENCE = ("entailment", "neutral", "contradiction")
 _ENTAILED = ("entailment", "not_entailment")
 _PAIR = Columns(text="sentence1", text_b="sentence2")
 _ONE = Columns(text="sentence")
+# The numbers of Toutiao's categories.
 _NEWS = tuple(str(number) for number in range(100, 117) if number not in (105, 111))
 
 _ALL = (
@@ -215,7 +216,7 @@ def find_layout(options: TableOptions) -> FileLayout:
     Raises:
         BrimfulError: there is no such layout, or it has columns of its own.
     """
-    name, columns = options.layout, Columns(**vars(options.columns))
+    name, columns = options.layout, Columns(**vars(options.columns))  # some verbs read no labels
     if name is None:
         return FileLayout(columns=columns, dialect=options.read, offsets=options.offsets)
     if name not in LAYOUTS:

@@ -93,6 +93,7 @@ def fits(place: Place, unit: str) -> bool:
 
 def _has_own_text(place: Place, span: tuple[int, int]) -> bool:
     text = place.context[slice(*span)]
+    # Tools change the white space or width of the text that they show.
     return place.text is None or text == place.text or normalise(text) == normalise(place.text)
 
 
@@ -114,12 +115,12 @@ def _count_characters(offset: int, text: str, unit: str) -> int | None:
     if unit == "characters":
         return offset if offset <= len(text) else None
     encoding, size = _ENCODINGS[unit]
-    encoded = text.encode(encoding)
+    encoded = text.encode(encoding)  # JSON's lone surrogates are refused before
     if offset * size > len(encoded):
         return None
     try:
         return len(encoded[: offset * size].decode(encoding))
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # within a character
         return None
 
 

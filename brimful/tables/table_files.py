@@ -54,7 +54,7 @@ def read_file(
     """
     files = files_of_table(path)
     if len(files) > 1:
-        if labelled:
+        if labelled:  # whether Prodigy's answers are classes shows only in all files
             layout = layout_of_files(files, layout)
         tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
         return _join_tables(tables, Path(path))
@@ -81,7 +81,7 @@ def _join_tables(tables: Sequence[Table], path: Path) -> Table:
             if (part is None) != (parts[0] is None):
                 others = f"other columns or another format than {tables[0].path}"
                 raise BrimfulError(f"{table.path} has {others}: {path} is one table")
-        if isinstance(parts[0], np.ndarray):
+        if isinstance(parts[0], np.ndarray):  # lines, which begin anew in each file
             columns[each.name] = np.concatenate(parts)
         elif parts[0] is not None:
             columns[each.name] = list(chain.from_iterable(parts))
@@ -115,7 +115,7 @@ def read_table(
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
     rows = plain_rows(rows, path, place, layout, labelled=labelled)
-    with readable(path):
+    with readable(path):  # rows are read only now
         checked = list(take(_check_rows(rows, path, place, layout, labelled=labelled, lists=lists)))
     if not checked:
         expected = "a header and one row" if form in (".csv", ".tsv") else "a row"
@@ -156,7 +156,7 @@ def _check_rows(
     for number, row in rows:
         where = f"{path}, {place} {number}"
         if row.get(columns.text) is not None and not str(row[columns.text]).strip():
-            empty.append(number)
+            empty.append(number)  # which is allowed: a text may be missing at prediction, too
         if labelled and not lists:
             _unwrap_label(row, columns.label, where)
         cells: dict[str, Any] = {}
@@ -176,7 +176,7 @@ def _check_rows(
             label = label.strip()
             if not label:
                 raise BrimfulError(f"{where}: the label is empty: leave such rows out")
-        if label in layout.unsure:
+        if label in layout.unsure:  # nobody agreed on it
             unsure += 1
             continue
         is_pair = columns.text_b in cells
@@ -305,7 +305,7 @@ class Slices:
         following, self._following = self._following, []
         for texts, row in enumerate(chain(following, self._rows)):
             if texts >= SLICE_TEXTS or characters >= SLICE_CHARACTERS:
-                self._following = [row]
+                self._following = [row]  # read, but not yielded: `has_more` needs it
                 return
             characters += _count_characters(row)
             yield row

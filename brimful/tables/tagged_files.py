@@ -123,7 +123,7 @@ def read_tagged(
     for record in records:
         numbers.append(record.number)
         contents.append(record.text)
-        words.append([word for word in record.words if word[0] < word[1]])
+        words.append([word for word in record.words if word[0] < word[1]])  # JSON may have empty tokens
     spans = _read_spans(path, place, records, layout.offsets) if labelled else None
     lines = np.array(numbers, dtype=np.int64) if place == "line" else None
     return TaggedTable(path, contents, None, spans, words, lines=lines)
@@ -168,6 +168,7 @@ def _read_record(
 ) -> TextRecord:
     columns = layout.columns
     text_key = columns.text
+    # Prodigy has tokens beside the text; they are objects, and not the words of tags.
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
     text: Any = row.get(text_key)
@@ -213,7 +214,7 @@ def _tags_of_row(row: Mapping[str, Any], words: int, label: str, where: str) -> 
 
 def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSpan]:
     keys = _SPAN_KEYS if label == OWN.label else (label,)
-    present = [key for key in keys if isinstance(row.get(key), list)]
+    present = [key for key in keys if isinstance(row.get(key), list)]  # doccano's label; a class is a text
     if not present and "annotation_id" in row:
         return []  # JSON-MIN leaves out the key of a text without spans
     if not present:
@@ -250,7 +251,7 @@ def _read_span(value: Any, where: str) -> list[FileSpan]:
         )
     if not all(label.strip() for label in labels):
         raise BrimfulError(f"{where}: the label of the span {example} is empty")
-    return [FileSpan(start, end, label.strip(), text or None) for label in labels]
+    return [FileSpan(start, end, label.strip(), text or None) for label in labels]  # "" says nothing
 
 
 def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str) -> list[list[LabelledSpan]]:
@@ -300,7 +301,7 @@ def _drop_overlaps(
 ) -> list[LabelledSpan]:
     """Return the spans in order, without those that overlap with an earlier or longer one."""
     separate: list[LabelledSpan] = []
-    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):  # the longest of a start is first
         if separate and span.start < separate[-1].end:
             before = separate[-1]
             inner, outer = quote(text[span.start : span.end]), quote(text[before.start : before.end])
@@ -313,7 +314,7 @@ def _drop_overlaps(
 def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict[str, Tag]:
     """Return the meaning of each tag of a file."""
     names = set[str]().union(*(record.tags or () for record in records))
-    if names <= {OUTSIDE, OUTSIDE.lower()}:
+    if names <= {OUTSIDE, OUTSIDE.lower()}:  # a file may have no spans at all
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
     unknown = [name for name in names if not is_tag(name)]
     if unknown and len(unknown) < len(names - {OUTSIDE}):  # in a set of labels without marks, none is a tag

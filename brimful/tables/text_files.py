@@ -52,10 +52,11 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
             )
         feeds += text.count("\n")
         if newline == "\n" and UNICODE_END.search(text):
-            others += [number + text.count("\n", 0, end.start()) for end in UNICODE_END.finditer(text)]
-            # The only line feed may be one that was added behind another end.
-            text = UNICODE_END.sub("\n", text[:-1] if feeds == 1 else text)
-            text += "" if text.endswith("\n") else "\n"
+            for end in UNICODE_END.finditer(text):
+                others.append(number + text.count("\n", 0, end.start()))
+            if feeds == 1:  # the only line feed may be one that was added behind another end
+                text = text[:-1]
+            text = UNICODE_END.sub("\n", text).removesuffix("\n") + "\n"
         for each in text[:-1].split("\n"):
             yield f"{each}\n"
         number = feeds + 1
@@ -109,7 +110,7 @@ def _refuse_parts(folder: Path, files: Sequence[Path]) -> None:
             part = _PART.match(name.lower())
             if part:
                 patterns.setdefault(_PARTS[part[1]], _quote_pattern(place, f"{name[: part.end()]}*"))
-                break
+                break  # train/test.csv is a part of train
             place = place / name
     if len(patterns) > 1:
         options = " ".join(f"{option} {patterns[option]}" for option in sorted(patterns, reverse=True))
@@ -163,10 +164,10 @@ def _read_windows_1252(path: Path, kind: str, issues: Counter[str]) -> Iterator[
     for text, *others in zip(*readings, strict=True):
         is_western = is_western and not _NOT_WESTERN.search(others[0])
         for number, line in enumerate(text.split("\n")):
-            if "\ufffd" in line:
+            if "\ufffd" in line:  # the character for bytes that are not UTF-8
                 wrong.append(lines + number + 1)
                 examples = examples or [_quote_foreign(other.split("\n")[number]) for other in others]
-        lines += text.count("\n")
+        lines += text.count("\n")  # of the runs before, since numbers begin anew in each
     place = f"{pluralise(len(wrong), 'line')} ({first_lines(wrong)})"
     if not is_western:
         western, chinese = (f"iconv -f {name} -t UTF-8" for name in _OTHER_ENCODINGS)

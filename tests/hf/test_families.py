@@ -281,20 +281,6 @@ def test_scaled_rotary_positions_are_refused(tmp_path, key):
         Encoder.load(tmp_path)
 
 
-def test_saving_replaces_models_and_empty_folders_alone(tmp_path):
-    encoder = small("bert")
-    model, others = tmp_path / "model", tmp_path / "others"
-    model.mkdir()
-    for _ in range(2):
-        encoder.save(model)
-    others.mkdir()
-    (others / "theses.txt").write_text("years of work")
-    for place in (others, others / "theses.txt"):
-        with pytest.raises(BrimfulError, match="choose another folder"):
-            encoder.save(place)
-    assert (others / "theses.txt").read_text() == "years of work"
-
-
 @pytest.mark.parametrize("model_name", ["bert", "prenorm", "roberta", "electra"])
 def test_a_classifier_of_the_mean_comes_back_bit_for_bit(tmp_path, model_name):
     encoder = small(model_name)
