@@ -16,7 +16,7 @@ from brimful.base.summary import Summary, SummaryTable, make_facts_table, make_t
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
-from brimful.corpus.reading.nonsense import kind
+from brimful.corpus.reading.nonsense import kind_of_issue
 from brimful.corpus.tokenize.vocabulary_fit import list_fit_warnings, list_lacking_characters
 
 MAX_ROWS = 20
@@ -81,7 +81,7 @@ def list_issues(texts: Sequence[Facts]) -> list[str]:
     for text in texts:
         for path, issues in text["issues"].items():
             for issue, count in issues.items():
-                places = places_by_kind.setdefault(kind(issue), {})
+                places = places_by_kind.setdefault(kind_of_issue(issue), {})
                 first_issue, count_before = places.get(path, (issue, 0))
                 places[path] = (first_issue, count_before + count)
     lines = []
