@@ -14,7 +14,7 @@ from brimful.base.summary import Summary, SummaryTable, make_facts_table, make_t
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
-from brimful.corpus.reading.nonsense import kind
+from brimful.corpus.reading.nonsense import kind_of_issue
 from brimful.corpus.tokenize.vocabulary_fit import lacking_characters, quality
 
 MAX_ROWS = 20
@@ -68,7 +68,7 @@ def issues_of(texts: Sequence[Facts]) -> list[str]:
     for text in texts:
         for path, issues in text["issues"].items():
             for issue, count in issues.items():
-                places = found.setdefault(kind(issue), {})
+                places = found.setdefault(kind_of_issue(issue), {})
                 said, before = places.get(path, (issue, 0))
                 places[path] = said, before + count
     lines = []

@@ -57,7 +57,7 @@ from brimful.corpus.pipeline.tokenizer_choice import (
     tokens_a_guess,
 )
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard
-from brimful.corpus.reading.charsets import charset
+from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import find_inputs
 from brimful.corpus.shards import MANIFEST, write_manifest
@@ -82,7 +82,7 @@ class _Manifest(TypedDict):
 
 def prepare_corpus(config: PrepareConfig) -> Record:
     """Prepare a corpus; `brimful.prepare` says what comes back and what is refused."""
-    charset(config.read.encoding)
+    find_charset(config.read.encoding)
     Cleaner(config.clean)
     if config.dedup.near:
         NearKeys()

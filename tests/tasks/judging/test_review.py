@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from brimful.serving.opened import abstain
+from brimful.serving.served_model import abstain
 from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded, encode
