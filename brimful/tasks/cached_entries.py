@@ -64,12 +64,12 @@ class Entry:
 
 @cache
 def hash_code(*files: str) -> str:
-    """A hash of source files, of all modules of the package that they import, directly or not, and of the
-    fast forms, which compute what the modules of `model` say."""
+    """Hash source files, all modules of the package that they import, directly or not, and the fast forms,
+    which compute the same as the modules of `model`."""
     digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
     sources = set[Path]()
-    for file in (*files, PACKAGE / "kernels/inference_forms.py"):
-        sources.update(sources_of(Path(file)))
+    for file in [*map(Path, files), PACKAGE / "kernels/inference_forms.py"]:
+        sources.update(sources_of(file))
     for source in sorted(sources):
         digest.update(source.read_bytes())
     return digest.hexdigest()
