@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -44,7 +44,7 @@ from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.task_model import TaskModel, compute_outputs
 
 TOLERANCE = 1e-4
-"""The largest `Difference.relative` that an export may have, in float32."""
+"""The largest relative difference of outputs that an export may have, in float32 (`measure_difference`)."""
 RANDOM_SEQUENCES = 16
 LONGEST_RANDOM_TOKENS = 128
 REFERENCE_PRECISION: InferencePrecision = "fp32"
@@ -64,23 +64,6 @@ _NUMBER_KEYS = ("probability", "probabilities", "no_answer_margin", "n_best")
 Facts = dict[str, Any]
 Candidate = Callable[[Examples], Outputs]
 """Examples -> outputs in the order of the task's labels, or vectors (n, hidden)."""
-
-
-class Difference(NamedTuple):
-    """The difference of outputs from a model's own.
-
-    Attributes:
-        absolute: the largest difference.
-        scale: the largest absolute value of the model's outputs.
-    """
-
-    absolute: float
-    scale: float
-
-    @property
-    def relative(self) -> float:
-        """The difference in units of the scale, where that is above 1: rounding errors grow with it."""
-        return self.absolute / max(1.0, self.scale)
 
 
 def packed_outputs(
@@ -124,8 +107,12 @@ def random_examples(encoder: Encoder) -> Examples:
 
 def measure_difference(
     encoder: Encoder, head: Head | None, run: Run, reading: TextReading | None = None
-) -> Difference:
+) -> tuple[float, float]:
     """Measure the difference of a runtime's outputs from `packed_outputs` on random sequences.
+
+    Returns:
+        The largest difference, and the same in units of the largest output, where that is above 1: rounding
+        errors grow with it.
 
     Raises:
         NotFiniteError: Brimful's outputs are NaN or infinite.
@@ -138,7 +125,8 @@ def measure_difference(
         for one, other in zip(ours, theirs, strict=True):
             differences.append(np.abs(one - other).max())
             scale = max(scale, float(np.abs(one).max()))
-    return Difference(float(np.max(differences)), scale)  # np.max gives NaN if one of them is
+    largest = float(np.max(differences))  # np.max gives NaN if one of them is
+    return largest, largest / max(1.0, scale)
 
 
 def check_source(source: ModelFolder, encoder: Encoder, old_ids: np.ndarray | None) -> float | None:
@@ -194,10 +182,11 @@ def check_written(export: Export, name: str, load: Callable[[], Run], *, vectors
     return _require_small(difference, f"the {name} export of {export.source} has outputs that differ")
 
 
-def _require_small(difference: Difference, named: str) -> float:
-    if difference.relative <= TOLERANCE:  # which NaN is not
-        return difference.absolute
-    raise BrimfulError(f"{named} by {difference.absolute:.1e}; nothing was written")
+def _require_small(difference: tuple[float, float], named: str) -> float:
+    absolute, relative = difference
+    if relative <= TOLERANCE:  # which NaN is not
+        return absolute
+    raise BrimfulError(f"{named} by {absolute:.1e}; nothing was written")
 
 
 @dataclass(frozen=True)
