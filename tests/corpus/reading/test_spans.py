@@ -81,7 +81,7 @@ def as_tsv(text: str) -> str:
     return "\ufeffn\ttext\r\n1\tfirst\n" + "".join(rows)
 
 
-@pytest.mark.cases(12)
+@pytest.mark.cases(8)
 @pytest.mark.usefixtures("_sizes")
 @pytest.mark.parametrize("encoding", ["utf-8", "gb18030", "big5", "utf-16"])
 @pytest.mark.parametrize("kind", ["file", "paragraph", "line", "jsonl", "tsv"])
