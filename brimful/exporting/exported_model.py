@@ -117,9 +117,9 @@ class Export:
     @property
     def order(self) -> list[int] | None:
         """Output i of the task is the head's output `order[i]`; None: they are in the same order."""
-        labels = self.labels
-        names = list(self.task.task.labels) if self.task else []
-        return [labels.index(name) for name in names] if labels and names and names != labels else None
+        if not self.task or not self.labels or list(self.task.task.labels) in ([], self.labels):
+            return None
+        return list(map(self.labels.index, self.task.task.labels))
 
     def encode(self, table: Table, *, labelled: bool = False) -> Encoded:
         """Return the examples of a table, as the model reads them.
