@@ -26,7 +26,7 @@ from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FIL
 from brimful.corpus.pipeline.inventory import PLAN
 from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, ManifestRecord, Shard
-from brimful.runs.places import CONFIG
+from brimful.runs.start_checks import CONFIG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

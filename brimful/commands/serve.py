@@ -41,4 +41,4 @@ def serve(config: ServeConfig) -> dict[str, Any]:
             return {"dry_run": True, "models": [model.card() for model in models.values()]}
         from brimful.serving.server import Process
 
-        return Process(config).run(start.over)
+        return Process(config).run(start.end)

@@ -16,9 +16,10 @@ from brimful.commands.finetune import finetune
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.run_records import load_runs
-from brimful.stages.run_tables import HELD_OUT_FILE, named_tables, read_held_out, tables_of_run
+from brimful.stages.held_out import HELD_OUT_FILE, read_held_out
+from brimful.stages.run_tables import find_run_tables
 from brimful.stages.task_options import FinetuneConfig
-from brimful.stages.task_trainings import load_data
+from brimful.stages.task_trainings import load_data, name_table_files
 from brimful.tables.table_files import read_file
 from brimful.tasks.classification import Classification
 from brimful.tasks.row_groups import group_alike_rows
@@ -111,7 +112,7 @@ def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path, capsy
         gate = export(run=str(model), out=str(tmp_path / f"{number}"), **given, **more)["gate"]
         assert (gate["texts"], gate["file"]) == (150, "table.tsv, its test rows")
         assert (gate["metric"], gate["before"]) == ("accuracy", pytest.approx(_accuracy(model), abs=0.02))
-    tables = tables_of_run(ModelFolder.open(tmp_path / "student", "model"))
+    tables = find_run_tables(ModelFolder.open(tmp_path / "student", "model"))
     assert tables.train == Path(inputs["train"])
     assert {name: rows.tolist() for name, rows in tables.held_out.items()} == {
         "test": held.parts["test"].tolist(),
@@ -212,10 +213,10 @@ def test_several_files_are_one_table(inputs, tmp_path):
     pattern, folder = str(tmp_path / "part-*.tsv"), tmp_path / "run"
     found = finetune(encoder=inputs["encoder"], train=pattern, **QUICK, out=str(folder))
     assert found["held_out"] == {"test": 150, "dev": 60}
-    tables = tables_of_run(ModelFolder.open(folder, "model"))
+    tables = find_run_tables(ModelFolder.open(folder, "model"))
     assert str(tables.train) == pattern
     assert {name: len(part) for name, part in tables.held_out.items()} == found["held_out"]
-    assert named_tables(train=pattern, dev=None).keys() == {"train[0]", "train[1]"}
+    assert name_table_files(train=pattern, dev=None).keys() == {"train[0]", "train[1]"}
     (tmp_path / "part-1.tsv").write_text(header)
     with pytest.raises(BrimfulError, match=r"is not what .* was trained on"):
         read_held_out(folder, pattern)

@@ -36,8 +36,8 @@ def test_what_a_run_takes(corpus_dir: Path, tmp_path: Path, call: Call) -> None:
 
 def test_the_most_rows_that_a_gpu_holds(corpus_dir: Path, tmp_path: Path, call: Call, monkeypatch) -> None:
     """Of those that divide an update, by the memory of each, whatever rows this run has."""
-    monkeypatch.setattr(pretrain_data, "SIZES", (0, 1, 2))
-    monkeypatch.setattr(pretrain_data, "CONTEXT", 0)
+    monkeypatch.setattr(pretrain_data, "GPU_GIGABYTES", (0, 1, 2))
+    monkeypatch.setattr(pretrain_data, "CONTEXT_BYTES", 0)
     given = ("--data", corpus_dir, "--out", tmp_path / "dry", "--model", "tiny", "--precision", "fp32")
     given += ("--rows-per-update", 12, "--packing.capacity", 8192, "--dry-run")
     sizes, taken, held = (1, 2, 3, 4, 6, 12), {}, []

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from brimful.base.distributed import SINGLE_RANK
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json, write_json
-from brimful.runs.directory import INPUTS, check_inputs
 from brimful.runs.folder import Result, RunFolder
+from brimful.runs.inputs import INPUTS, check_inputs
 from brimful.train.metrics import read_metrics
 
 JSON = st.recursive(

@@ -16,7 +16,7 @@ from brimful.commands.distil_encoder import distil_encoder
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.run_tables import tables_of_run
+from brimful.stages.run_tables import find_run_tables
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.cached_tables import RunTables
 from brimful.tasks.task_model import load_task_model
@@ -71,7 +71,7 @@ def test_the_columns_of_a_run_of_another_version_are_known(options, why, tmp_pat
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "config.yaml").write_text(json.dumps({**options, "columns": {"text": "body"}}))
     with record_warnings() as said:
-        found = tables_of_run(ModelFolder(tmp_path / "model"))
+        found = find_run_tables(ModelFolder(tmp_path / "model"))
     assert found == RunTables(layout=FileLayout(columns=Columns(text="body")))
     assert len(said) == (why is not None)
     assert why is None or (str(tmp_path) in said[0] and why in said[0])

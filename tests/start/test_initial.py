@@ -22,7 +22,7 @@ from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
 from brimful.model.heads import PretrainingHead
 from brimful.stages.pretrain_config import PretrainConfig
-from brimful.stages.pretrain_data import initial_model
+from brimful.stages.pretrain_data import open_initial_model
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.encoders import run_peer
@@ -87,7 +87,7 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
 def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
     tokenizer = load(corpus_dir)
     model = folder_of(tmp_path / "hf", tokenizer, family, spare=7)
-    initial = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+    initial = open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
     assert initial.warnings == ()
     config = initial.encoder.config
     examples = encode_texts(tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
@@ -134,7 +134,7 @@ def test_a_vocabulary_with_one_piece_more_is_refused(corpus_dir, tmp_path):
     more = load(corpus_dir)
     more.add_tokens(["dandelion"])
     with pytest.raises(BrimfulError, match=r"another vocabulary than that of .*hf \(1 of .*--tokenizer"):
-        initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), more)
+        open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), more)
 
 
 @pytest.mark.parametrize("at", [0, 3])
@@ -193,7 +193,7 @@ def test_a_model_without_a_head_gets_a_new_one_and_says_so(corpus_dir, tmp_path,
     run(tmp_path / "hf", corpus_dir, tmp_path / "run")
     assert f"{tmp_path}/hf has no masked-LM head: a new one is drawn" in capsys.readouterr().err
     drawn = [
-        initial_model(
+        open_initial_model(
             PretrainConfig(start_from=str(tmp_path / "hf"), seed=s), load(corpus_dir)
         ).head.dense.weight
         for s in (1, 1, 2)
@@ -207,7 +207,7 @@ def test_pairs_take_the_head_for_pairs_where_there_is_one(corpus_dir, tmp_path):
     model = folder_of(tmp_path / "both", tokenizer, kind=transformers.AutoModelForPreTraining)
     folder_of(tmp_path / "mlm", tokenizer)
     both, mlm = (
-        initial_model(build(PretrainConfig, config | {"start_from": tmp_path / name}), tokenizer)
+        open_initial_model(build(PretrainConfig, config | {"start_from": tmp_path / name}), tokenizer)
         for name in ("both", "mlm")
     )
     assert isinstance(both.head, PretrainingHead)
@@ -215,7 +215,7 @@ def test_pairs_take_the_head_for_pairs_where_there_is_one(corpus_dir, tmp_path):
     assert torch.equal(both.head.pair.classifier.weight, model.cls.seq_relationship.weight)
     assert isinstance(mlm.head, PretrainingHead)
     assert "no head for pairs" in mlm.warnings[0]
-    without = initial_model(PretrainConfig(start_from=str(tmp_path / "both")), tokenizer)
+    without = open_initial_model(PretrainConfig(start_from=str(tmp_path / "both")), tokenizer)
     assert torch.equal(without.head.dense.weight, both.head.dense.weight)
     assert not isinstance(without.head, PretrainingHead)
 
@@ -229,11 +229,11 @@ def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, 
     )
     for lowercase in (True, False):
         (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
-        found = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+        found = open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
         assert ["another normalizer" in warning for warning in found.warnings] == [True]
     (tmp_path / "hf" / "vocab.txt").unlink()
     with pytest.raises(BrimfulError, match="needs its tokenizer beside it"):
-        initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+        open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
 
 
 @pytest.mark.parametrize(

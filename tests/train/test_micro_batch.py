@@ -22,7 +22,7 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import RunFolder
-from brimful.stages.pretrain import resolved
+from brimful.stages.pretrain import resolve_pretraining
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
@@ -265,6 +265,8 @@ def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, de
         data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
     )
     assert (
-        resolved(config, RunFolder(tmp_path, World(0, 1, torch.device(device)))).rows_per_micro_batch
+        resolve_pretraining(
+            config, RunFolder(tmp_path, World(0, 1, torch.device(device)))
+        ).rows_per_micro_batch
         == expected
     )
