@@ -75,7 +75,7 @@ class CandidateTable:
         return found
 
 
-def candidate_table(texts: Sequence[str], config: AugmentTableConfig, device: torch.device) -> CandidateTable:
+def find_candidates(texts: Sequence[str], config: AugmentTableConfig, device: torch.device) -> CandidateTable:
     """The candidates of texts.
 
     Args:

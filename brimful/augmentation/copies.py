@@ -18,7 +18,7 @@ SMALLEST_RATE = 1.0 / (1 << 53)
 """The distance of draws: a rate of 0 divides by nothing smaller."""
 
 
-def copies(
+def make_copies(
     text: str, words: Sequence[Replaceable], *, row: int, field: int, count: int, rate: float, seed: int
 ) -> Iterator[str]:
     """`count` copies of a text; none if none of its words has a candidate.

@@ -11,7 +11,7 @@ import numpy as np
 from brimful.base.console import warn
 from brimful.corpus.text.characters import SPACE, character_classes, code_points
 from brimful.corpus.words.segmenter import Segmenter
-from brimful.corpus.words.word_lists import word_list
+from brimful.corpus.words.word_lists import read_word_list
 
 BUILT_IN = frozenset(Path(__file__).with_name("function_words.txt").read_text(encoding="utf-8").split())
 """Function words of English and Chinese, in lower case."""
@@ -44,7 +44,7 @@ def stop_words(file: str | Path | None) -> frozenset[str]:
     """
     if not file:
         return BUILT_IN
-    return BUILT_IN | {word.casefold() for word in word_list(file, "list of stop words").words}
+    return BUILT_IN | {word.casefold() for word in read_word_list(file, "list of stop words").words}
 
 
 class Words:
@@ -66,7 +66,7 @@ class Words:
         Raises:
             BrimfulError: a file cannot be read, or holds no word.
         """
-        lexicon, notes = word_list(lexicon_file, "lexicon") if lexicon_file else (None, [])
+        lexicon, notes = read_word_list(lexicon_file, "lexicon") if lexicon_file else (None, [])
         for note in notes:
             warn(note)
         return cls(stop_words(stop_file), lexicon)

@@ -130,9 +130,9 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     kept: np.ndarray | None = None
     if config.keep_pieces_of:
         pruned = prune(tokenizer, _texts(config), [encoder.config.pad_id])
-        encoder, head = keep_rows(encoder, head, pruned.kept)
+        encoder, head = keep_rows(encoder, head, pruned.old_ids)
         encoder.tokenizer = tokenizer = pruned.tokenizer
-        kept = pruned.kept
+        kept = pruned.old_ids
         facts["pruned"] = asdict(pruned.statistics)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),

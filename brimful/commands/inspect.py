@@ -24,7 +24,7 @@ from brimful.base.storage import read_commit, read_json, read_object, read_recor
 from brimful.base.terminal import output_console
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.inventory import PLAN
-from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
+from brimful.corpus.pipeline.text_parts import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, ManifestRecord, Shard
 from brimful.runs.start_checks import CONFIG
 

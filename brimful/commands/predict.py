@@ -15,8 +15,8 @@ from brimful.serving.config import PredictConfig
 from brimful.serving.opened import ServedTask, abstain
 from brimful.serving.opening import open_served
 from brimful.tables.layouts import FileLayout, find_layout, require_task
-from brimful.tables.slices import read_files
 from brimful.tables.table import Table, Take
+from brimful.tables.table_files import read_files
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
 from brimful.tasks.prediction_files import ARRAYS, FORMATS, output_file

@@ -15,7 +15,7 @@ from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
-from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, read_transformer_settings
 from brimful.exporting.runtimes import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
 
@@ -159,7 +159,7 @@ def save_folder(folder: Path, export: "Export", *, vectors: bool) -> None:
     prompts = export.source.path / PROMPTS
     if prompts.is_file():
         shutil.copyfile(prompts, folder / PROMPTS)
-    lowers = transformer_settings(export.source.encoder_path).get("do_lower_case")
+    lowers = read_transformer_settings(export.source.encoder_path).get("do_lower_case")
     if lowers:
         write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lowers})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32, read_object, require_shape
-from brimful.corpus.text.folder_files import tokenizer_files
+from brimful.corpus.text.folder_files import find_tokenizer_files
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import module_files
 from brimful.hf.weights import weight_files
@@ -55,7 +55,7 @@ def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:
         name: the run's name for the model, such as "teacher".
     """
     paths = [folder.config_file] if folder.config_file.exists() else []
-    paths += tokenizer_files(folder.encoder_path)
+    paths += find_tokenizer_files(folder.encoder_path)
     paths += weight_files(folder.encoder_path)
     paths += module_files(folder)
     # Relative to the folder, so that the names are the same on other machines.

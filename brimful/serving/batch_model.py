@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import require_utf8
-from brimful.corpus.text.beginnings import LONG, beginning
+from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -78,8 +78,8 @@ class BatchModel:
         """
         served, given, tokenizer = self.served, texts, self.served.tokenizer
         right = truncation_side(tokenizer) == "right"  # else places would count from where a part begins
-        if right and overlap is None and second is None and max(map(len, texts)) > LONG:
-            texts = [beginning(tokenizer, text, served.max_length, "the text") for text in texts]
+        if right and overlap is None and second is None and max(map(len, texts)) > WHOLE_TEXT_CHARACTERS:
+            texts = [cut_text(tokenizer, text, served.max_length, "the text") for text in texts]
         examples = served.encode(self._table(texts, second), overlap, tokenizer).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
         characters = [] if examples.characters is None else list(examples.characters)

@@ -17,7 +17,7 @@ from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
-from brimful.tables.table import Table, Take, everything
+from brimful.tables.table import Table, Take, take_all
 from brimful.tasks.encoded_tables import Encoded, trim_spaces
 from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
 
@@ -76,7 +76,7 @@ class Answers(PredictionForm):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
     ) -> Table:
         layout.require_own_columns(cls.name)
         return read_questions(path, labelled=labelled, offsets=layout.offsets, take=take)

@@ -29,8 +29,7 @@ from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.data.ragged import Ragged
-from brimful.tables.columns import Column
-from brimful.tables.table import Table
+from brimful.tables.table import Column, Table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.row_groups import group_alike_rows
 
@@ -68,7 +67,7 @@ def hash_code(*files: str) -> str:
     """A hash of source files, of all modules of the package that they import, directly or not, and of the
     fast forms, which compute what the modules of `model` say."""
     digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
-    roots = [*map(Path, files), PACKAGE / "kernels/forms.py"]
+    roots = [*map(Path, files), PACKAGE / "kernels/inference_forms.py"]
     for source in sorted(set().union(*map(sources_of, roots))):
         digest.update(source.read_bytes())
     return digest.hexdigest()

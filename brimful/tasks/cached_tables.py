@@ -20,11 +20,9 @@ from brimful.base.distributed import SINGLE_RANK, World
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples, as_ragged
 from brimful.tables.annotations import layout_of_files
-from brimful.tables.columns import Column
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.slices import read_files
-from brimful.tables.table import Table, Take, everything
-from brimful.tables.table_files import read_file
+from brimful.tables.table import Column, Table, Take, take_all
+from brimful.tables.table_files import read_file, read_files
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.cached_entries import Entry, Facts, MakeRows, Rows, get_entry, hash_code
 from brimful.tasks.encoded_tables import Encoded
@@ -112,7 +110,7 @@ class TaskFiles:
             return read_file(self.kind, file, labelled=self.labelled, layout=layout, take=take)
 
         if self.labelled and not self.kind.by_row:
-            return (read(file, everything) for file in files)
+            return (read(file, take_all) for file in files)
         return read_files(read, files)
 
     def _key(self, path: Path) -> Facts:

@@ -7,7 +7,7 @@ import numpy as np
 
 from brimful.tables.label_lists import names_of_rows, one_hot
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.table import Table, Take, everything
+from brimful.tables.table import Table, Take, take_all
 from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.text_files import readable
 from brimful.tasks.encoded_tables import Encoded
@@ -23,7 +23,7 @@ class LabelSets(NamedLabels):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
     ) -> Table:
         """Read a table whose labels are lists in one column, or columns of 0 and 1 (`label_lists`)."""
         if not labelled:

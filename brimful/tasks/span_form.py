@@ -21,7 +21,7 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
-from brimful.tables.table import LabelledSpan, Table, Take, everything
+from brimful.tables.table import LabelledSpan, Table, Take, take_all
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded_tables import Encoded, trim_spaces
 from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
@@ -172,7 +172,7 @@ class Spans(PredictionForm):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
     ) -> Table:
         return read_tagged(path, labelled=labelled, layout=layout, take=take)
 

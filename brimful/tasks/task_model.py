@@ -22,8 +22,8 @@ from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
-from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
+from brimful.tables.table_files import read_slices
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs, Row, predict_rows
 from brimful.tasks.registry import calibrate, find_saved_form, find_task, open_form

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
-from brimful.tables.conll import joined
+from brimful.tables.conll import join_words
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
@@ -224,7 +224,7 @@ def test_texts_without_labels_have_the_same_words(tmp_path: Path):
     ],
 )
 def test_words_are_joined_as_their_scripts_are(words: str, text: str):
-    found, places = joined(words.split(" "))
+    found, places = join_words(words.split(" "))
     assert found == text
     assert [found[start:end] for start, end in places] == words.split(" ")
 

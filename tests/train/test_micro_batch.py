@@ -264,9 +264,5 @@ def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, de
     config = PretrainConfig(
         data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
     )
-    assert (
-        resolve_pretraining(
-            config, RunFolder(tmp_path, World(0, 1, torch.device(device)))
-        ).rows_per_micro_batch
-        == expected
-    )
+    folder = RunFolder(tmp_path, World(0, 1, torch.device(device)))
+    assert resolve_pretraining(config, folder).rows_per_micro_batch == expected

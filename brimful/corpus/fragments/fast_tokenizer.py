@@ -14,7 +14,7 @@ import numpy as np
 
 from brimful.corpus.fragments.cuts import Cuts, safe_cuts
 from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, Memo, Rules, Values
-from brimful.corpus.text.batches import by_characters
+from brimful.corpus.text.batches import batch_by_characters
 from brimful.corpus.text.characters import code_points
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class FastTokenizer:
         for context in set(contexts) - self._context_tokens.keys():
             self._context_tokens[context] = len(self._tokenizer.encode(context, add_special_tokens=False))
         pairs = zip(texts, contexts, strict=True)
-        batches = by_characters(pairs, ASKED_CHARACTERS, lambda pair: len(pair[0]))
+        batches = batch_by_characters(pairs, ASKED_CHARACTERS, lambda pair: len(pair[0]))
         answers = [self._ask_some(*zip(*batch, strict=True)) for batch in batches]
         columns = (np.concatenate(column) for column in zip(*answers, strict=True))
         tokens, places, lengths = columns if answers else (np.empty(0, np.int64) for _ in range(3))

@@ -18,7 +18,7 @@ import numpy as np
 from brimful.base.config import config_hash
 from brimful.base.storage import Record, atomic_files, commit, make_write_error
 from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, mark_duplicates, mark_recurring
-from brimful.corpus.pipeline.text import TextPart, find_made
+from brimful.corpus.pipeline.text_parts import TextPart, find_made
 from brimful.corpus.shards import map_file, read_bits
 
 DECISIONS = ("kept", "duplicate", "near duplicate")

@@ -40,7 +40,7 @@ from brimful.corpus.pipeline.inventory import (
     open_inventory,
     require_corpus_place,
 )
-from brimful.corpus.pipeline.summary import (
+from brimful.corpus.pipeline.preparation_summary import (
     count_all,
     length_histogram,
     require_some,
@@ -48,7 +48,7 @@ from brimful.corpus.pipeline.summary import (
     summarise_inputs,
     summarise_preparation,
 )
-from brimful.corpus.pipeline.text import TextPart
+from brimful.corpus.pipeline.text_parts import TextPart
 from brimful.corpus.pipeline.tokenizer_choice import (
     choices_of,
     freeze,
@@ -61,7 +61,7 @@ from brimful.corpus.reading.charsets import charset
 from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import find_inputs
 from brimful.corpus.shards import MANIFEST, write_manifest
-from brimful.corpus.words.word_lists import word_list
+from brimful.corpus.words.word_lists import read_word_list
 
 # Where and how the work is done; the output does not depend on these.
 VOLATILE = ("paths", "out", "workers", "retrain_tokenizer", "dry_run")
@@ -128,7 +128,7 @@ class Preparation:
         self.out = Path(config.out)
         self.lexicon: list[str] = []
         if config.lexicon:
-            self.lexicon, notes = word_list(config.lexicon, "lexicon")
+            self.lexicon, notes = read_word_list(config.lexicon, "lexicon")
             for note in notes:
                 warn(note)
         self.lexicon_hash = config_hash(self.lexicon) if self.lexicon else ""
@@ -308,7 +308,7 @@ class Preparation:
 
     def _check_lexicon(self) -> None:
         """Warn of a lexicon of which nothing, or hardly anything, occurs in the text."""
-        from brimful.corpus.words.segmenter import Segmenter, entries_found
+        from brimful.corpus.words.segmenter import Segmenter, count_entries
 
         def beginnings() -> Iterator[str]:
             for name in self.texts:
@@ -319,7 +319,7 @@ class Preparation:
                     if left <= 0:
                         break
 
-        found = entries_found(Segmenter(self.config.language, self.lexicon), self.lexicon, beginnings())
+        found = count_entries(Segmenter(self.config.language, self.lexicon), self.lexicon, beginnings())
         if found <= LEAST_SHARE_OF_ENTRIES * len(self.lexicon):
             characters = sum(text["characters"] for text in self.texts.values())
             seen = min(characters, LEXICON_CHARACTERS)

@@ -11,8 +11,8 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import read_decisions
 from brimful.corpus.pipeline.inventory import Inventory
-from brimful.corpus.pipeline.text import TextPart
-from brimful.corpus.text.special_ids import mask_id, named_as
+from brimful.corpus.pipeline.text_parts import TextPart
+from brimful.corpus.text.special_ids import mask_id, name_like
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.text.tokenizer_pipelines import with_nfkc
 from brimful.corpus.tokenize.vocabulary_training import smallest_vocabulary, train
@@ -66,7 +66,7 @@ def _given(config: PrepareConfig) -> "Tokenizer":
         )
     given = load(config.tokenizer)
     mask_id(given)  # pretraining needs one
-    return named_as(with_nfkc(given), given) if config.clean.nfkc else given
+    return name_like(with_nfkc(given), given) if config.clean.nfkc else given
 
 
 def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:

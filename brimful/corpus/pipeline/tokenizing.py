@@ -15,11 +15,11 @@ from brimful.base.randomness import derive_key, draw_uniform
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
-from brimful.corpus.pipeline.text import TextPart, find_made
+from brimful.corpus.pipeline.text_parts import TextPart, find_made
 from brimful.corpus.shards import ShardRecord, TokenBatch, write_shard
-from brimful.corpus.text.batches import by_characters
+from brimful.corpus.text.batches import batch_by_characters
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
-from brimful.corpus.words.word_lists import word_list
+from brimful.corpus.words.word_lists import read_word_list
 
 if TYPE_CHECKING:
     from brimful.corpus.tokenize.encode import TextTokenizer
@@ -100,7 +100,7 @@ def _encoder(
     tokenizer = load(directory / "tokenizer.json")
     if tokenizer_hash(tokenizer) != expected_hash:
         raise BrimfulError(f"{directory / 'tokenizer.json'} changed while it was in use; run prepare again")
-    words = word_list(lexicon, "lexicon").words if lexicon else None
+    words = read_word_list(lexicon, "lexicon").words if lexicon else None
     if words is not None and config_hash(words) != lexicon_hash:
         raise BrimfulError(f"{lexicon} changed while it was in use; run prepare again")
     return TextTokenizer(tokenizer, Segmenter(language, words))
@@ -123,7 +123,7 @@ def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
     seen = _Seen()
 
     def batches() -> Iterator[TokenBatch]:
-        for rows in by_characters(_rows(task, seen), BATCH_CHARACTERS, lambda row: len(row[0])):
+        for rows in batch_by_characters(_rows(task, seen), BATCH_CHARACTERS, lambda row: len(row[0])):
             encoded = encoder([row[0] for row in rows])
             batch = encoded.batch
             filled = batch.lengths > 0

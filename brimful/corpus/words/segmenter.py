@@ -158,7 +158,7 @@ def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
     return starts
 
 
-def entries_found(segmenter: Segmenter, entries: Collection[str], texts: Iterable[str]) -> int:
+def count_entries(segmenter: Segmenter, entries: Collection[str], texts: Iterable[str]) -> int:
     """How many entries of a segmenter's lexicon are words of the texts."""
     known = set(entries)
     found: set[str] = set()

@@ -1,7 +1,7 @@
 """What a careful colleague would notice in tables before training: repeats, leaks, contradictions.
 
 A finding is one line with a count and an example. Rows are numbered from 1 in the whole table, also where a
-part of it is looked at. Texts are the same but for case, width and spaces if `normalised` makes them equal.
+part of it is looked at. Texts are the same but for case, width and spaces if `normalise` makes them equal.
 """
 
 import unicodedata
@@ -15,8 +15,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import escape_controls, pluralise
-from brimful.corpus.dedup.near_pairs import near_pairs
-from brimful.corpus.text.characters import normalised
+from brimful.corpus.dedup.near_pairs import find_near_pairs
+from brimful.corpus.text.characters import normalise
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.model.encoder import Encoder
 from brimful.tables.label_lists import MISSING
@@ -106,7 +106,7 @@ def check_rows(table: Table) -> list[Finding]:
     first: dict[str, int] = {}
     repeats = {}
     for row, (text, second) in enumerate(table.keys()):
-        before = first.setdefault(f"{normalised(text)}\n\n{normalised(second)}", row)
+        before = first.setdefault(f"{normalise(text)}\n\n{normalise(second)}", row)
         if before != row:
             repeats[row] = before
     same = "an earlier text, at most case, width and spaces apart"
@@ -119,7 +119,7 @@ def check_rows(table: Table) -> list[Finding]:
 
 def _row_texts(table: Table) -> list[str]:
     """One string for each row, equal for texts, or pairs in either order, that differ in no letter."""
-    return ["\n\n".join(sorted(filter(None, map(normalised, key)))) for key in table.keys()]  # noqa: SIM118
+    return ["\n\n".join(sorted(filter(None, map(normalise, key)))) for key in table.keys()]  # noqa: SIM118
 
 
 def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int, int], dict[int, int]]:
@@ -135,7 +135,7 @@ def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict
         return same, {}
     others = [row for row in range(len(texts)) if row not in same]
     distinct = list(first_rows)
-    match = near_pairs(distinct, [texts[row] for row in others])[0]
+    match = find_near_pairs(distinct, [texts[row] for row in others])[0]
     pairs = zip(others, match.tolist(), strict=True)
     return same, {row: first_rows[distinct[index]] for row, index in pairs if index >= 0}
 
@@ -196,7 +196,7 @@ def check_labels(table: Table, named: Sequence[Sequence[str]], known: frozenset[
 
 def _label_key(name: str) -> str:
     """Equal for labels that a person takes for the same one, such as 1 and 1.0."""
-    key = "".join(each for each in normalised(name) if unicodedata.category(each) != "Cf")
+    key = "".join(each for each in normalise(name) if unicodedata.category(each) != "Cf")
     try:
         number = float(key)
     except ValueError:

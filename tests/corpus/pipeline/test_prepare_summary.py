@@ -9,7 +9,7 @@ import pytest
 from brimful.base.summary import Summary
 from brimful.commands.prepare import prepare
 from brimful.corpus.pipeline.config import PrepareConfig
-from brimful.corpus.pipeline.summary import issues_of, summarise_inputs, summarise_preparation
+from brimful.corpus.pipeline.preparation_summary import issues_of, summarise_inputs, summarise_preparation
 from brimful.corpus.pipeline.tokenizer_choice import choices_of
 from brimful.corpus.text.tokenizer import save
 from brimful.corpus.tokenize.vocabulary_training import train

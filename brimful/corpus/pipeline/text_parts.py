@@ -19,7 +19,7 @@ from brimful.base.console import warn
 from brimful.base.storage import atomic_files, find_commit
 from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
 from brimful.corpus.shards import map_file
-from brimful.corpus.text.batches import by_characters
+from brimful.corpus.text.batches import batch_by_characters
 
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024
@@ -109,7 +109,7 @@ def write_text(
         parquet, *others = stack.enter_context(atomic_files(path.with_suffix(".json"), paths))
         table = stack.enter_context(pq.ParquetWriter(parquet, schema, compression="zstd"))
         files = [stack.enter_context(open(temporary, "wb")) for temporary in others]
-        for group in by_characters(documents, ROW_GROUP_CHARACTERS, _characters):
+        for group in batch_by_characters(documents, ROW_GROUP_CHARACTERS, _characters):
             rows = [piece for pieces in group for piece in pieces]
             texts, inputs, records, is_first = zip(*rows, strict=True)
             table.write_table(pa.table([texts, inputs, records], schema=schema))
