@@ -186,7 +186,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
             cursor = known[done] if done in known else stream.start()
             skipped = update - 1 - done
             title = f"from update {done + 1:,} to update {update:,}"
-            with show_progress(title, skipped, shown=skipped > 0) as advance:
+            with show_progress(title, skipped, visible=skipped > 0) as advance:
                 for _ in range(skipped):
                     cursor = stream.following(cursor)
                     advance()

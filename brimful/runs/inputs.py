@@ -1,7 +1,7 @@
 """The files that decide a run's result: a resume needs the files that the run began with."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from brimful.base.errors import BrimfulError
@@ -34,18 +34,6 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
                 f"{name}{where} is not what {directory} began with: put it back as it was, or start a new run"
             )
     return checksums
-
-
-def name_files(**options: str | Sequence[str] | None) -> dict[str, Path]:
-    """Name the files of options for `check_inputs`. Several files of one option are numbered from 0."""
-    files: dict[str, Path] = {}
-    for option, value in options.items():
-        if isinstance(value, str):
-            files[option] = Path(value)
-            continue
-        for number, path in enumerate(value or ()):
-            files[f"{option}[{number}]"] = Path(path)
-    return files
 
 
 def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:

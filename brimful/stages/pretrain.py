@@ -38,7 +38,8 @@ from brimful.stages.pretrain_data import (
     open_initial_model,
     say_costs,
 )
-from brimful.start.initial import count_pieces, start_from_data
+from brimful.start.initial_weights import look_at_neighbours, start_from_neighbourhoods
+from brimful.start.neighbourhoods import piece_vectors
 from brimful.train.metrics import list_outcome, read_metrics, training_loss
 from brimful.train.objective import Runtime
 from brimful.train.step_memory import auto_rows, rows_on_cpu
@@ -209,13 +210,17 @@ def _has_start(folder: Path) -> bool:
 
 def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:
     """Set the initial weights that come from the data. The main rank counts pieces for all."""
-    initial, config, ranks = plan.initial, plan.config, folder.ranks
-    pieces = None
+    config, ranks, encoder = plan.config, folder.ranks, plan.initial.encoder
     if config.initial.vocabulary == "data":
-        shares = {source.corpus: source.proportion for source in plan.sources}
-        width = initial.encoder.config.embedding_width
-        pieces = ranks.from_main(count_pieces(shares, width, config.seed) if ranks.is_main else None)
-    start_from_data(initial, config.initial, pieces)
+        pieces = None
+        if ranks.is_main:
+            shares = {source.corpus: source.proportion for source in plan.sources}
+            vectors = piece_vectors(shares, encoder.config.embedding_width, config.seed)
+            pieces = vectors, piece_frequencies(shares)
+        vectors, frequencies = ranks.from_main(pieces)
+        start_from_neighbourhoods(encoder, plan.initial.head, vectors, frequencies)
+    if config.initial.attention == "neighbours":
+        look_at_neighbours(encoder)
 
 
 def _collect_facts(

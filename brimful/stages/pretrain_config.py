@@ -15,7 +15,6 @@ from brimful.data.mixture import SOURCES, DataSource
 from brimful.model.shape import EncoderConfig, preset
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
-from brimful.start.config import InitialConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.phases import PHASES, PhaseConfig, data_phases, schedule_cycles
 
@@ -65,7 +64,7 @@ def choose_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(phases, list | tuple):
         for phase in phases:
             has_rates |= isinstance(phase, Mapping) and "learning_rate" in phase
-    # The rates of a recipe belong together: with one rate of the user's, none of them is used.
+    # The rates of a recipe belong together: one rate of the user's replaces all.
     if options.get("optimizer.name", "muon") != "muon" or (has_rates and not has_recipe):
         groups.pop("optimizer", None)
     if "masking.rate" in options:
@@ -96,6 +95,26 @@ class ShapeConfig:
     def changes(self) -> dict[str, Any]:
         """Return the fields that differ from the preset."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialConfig:
+    """The weights of a new model before its first update. By default, modern starts from the data."""
+
+    attention: Literal["neighbours", "random"] | None = None
+    """neighbours: heads of the first three layers, but not of the last one, look at the tokens beside each
+    token; modern only. random: attention begins as a mean over the sequence."""
+    vocabulary: Literal["data", "random"] | None = None
+    """data: embeddings from the neighbourhoods of the pieces in the data, biases of the scores from their
+    frequencies; it takes seconds at mini. random: embeddings are drawn, and biases are 0."""
+
+    def resolved(self, architecture: str) -> "InitialConfig":
+        """Return the options with the defaults of an architecture in place of None."""
+        by_data = architecture == "modern"
+        return InitialConfig(
+            attention=self.attention or ("neighbours" if by_data else "random"),
+            vocabulary=self.vocabulary or ("data" if by_data else "random"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.precision.policy import DTYPES
 from brimful.runs.job import Facts, RunPlan
 from brimful.stages.pretrain_config import PretrainConfig
-from brimful.start.initial import Initial, head_kind, new_model, trained_model
+from brimful.start.initial import Initial, choose_head, new_model, trained_model
 from brimful.train.objective import Objective, Runtime
 from brimful.train.step_memory import Held, longest_batch, room_of_a_pass, rows_on_cpu, sizes_of, traced_pass
 
@@ -99,7 +99,7 @@ def make_modules(plan: PretrainPlan, directory: Path) -> tuple[Encoder, MaskedLM
     """
     config = replace(plan.config, validation_tokens=0)
     encoder = Encoder(plan.initial.encoder.config)
-    head = head_kind(config.sequences)(encoder)
+    head = choose_head(config.sequences)(encoder)
     return encoder, make_objective(config, head, plan.reader, plan.corpora, directory)
 
 

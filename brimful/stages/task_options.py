@@ -327,22 +327,10 @@ class EvaluateConfig(TaskOptions, RunOptions):
 
     def finetuning(self, encoder: str) -> FinetuneConfig:
         """Return the configuration of the fine-tunings of one encoder."""
-        return FinetuneConfig(
-            encoder=encoder,
-            train=self.train,
-            # One learning rate needs no dev rows: without a dev table, all rows of train are trained on.
-            dev=self.dev or (None if len(self.learning_rates) > 1 else NO_DEV),
-            test=self.test,
-            task=self.task,
-            columns=self.columns,
-            layout=self.layout,
-            read=self.read,
-            offsets=self.offsets,
-            metric=self.metric,
-            seed=tuple(range(self.seeds)) or (0,),
-            learning_rates=self.learning_rates,
-            epochs=self.epochs,
-            batch=self.batch,
-            max_length=self.max_length,
-            overlap=self.overlap,
-        )
+        names = ("train", "test", "task", "columns", "layout", "read", "offsets", "metric")
+        names += ("learning_rates", "epochs", "batch", "max_length", "overlap")
+        options = {name: getattr(self, name) for name in names}
+        dev = self.dev
+        if not dev and len(self.learning_rates) <= 1:
+            dev = NO_DEV  # nothing is chosen, so all rows of train are trained on
+        return FinetuneConfig(encoder=encoder, dev=dev, seed=tuple(range(self.seeds)) or (0,), **options)

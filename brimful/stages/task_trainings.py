@@ -25,7 +25,6 @@ from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
-from brimful.runs.inputs import name_files
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
 from brimful.tables.text_files import files_of_table
@@ -124,7 +123,7 @@ class TaskStart:
     Attributes:
         tensors: all weights by their names in `transformers`.
         model: the folder's task model, whose head a new model may take over.
-        load_error: why the task model cannot be loaded; empty if it can, or if there is none.
+        load_error: why the task model cannot be loaded; empty if it can, or without one.
     """
 
     encoder: Encoder
@@ -275,15 +274,16 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RA
 
 
 def name_table_files(**options: str | Sequence[str] | None) -> dict[str, Path]:
-    """Name the files of the tables that options name, as `name_files` does."""
-    files: dict[str, str | Sequence[str] | None] = {}
+    """Name the files of tables for `check_inputs`. Several files of one option are numbered from 0."""
+    files = {}
     for option, value in options.items():
-        if isinstance(value, str):
-            paths = [str(path) for path in files_of_table(value)]
-            files[option] = paths[0] if len(paths) == 1 else paths
+        tables = [value] if isinstance(value, str) else value or ()
+        paths = [Path(path) for table in tables for path in files_of_table(table)]
+        if isinstance(value, str) and len(paths) == 1:
+            files[option] = paths[0]
         else:
-            files[option] = [str(path) for table in value or () for path in files_of_table(table)]
-    return name_files(**files)
+            files |= {f"{option}[{number}]": path for number, path in enumerate(paths)}
+    return files
 
 
 @dataclass(frozen=True)

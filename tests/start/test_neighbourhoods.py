@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from brimful.corpus.shards import Corpus
-from brimful.start.neighbourhoods import EXTRA, WINDOW, information, piece_vectors
+from brimful.start.neighbourhoods import EXTRA_VECTORS, WINDOW, information, piece_vectors
 
 VOCABULARY = 300
 
@@ -95,8 +95,8 @@ def test_the_number_of_threads_changes_no_bit(seed):
 
 
 def test_more_columns_than_pieces_stay_zero(seed):
-    found = piece_vectors({Text(random_tokens(seed)): 1.0}, VOCABULARY + EXTRA + 9, seed)  # type: ignore[dict-item]
-    assert found.shape == (VOCABULARY, VOCABULARY + EXTRA + 9)
+    found = piece_vectors({Text(random_tokens(seed)): 1.0}, VOCABULARY + EXTRA_VECTORS + 9, seed)  # type: ignore[dict-item]
+    assert found.shape == (VOCABULARY, VOCABULARY + EXTRA_VECTORS + 9)
     assert np.isfinite(found).all()
     assert not found[:, VOCABULARY:].any()
 
