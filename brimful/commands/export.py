@@ -24,7 +24,7 @@ from brimful.base.seals import EXPORT as RECORD
 from brimful.base.seals import PAGES
 from brimful.base.storage import atomic_directory, commit, crc32
 from brimful.base.summary import with_overview
-from brimful.corpus.reading.charsets import charset
+from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
@@ -48,7 +48,7 @@ from brimful.stages.run_tables import find_run_tables
 
 def _texts(config: ExportConfig) -> Iterator[str]:
     """The texts whose pieces stay. After the last, a warning for each kind of problem in each file."""
-    charset(config.read.encoding)
+    find_charset(config.read.encoding)
     issues: dict[str, Counter[str]] = {}
     yield from read_texts(config.keep_pieces_of, config.out, config.read, issues, config.more_fields)
     for path, found in issues.items():

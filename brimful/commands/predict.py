@@ -12,8 +12,8 @@ from brimful.base.config import verb
 from brimful.base.console import escape_controls, pluralise, record_warnings, show_progress
 from brimful.base.errors import BrimfulError
 from brimful.serving.config import PredictConfig
-from brimful.serving.opened import ServedTask, abstain
-from brimful.serving.opening import open_served
+from brimful.serving.open_model import open_served
+from brimful.serving.served_model import ServedTask, abstain
 from brimful.tables.layouts import FileLayout, find_layout, require_task
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_files
@@ -64,7 +64,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
     if os.path.realpath(output) == os.path.realpath(config.input):
         raise BrimfulError(f"--output {output} is the input; name another file")
-    served = open_served(config.opening)
+    served = open_served(config.model_options)
     task = served.task if isinstance(served, ServedTask) else None
     _check_options(config, task, layout)
 
@@ -82,7 +82,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         # A first text can be too long, and windows can be impossible.
         crowds = table.second is not None and served.overlap is not None
         if len(table) and (crowds or not texts):
-            served.encode(table if crowds else table.take([0]), served.overlap, served.tokenizer)
+            served.encode(table if crowds else table.take([0]), served.overlap)
         texts += len(table)
     if config.dry_run:
         return {"dry_run": True, "texts": texts, **served.facts}
@@ -90,16 +90,16 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     tokens = cut = done = abstained = 0
     with output_file(output, texts) as file, show_progress("predict: texts", texts) as advance:
         for table in read_files(read_quietly, files):
-            data = served.encode(table, served.overlap, served.tokenizer)
+            data = served.encode(table, served.overlap)
             answers = served.answers(served.outputs(data.examples), data)
             if task is None:
-                file.vectors("vector", answers)
+                file.write_vectors("vector", answers)
             elif output.suffix == ARRAYS:
-                file.vectors("scores", task.scores(answers))
+                file.write_vectors("scores", task.scores(answers))
             else:
                 rows = _rows(config, task, answers, data)
                 abstained += sum(row.get("abstained", False) for row in rows)
-                file.rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
+                file.write_rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
             done += len(table)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut

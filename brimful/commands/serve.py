@@ -33,12 +33,13 @@ def serve(config: ServeConfig) -> dict[str, Any]:
         BrimfulError: a package is missing, a model cannot be opened, or the address cannot be had.
     """
     require_packages("serve", "uvicorn", "prometheus_client")
+    # Until the server handles signals itself, one of them ends the start with a line.
     with catch_start_signals() as start:
         if config.dry_run:
             from brimful.serving.batch_model import open_models
 
-            models = open_models(config.openings, lambda function: function())
-            return {"dry_run": True, "models": [model.card() for model in models.values()]}
-        from brimful.serving.server import Process
+            models = open_models(config.model_options, lambda function: function())
+            return {"dry_run": True, "models": [model.describe() for model in models.values()]}
+        from brimful.serving.server import ServerProcess
 
-        return Process(config).run(start.end)
+        return ServerProcess(config).run(start.end)

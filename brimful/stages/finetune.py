@@ -333,7 +333,7 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
         `baselines`, and the `Speed` of the kept model; empty where the task has no baselines.
     """
     data, task, runtime = run.data, run.data.task, run.runtime
-    reason = baselines.available(task)
+    reason = baselines.find_obstacle(task)
     if reason is not None:
         say(f"no ladder: {reason}")
         return {}
@@ -342,9 +342,9 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
     longest = data.train.examples.max_length
     features = baselines.Frozen(encoder, task, longest, run.config.overlap, runtime)
     trained = {
-        "majority": baselines.majority(task, data),
-        "tfidf": baselines.linear(task, data, baselines.Tfidf()),
-        "frozen": baselines.linear(task, data, features),
+        "majority": baselines.fit_majority(task, data),
+        "tfidf": baselines.fit_linear(task, data, baselines.Tfidf()),
+        "frozen": baselines.fit_linear(task, data, features),
     }
     rungs: dict[str, baselines.Rung] = {}
     methods: dict[str, Sequence[Judged]] = {"": judged}

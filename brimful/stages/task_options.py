@@ -327,8 +327,8 @@ class EvaluateConfig(TaskOptions, RunOptions):
 
     def finetuning(self, encoder: str) -> FinetuneConfig:
         """Return the configuration of the fine-tunings of one encoder."""
-        names = ("train", "test", "task", "columns", "layout", "read", "offsets", "metric")
-        names += ("learning_rates", "epochs", "batch", "max_length", "overlap")
+        names = ["train", "test", "task", "columns", "layout", "read", "offsets", "metric"]
+        names += ["learning_rates", "epochs", "batch", "max_length", "overlap"]
         options = {name: getattr(self, name) for name in names}
         dev = self.dev
         if not dev and len(self.learning_rates) <= 1:

@@ -66,7 +66,7 @@ def look_at_neighbours(encoder: Encoder) -> None:
         angles = angles[angles >= MIN_ANGLE]
         # One token further, the sum of cosines is smaller by sum(1 - cos): this must make SCORE_MARGIN.
         size = math.sqrt(SCORE_MARGIN * math.sqrt(config.head_dim) / float((1 - angles.cos()).sum()))
-        # Queries, keys (heads, 2, half, width): the rotation turns row i of one half against row i of the other.
+        # (heads, 2, half, width): the rotation turns row i of one half against row i of the other.
         queries, keys, _ = layer.qkv.weight.view(3, config.heads, 2, half, width)
         pairs = slice(len(angles))
         for head, offset in zip(range(config.heads), OFFSETS, strict=False):

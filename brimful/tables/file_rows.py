@@ -12,7 +12,7 @@ from brimful.corpus.reading.delimited import open_sheet
 from brimful.corpus.reading.dialects import MISSING
 from brimful.corpus.reading.faults import Refusing
 from brimful.corpus.reading.forms import form_of
-from brimful.corpus.reading.json_records import Named, json_line, json_records
+from brimful.corpus.reading.json_records import RowNames, json_records, parse_line
 from brimful.corpus.reading.tables import rows_of_columns
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import suffix_of, text_lines
@@ -127,14 +127,14 @@ def _require_single(path: Path, header: Sequence[str], columns: Iterable[str]) -
 
 def _read_lines(path: Path, columns: Sequence[str]) -> NumberedRows:
     """Yield the rows of lines of JSON: objects, lists (whose columns are numbered) or texts."""
-    report, named = Refusing(path=path), Named(columns)
+    report, row_names = Refusing(path=path), RowNames(columns)
     for number, line in enumerate(text_lines(path), 1):
         if not line.strip():
             continue
-        value = json_line(line, number, report)
+        value = parse_line(line, number, report)
         if "\\u" in line:  # only an escape can spell half a pair
             _require_characters(value, f"{path}, line {number}")
-        record = named.record(value, number, report)
+        record = row_names.make_record(value, number, report)
         if record is not None:
             yield number, {columns[0]: record} if isinstance(record, str) else record
 
