@@ -1,8 +1,8 @@
 """A narrower encoder with the weights of a wider one: where a student of another width starts.
 
 A norm scales each coordinate of the residual stream on its own, so coordinates are kept or dropped, not
-rotated. The coordinates that the matrices read most are kept, as Minitron prunes by width (Muralidharan et
-al. 2024, section 2.2), but without data. Neurons of the feed-forward layers are kept likewise. A head's queries
+rotated. The coordinates that the matrices read most are kept, as Minitron prunes by width (Muralidharan
+et al. 2024, section 2.2), but without data. Neurons of the feed-forward layers are kept likewise. A head's queries
 and keys enter only as products of each other, and so do its values and output matrix: there the largest
 singular values are kept.
 """
