@@ -2,9 +2,9 @@
 
 A norm scales each coordinate of the residual stream on its own, so coordinates are kept or dropped, not
 rotated. The coordinates that the matrices read most are kept, as Minitron prunes by width (Muralidharan
-et al. 2024, section 2.2), but without data. Neurons of the feed-forward layers are kept likewise. A head's queries
-and keys enter only as products of each other, and so do its values and output matrix: there the largest
-singular values are kept.
+et al. 2024, section 2.2), but without data. Neurons of the feed-forward layers are kept likewise. A
+head's queries and keys enter only as products of each other, and so do its values and output matrix: there
+the largest singular values are kept.
 """
 
 from collections.abc import Iterator

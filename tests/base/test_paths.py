@@ -63,6 +63,7 @@ def test_what_pyarrow_and_safetensors_cannot_take_is_refused(folder: Path) -> No
     assert [path.name for path in folder.iterdir()] == ["a.parquet"]
 
 
+@pytest.mark.slow
 @pytest.mark.cases(2)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "gbk"])
 def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Path) -> None:

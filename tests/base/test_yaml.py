@@ -75,6 +75,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value
         assert repr(read) == repr({"key": value})
 
 
+@pytest.mark.slow
 @given(LINES)
 def test_any_lines_are_read_or_refused_with_their_file(
     tmp_path_factory: pytest.TempPathFactory, lines
@@ -85,6 +86,7 @@ def test_any_lines_are_read_or_refused_with_their_file(
     assert isinstance(read, dict) or (str(path) in refused and "\n" not in refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if keys_of(load_schema(verb))])
 @given(data=st.data())
 def test_any_value_of_any_key(
@@ -106,14 +108,6 @@ def test_any_value_of_any_key(
     assert str(path) in said or "needs" in said, said
 
 
-def test_an_alias_is_refused(tmp_path: Path) -> None:
-    """A short file of aliases can hold more values than a memory."""
-    path = tmp_path / "a.yaml"
-    path.write_text("a: &a [x, y]\nb: *a\n")
-    with pytest.raises(BrimfulError, match=r"a\.yaml, line 2 .*: an alias: write the value"):
-        read_yaml(path)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -122,6 +116,8 @@ def test_an_alias_is_refused(tmp_path: Path) -> None:
         ("a: 1\nb: 2020-13-45\n", "the value is no timestamp"),
         ("a: 1\nb: !!binary eA==\n", "no setting is a binary"),
         ("a: 1\nb: !!set {x}\n", "no setting is a set"),
+        ("a: &a [x, y]\nb: *a\n", "an alias: write the value"),
+        ("trainer:\n  steps: 1\n  log_every: 2\n  steps: 3\n", "the key steps stands 2 times"),
     ],
 )
 def test_an_error_names_its_line(tmp_path: Path, text: str, said: str) -> None:
@@ -130,13 +126,6 @@ def test_an_error_names_its_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BrimfulError, match=re.escape(said)) as error:
         read_yaml(path)
     assert f"{path}, line 2" in str(error.value)
-
-
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("trainer:\n  steps: 1\n  log_every: 2\n  steps: 3\n")
-    with pytest.raises(BrimfulError, match=r"a\.yaml, line 2 .*: the key steps stands 2 times"):
-        read_yaml(path)
 
 
 @pytest.mark.parametrize(

@@ -70,29 +70,6 @@ def test_the_class_of_a_document_longer_than_the_encoder(encoder, tmp_path, capf
     assert read_table(out, labelled=True, layout=FileLayout(columns=columns)).labels == told
 
 
-@pytest.mark.slow
-def test_the_sentiment_of_an_entity(encoder, tmp_path):
-    """A sentence speaks of two entities, well or badly; the second text says which one is meant."""
-    draw = random.Random(2)
-
-    def reviews(name: str, count: int) -> str:
-        rows = []
-        for _ in range(count):
-            first, second, asked = (draw.randrange(2) for _ in range(3))
-            text = " ".join(["w0", ("w2", "w3")[first], *words(draw, 1), "w1", ("w4", "w5")[second]])
-            label = ("bad", "good")[second if asked else first]
-            rows.append({"sentence": text, "entity": f"w{asked}", "opinion": label})
-        write_rows(tmp_path / name, rows)
-        return str(tmp_path / name)
-
-    files = {"train": reviews("train.tsv", 300), "test": reviews("test.jsonl", 100)}
-    columns = {"text": "sentence", "text_b": "entity", "label": "opinion"}
-    settings = {**FAST, "metric": "f1", "columns": columns, "max_length": 16}
-    summary = brimful.finetune(encoder=encoder, out=tmp_path / "run", epochs=12.0, **settings, **files)
-    assert summary["test"]["f1"] > 0.9
-    assert summary["labels"] == ["bad", "good"]
-
-
 def test_matched_and_mismatched(encoder, tmp_path, capfd, monkeypatch):
     header = "index\tpairID\tsentence1\tsentence2"
     labels = ["contradiction", "neutral", "entailment"]

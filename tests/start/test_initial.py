@@ -11,13 +11,12 @@ import transformers
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from brimful.base.config import build, read_yaml
+from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.cli.arguments import parse
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
-from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
 from brimful.model.heads import PretrainingHead
@@ -98,6 +97,7 @@ def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
     torch.testing.assert_close(ours[: batch.real_tokens], output.logits[real], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_that_learns_nothing_ends_where_it_started(corpus_dir, tmp_path, family):
     """At a rate of 0 the folder comes back tensor by tensor, its head too, and the loss is what it was."""
@@ -137,6 +137,7 @@ def test_a_vocabulary_with_one_piece_more_is_refused(corpus_dir, tmp_path):
         open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 3])
 def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypatch, at):
     """Before its first checkpoint too: then it starts over. The head was drawn anew."""
@@ -163,25 +164,6 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
     validation = [[line for line in some if "validation.loss" in line] for some in lines]
     assert validation[0] == validation[1]
     assert [line["step"] for line in validation[0]] == [0, 4]
-
-
-def test_config_yaml_says_it_and_is_read_again(corpus_dir, tmp_path, monkeypatch):
-    folder_of(tmp_path / "hf", load(corpus_dir))
-    monkeypatch.chdir(tmp_path)
-    run(Path("hf"), corpus_dir, tmp_path / "run")
-    written = read_yaml(tmp_path / "run" / "config.yaml")
-    assert (written["start_from"], written["model"], written["architecture"]) == (
-        str(tmp_path / "hf"),
-        None,
-        None,
-    )
-    config = build(PretrainConfig, written)
-    monkeypatch.chdir("/")
-    pretrain(build(PretrainConfig, written | {"out": str(tmp_path / "again")}))
-    again = build(PretrainConfig, read_yaml(tmp_path / "again" / "config.yaml"))
-    assert again.start_from == config.start_from
-    one, other = (tensors(tmp_path / name / "encoder") for name in ("run", "again"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize(
@@ -256,17 +238,6 @@ def test_options_that_the_model_does_not_allow_are_refused(corpus_dir, tmp_path,
     assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("*.yaml"))
 
 
-def test_data_of_another_tokenizer_is_refused(corpus_dir, tmp_path):
-    folder_of(tmp_path / "hf", train(["another text, and another"] * 9, 64))
-    with pytest.raises(BrimfulError, match=r"another vocabulary .* prepare it with --tokenizer"):
-        run(tmp_path / "hf", corpus_dir, tmp_path / "run")
-
-
-def test_what_is_no_model_is_refused(corpus_dir, tmp_path):
-    with pytest.raises(BrimfulError, match="holds no model"):
-        run(corpus_dir, corpus_dir, tmp_path / "run")
-
-
 def options_of(*arguments: str) -> PretrainConfig:
     return parse(PretrainConfig, arguments, "brimful pretrain")[0]
 
@@ -282,23 +253,6 @@ def test_flags_of_a_shape_stand_beside_its_preset():
     found = config.encoder_config()
     assert {name: getattr(found, name) for name in shape} == shape
     assert options_of("--model", "mini") == build(PretrainConfig, {"model": "mini"})
-
-
-def test_widths_follow_the_hidden_size():
-    wide = build(PretrainConfig, {"shape": {"hidden_size": 384}}).encoder_config()
-    assert (wide.layers, wide.heads, wide.intermediate_size) == (4, 4, 768)
-    bert = build(PretrainConfig, {"architecture": "bert", "shape": {"hidden_size": 384}}).encoder_config()
-    assert bert.intermediate_size == 1536
-
-
-def test_a_shape_is_trained_and_exported(corpus_dir, tmp_path):
-    shape = {"layers": 1, "hidden_size": 52, "heads": 2, "dropout": 0.25}
-    options = {"model": "tiny", "architecture": "bert", "shape": shape, "trainer": {"steps": 1}}
-    pretrain(build(PretrainConfig, {"data": corpus_dir, "out": tmp_path / "run"} | QUICK | options))
-    found = json.loads((tmp_path / "run" / "encoder" / "config.json").read_text())
-    assert (found["num_hidden_layers"], found["hidden_size"], found["intermediate_size"]) == (1, 52, 208)
-    assert found["hidden_dropout_prob"] == 0.25
-    assert read_yaml(tmp_path / "run" / "config.yaml")["shape"]["heads"] == 2
 
 
 @pytest.mark.parametrize(

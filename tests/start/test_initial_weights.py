@@ -112,7 +112,7 @@ def test_held_out_documents_say_nothing(corpus_dir, tmp_path):
         return piece_vectors(corpora, width, seed)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brimful.start.initial.piece_vectors", vectors)
+        patch.setattr("brimful.stages.pretrain.piece_vectors", vectors)
         pretrain(settings(corpus_dir, tmp_path / "a"))
     assert set(read) == {"train"}
     assert {shard.split for shard in Corpus.open(corpus_dir).shards} == {"train", "validation"}
@@ -129,6 +129,7 @@ def start_of(config) -> dict[str, torch.Tensor]:
     return load_file(Path(config.out) / "encoder" / "model.safetensors")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("options", "attention", "vocabulary"),
     [
@@ -167,7 +168,7 @@ def test_a_run_that_is_killed_before_its_first_update_starts_with_the_same_weigh
         with pytest.raises(KeyboardInterrupt):
             pretrain(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brimful.start.initial.piece_vectors", interrupt)  # what it started with is kept
+        patch.setattr("brimful.stages.pretrain.piece_vectors", interrupt)  # what it started with is kept
         pretrain(PretrainConfig(resume=str(tmp_path / "b")))
     found = load_file(tmp_path / "b" / "encoder" / "model.safetensors")
     assert found.keys() == expected.keys()
