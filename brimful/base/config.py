@@ -98,6 +98,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         content = Path(path).read_bytes()
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    # Notepad writes UTF-16, or UTF-8 with a byte order mark.
     try:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
         value = yaml.load(text, _Loader)
@@ -173,6 +174,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 def config_hash(config: Any) -> str:
     """Return a short hash of a configuration, or of any JSON value, to name the result made with it."""
     value = msgspec.to_builtins(config)
+    # Sorted, so that the order of keys in a file does not matter.
     try:
         text = msgspec.json.encode(value, order="sorted")
     except UnicodeEncodeError:  # a path that is not UTF-8
@@ -325,6 +327,7 @@ def to_field_name(key: object) -> str:
 
 def _find_group(annotation: Any) -> tuple[type | None, bool]:
     """Return the dataclass that an annotation is or allows, and whether it stands in a tuple."""
+    # The parts of `Group | None`, of `tuple[Group, ...]`, or of an Annotated.
     for part in (annotation, *typing.get_args(annotation)):
         if dataclasses.is_dataclass(part):
             return typing.cast(type, part), False

@@ -68,6 +68,7 @@ def say(message: str) -> None:
     if not _printing:
         LOGGER.info("%s", text)
         return
+    # Escaped before it is coloured: the colour is itself made of control characters.
     is_warning = message.startswith(WARNING) and _on_terminal() and "NO_COLOR" not in os.environ
     print(f"{_YELLOW}{text}\x1b[0m" if is_warning else text, file=sys.stderr)
 

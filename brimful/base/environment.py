@@ -37,7 +37,7 @@ def rank_and_size() -> tuple[int, int]:
             f"the environment says RANK={rank} of WORLD_SIZE={size}: ranks are 0 to WORLD_SIZE - 1; start"
             " several processes with torchrun, or unset both"
         )
-    if size > 1:
+    if size > 1:  # torch would wait for an address that never comes
         absent = [v for v in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(v)]
         if absent:
             raise BrimfulError(

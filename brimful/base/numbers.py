@@ -15,7 +15,7 @@ MAX_CHARACTERS = 500
 
 def finite_number(value: Any) -> float | None:
     """Return the value if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):  # a bool is an int in Python
         return None
     return value if math.isfinite(value) else None
 
@@ -30,9 +30,7 @@ def find_number(tree: Any, path: str) -> float | None:
 def find_mapping(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return the mapping under a key, or an empty one."""
     value = tree.get(key)
-    if isinstance(value, dict):
-        return value
-    return {}
+    return value if isinstance(value, dict) else {}
 
 
 def find_records(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
@@ -51,9 +49,8 @@ def capitalise(key: str) -> str:
 
 def format_percent(share: float) -> str:
     """Write a share: 0.8213 -> 82.1 %; between 99 % and 100 % with one digit more: 0.9987 -> 99.87 %."""
-    if 0.99 < share < 1:
-        return f"{100 * share:.2f}{NARROW_SPACE}%"
-    return f"{100 * share:.1f}{NARROW_SPACE}%"
+    digits = 2 if 0.99 < share < 1 else 1
+    return f"{100 * share:.{digits}f}{NARROW_SPACE}%"
 
 
 def format_short(value: float) -> str:
@@ -67,9 +64,7 @@ def format_short(value: float) -> str:
 
 def format_milliseconds(value: float) -> str:
     """Write a time: 1.02 -> 1 ms, 4.51 -> 4.5 ms, 132.4 -> 132 ms."""
-    if value >= 100:
-        return f"{value:.0f}{NARROW_SPACE}ms"
-    return f"{value:.2g}{NARROW_SPACE}ms"
+    return f"{value:.0f}{NARROW_SPACE}ms" if value >= 100 else f"{value:.2g}{NARROW_SPACE}ms"
 
 
 def format_megabytes(value: float) -> str:
@@ -143,9 +138,7 @@ def _with_error(value: str, error: float | None, form: str) -> str:
 
 def estimate_share_error(share: float, n: float | None) -> float | None:
     """Estimate the standard error of a share of n rows; None for a share of 0 or 1, which shows no spread."""
-    if n and 0 < share < 1:
-        return math.sqrt(share * (1 - share) / n)
-    return None
+    return math.sqrt(share * (1 - share) / n) if n and 0 < share < 1 else None
 
 
 def list_facts(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

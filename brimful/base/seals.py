@@ -54,6 +54,7 @@ def require_no_own_files(record: Path) -> None:
     for name, crc in content.get(PAGES, {}).items():
         if (folder / name).is_file() and crc32(folder / name) == crc:
             listed.add(name)
+    # rglob does not follow links, and a link is the user's own even if it leads nowhere.
     own = []
     for path in sorted(folder.rglob("*")):
         name = os.path.relpath(path, folder)

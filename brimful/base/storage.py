@@ -183,6 +183,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
         yield temporary
+        # The content must be on the disk before its name is, and the name before the caller goes on.
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
@@ -218,6 +219,8 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
             _sync(file)
         _sync(temporary)
         if path.exists():
+            # A folder with files cannot be replaced in one step. A kill between the two renames leaves the
+            # old folder under a name from which `sweep` moves it back.
             old = temporary_path(path.with_name(_OLD + path.name))
             os.replace(path, old)
             try:
@@ -488,6 +491,7 @@ def sweep(directory: Path | str, only: str | None = None) -> None:
         if parts is None or only not in (None, _final_name(path.name)):
             continue
         host, process, moved, name = parts.groups()
+        # A process of another machine, which shares the folder, may still write.
         if host != _HOST or _is_alive(int(process)):
             continue
         with suppress(OSError):  # of another user

@@ -225,6 +225,7 @@ def judge_models(test: MeasuredOn, models: Sequence[ModelResult]) -> str:
     best, *others = sort_models(test, models)
     value = f"{test.metric} {format_metric(best.value, best.error, share=test.share)}"
     on = f"on {test.n:,} test rows"
+    # A metric that guessing wins, or a baseline, shows that the training has failed: this comes first.
     if best.role == "guess":
         return f"No model is ahead of the most frequent label, {value} {on}."
     if best.role == "baseline":
@@ -248,7 +249,7 @@ def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summ
     rows = []
     for model in ordered:
         gap, error = abs(ordered[0].value - model.value), estimate_gap_error(ordered[0], model)
-        is_best = model is ordered[0]
+        is_best = model is ordered[0]  # it has no gap to show
         rows.append(
             [
                 model.name,

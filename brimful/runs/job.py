@@ -115,6 +115,7 @@ class Job(Generic[C, P]):
                 # Again: another process may have begun and ended there before the lock was taken.
                 require_run_place(path, self.verb)
             return Opened(config, path, False, command)
+        # Other options would change a run that has begun.
         if options != build(type(options), {"resume": options.resume, "dry_run": options.dry_run}):
             raise UsageError("--resume continues with the run's own configuration and takes no other options")
         if (path / SUMMARY).is_file():
@@ -192,6 +193,7 @@ class Job(Generic[C, P]):
             if opened.facts is not None:
                 return opened.facts
             folder = RunFolder(opened.path, ranks, opened.resuming)
+            # Planned on every rank, and anew on a resume: the plan itself is not saved.
             plan = self.plan(opened.config, folder)
             inputs = check_inputs(folder.path, plan.files)
             folder = replace(folder, identity=config_hash([identity(plan.config), inputs, *plan.decides]))

@@ -148,6 +148,8 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         options = merge_table_options(config, teacher_run)
         tables = choose_tables(config, teacher_run)
         held_out = find_held_out(config, teacher_run, tables)
+        # The student must not learn rows that it is tested on. Rows of dev that the teacher has learned
+        # measure nothing, so they stay in train.
         rows = dict(held_out.parts) if held_out else {}
         if config.dev or (held_out and held_out.dev_in_train):
             rows.pop("dev", None)
@@ -208,11 +210,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         return {"dry_run": True, "texts": plan.text_count, "student_layers": plan.shape.layers}
 
     def work(self, plan: DistilPlan, folder: RunFolder) -> Facts:
-        """Train all students, and save the one that is best on dev, or the first without dev.
-
-        Raises:
-            StoppedError: a signal asked to stop.
-        """
+        """Train all students, and save the one that is best on dev, or the first without dev."""
         config, runtime, data = plan.config, plan.runtime, plan.data
         examples, teacher_answers = plan.ask_teacher()
         students = [_train_student(plan, examples, seed, folder) for seed in config.seeds]
@@ -360,6 +358,7 @@ def _compare_with_teacher(
         teacher_answers: the teacher's answers for test.
     """
     data, task, teacher = plan.data, plan.data.task, plan.teacher.model
+    # Both answer with the settings that were fitted for them, such as a threshold.
     judged = {
         "student": [student.judged for student in students],
         "teacher": [Judged(task.with_settings(teacher.task.settings), teacher_answers)],

@@ -167,7 +167,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         if folder.announces and not config.dry_run:
             into = f"{student.config.layers} layers of width {student.config.hidden_size}"
             say(f"distilling {teacher_folder} into {into} on about {len(shards):,} sequences an epoch")
-        layers = LayerDistillation(teacher, student, config.layers.losses)
+        layers = LayerDistillation(teacher, student, config.layers.losses)  # refuses losses that do not fit
         # The weight in any case: it decides the result, and a path may hold a colon.
         data = tuple(f"{source.path}:{source.weight!r}" for source in parse_sources(config.data))
         config = with_absolute_paths(config, precision=runtime.precision, data=data)
@@ -181,11 +181,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         return {"dry_run": True, "sequences": len(plan.shards), "student_layers": layers}
 
     def work(self, plan: DistilEncoderPlan, folder: RunFolder) -> Facts:
-        """Train the student, and save it.
-
-        Raises:
-            StoppedError: a signal asked to stop.
-        """
+        """Train the student, and save it."""
         config, student, runtime = plan.config, plan.student, plan.runtime
         stage = Stage(
             title=f"distil layers, seed {config.seed}",
@@ -220,7 +216,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
 
 def _make_student(config: DistilEncoderConfig, teacher: Encoder) -> Encoder:
     """Make the student before training."""
-    torch.manual_seed(config.seed)
+    torch.manual_seed(config.seed)  # for the weights of a student that starts from none
     if config.student is not None:
         return _without_dropout(read_encoder(ModelFolder.open(config.student, "encoder")))
     layers = choose_layers(config, teacher.config)

@@ -157,6 +157,7 @@ def evaluate_text(
         for name, rows in by_encoder.items():
             records.append({"source": text, "encoder": name, **_describe_losses(rows, rate)})
         for (first, ours), (second, theirs) in combinations(by_encoder.items(), 2):
+            # Row by row: both encoders have the same masked tokens, so the difference is paired.
             difference, error = mean_of_ratios(ours[:, 0] - theirs[:, 0], ours[:, 2])
             pair = {"source": text, "first": first, "second": second}
             differences.append(pair | {"difference": difference, "standard_error": error})
@@ -252,11 +253,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         return {"dry_run": True, "encoders": list(plan.folders), "text": list(plan.config.text)}
 
     def work(self, plan: EvaluatePlan, folder: RunFolder) -> Facts:
-        """Score the encoders on text, then probe and fine-tune them.
-
-        Raises:
-            StoppedError: a signal asked to stop.
-        """
+        """Score the encoders on text, then probe and fine-tune them."""
         config, runtime = plan.config, plan.runtime
         facts: Facts = {"kind": "evaluate", "parameters": plan.parameters, "precision": runtime.precision}
         assert config.max_length is not None
@@ -321,7 +318,7 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
         data = load_data(finetuning, encoder)
         reason = baselines.find_obstacle(data.task)
         rungs: dict[str, baselines.Rung | None] = {}
-        if reason is None:
+        if reason is None:  # the task has labels that a linear model can learn
             if number == 1:  # these baselines are the same for every encoder
                 rungs[MAJORITY] = baselines.fit_majority(data.task, data)
                 rungs[TFIDF] = baselines.fit_linear(data.task, data, baselines.Tfidf())

@@ -163,11 +163,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         return {"dry_run": True, **sizes, **data.task.facts}
 
     def work(self, plan: FinetunePlan, folder: RunFolder) -> Facts:
-        """Train all models, and save the one that is best on dev.
-
-        Raises:
-            StoppedError: a signal asked to stop.
-        """
+        """Train all models, and save the one that is best on dev."""
         config, data, is_main = plan.config, plan.data, folder.ranks.is_main
         if is_main and plan.held_out:
             assert config.train is not None
@@ -176,6 +172,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         run = Finetuning(config, data, folder, plan.runtime)
         tables = {"": data.test, **_name_tables(data.more_tests)}
         models = [run.train_seed_model(seed, tables) for seed in config.seed]
+        # Without dev, the scores are equal and the first seed's model is kept.
         best = max(models, key=lambda model: run.primary.score(model.trial.dev))
         model = replace(run.load_model(best.trial), task=best.task)
         reviewed: Facts = {}
@@ -414,6 +411,7 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
             role: Any = "guess" if key == "majority" else "baseline"
             error = find_error(rung, primary, n)
             rungs.append(ModelResult(name=name, value=value, error=error, role=role, **read_costs(rung)))
+    # Built last: it has the paired errors of the differences from all baselines.
     own = ModelResult(
         name=OWN_NAME,
         value=find_number(test, primary.name) or 0.0,

@@ -43,35 +43,6 @@ def _is_measured(options: Mapping[str, Any]) -> bool:
     return all(options.get(name) is None for name in names)
 
 
-def choose_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults of the options that a user leaves out.
-
-    Args:
-        options: the options that the user gives, by name: `masking.rate`.
-    """
-    if options.get("resume") is not None:
-        return {}  # the run has its own configuration
-    recipe = options.get("recipe")
-    has_recipe = recipe is not None
-    if not has_recipe:
-        recipe = "fast" if _is_measured(options) else "plain"
-    if str(recipe) not in RECIPES:
-        return {}  # building the configuration refuses it
-    groups = dict(RECIPES[str(recipe)])
-    rates = ("optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate")
-    has_rates = any(name in options for name in rates)
-    phases = options.get("phases")
-    if isinstance(phases, list | tuple):
-        for phase in phases:
-            has_rates |= isinstance(phase, Mapping) and "learning_rate" in phase
-    # The rates of a recipe belong together: one rate of the user's replaces all.
-    if options.get("optimizer.name", "muon") != "muon" or (has_rates and not has_recipe):
-        groups.pop("optimizer", None)
-    if "masking.rate" in options:
-        groups.pop("masking", None)
-    return {**groups, "recipe": recipe}
-
-
 MAX_UPDATE_SIZE = 1 << 24
 """Rows or sequences."""
 
@@ -189,8 +160,32 @@ class PretrainConfig:
 
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the defaults of options that a command line, a --config file or keywords leave out."""
-        return choose_defaults(options)
+        """Return the defaults of the options that a command line, a --config file or keywords leave out.
+
+        Args:
+            options: the options that they give, by name: `masking.rate`.
+        """
+        if options.get("resume") is not None:
+            return {}  # the run has its own configuration
+        recipe = options.get("recipe")
+        has_recipe = recipe is not None
+        if not has_recipe:
+            recipe = "fast" if _is_measured(options) else "plain"
+        if str(recipe) not in RECIPES:
+            return {}  # building the configuration refuses it
+        groups = dict(RECIPES[str(recipe)])
+        rates = ("optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate")
+        has_rates = any(name in options for name in rates)
+        phases = options.get("phases")
+        if isinstance(phases, list | tuple):
+            for phase in phases:
+                has_rates |= isinstance(phase, Mapping) and "learning_rate" in phase
+        # The rates of a recipe belong together: one rate of the user's replaces all.
+        if options.get("optimizer.name", "muon") != "muon" or (has_rates and not has_recipe):
+            groups.pop("optimizer", None)
+        if "masking.rate" in options:
+            groups.pop("masking", None)
+        return {**groups, "recipe": recipe}
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)

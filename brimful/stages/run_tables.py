@@ -26,6 +26,7 @@ def merge_table_options(config: DistilConfig, teacher_run: FinetuneConfig | None
     options = {}
     for field in fields(TableOptions):
         value = getattr(config, field.name)
+        # An option at its default counts as one that was not given.
         if teacher_run is not None and value == getattr(DistilConfig, field.name):
             value = getattr(teacher_run, field.name)
         options[field.name] = value
@@ -66,6 +67,7 @@ def find_held_out(
         BrimfulError: the rows are not known any more.
     """
     train, _, test = tables
+    # With tables of the user's own, the rows of the run do not matter.
     if teacher_run is None or (test and (config.train or config.test)):
         return None
     assert config.teacher is not None
@@ -81,7 +83,7 @@ def find_run_tables(model: ModelFolder) -> RunTables:
     Rows that a run held out of its training table are test or dev as well. Where those rows are not known any
     more, that table is left out, with a warning. A run of another version gives its layout only.
     """
-    run = model.path.parent
+    run = model.path.parent  # the model of a run lies in RUN/model
     if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
         return RunTables()
     finetuning = read_finetuning(run)

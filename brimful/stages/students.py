@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32
@@ -112,12 +111,6 @@ def read_encoder(folder: ModelFolder) -> Encoder:
     return encoder
 
 
-def make_equal_tokens(first: Tokenizer, second: Tokenizer) -> bool:
-    """Whether two tokenizers make the same tokens of every text, and cut it on the same side."""
-    has_same_tokens = tokenizer_hash(first) == tokenizer_hash(second)
-    return has_same_tokens and truncation_side(first) == truncation_side(second)
-
-
 @dataclass(frozen=True)
 class ModelTeacher:
     """A task model whose outputs students imitate.
@@ -146,7 +139,9 @@ class ModelTeacher:
         assert teacher_tokenizer is not None
         if student.max_length > self.model.encoder.config.max_length:
             return False
-        if make_equal_tokens(tokenizer, teacher_tokenizer):
+        # Equal tokenizers that cut on the same side make the same tokens of every text.
+        has_same_hash = tokenizer_hash(tokenizer) == tokenizer_hash(teacher_tokenizer)
+        if has_same_hash and truncation_side(tokenizer) == truncation_side(teacher_tokenizer):
             return True
         if tokenizer.get_vocab() != teacher_tokenizer.get_vocab():
             return False

@@ -213,7 +213,7 @@ def read_finetuning(run: Path | str) -> FinetuneConfig | None:
         options = read_yaml(Path(run) / CONFIG)
     except BrimfulError:
         return None
-    if not (options.get("encoder") and options.get("train")):
+    if not (options.get("encoder") and options.get("train")):  # a run of another verb
         return None
     try:
         return build(FinetuneConfig, options)

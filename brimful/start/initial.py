@@ -65,6 +65,7 @@ def trained_model(
             f"sequences.kind={sequences.kind} needs token types, and the model of {folder} has none:"
             " leave sequences.kind out"
         )
+    # The ids must be the same. Text that is cut otherwise is only worth a warning.
     old = _tokenizer_of(folder)
     _require_same_vocabulary(old, tokenizer, folder)
     warnings = []
@@ -75,7 +76,7 @@ def trained_model(
             " the model was trained on text that was cut differently"
         )
     encoder.tokenizer = tokenizer
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # for the parts of the head that the folder lacks
     new_head = choose_head(sequences)(encoder)
     if head is None:
         warnings.append(f"{folder} has no masked-LM head: a new one is drawn")
