@@ -72,18 +72,14 @@ def test_unknown_and_absent_keys_are_named(values: dict, named: list[str]) -> No
     ("values", "place"),
     [
         ({"steps": "ten"}, "steps"),
-        ({"steps": 1.5}, "steps"),
         ({"steps": True}, "steps"),
         ({"mode": "medium"}, "mode"),
         ({"name": 3}, "name"),
         ({"inner_part": {"rate": "much"}}, "inner_part.rate"),
-        ({"inner_part": {"many": [1, "two"]}}, "inner_part.many"),
         ({"inner_part": 3}, "inner_part"),
         ({"steps": np.int64(3)}, "steps: expected int, got"),
         ({"inner_part": {"many": [np.int64(3)]}}, "inner_part.many[0]: expected int, got"),
-        ({"out": b"x"}, "out: expected str, got"),
         ({"out": bytearray(b"x")}, "out: expected str, got"),
-        ({"inner_part": None}, "inner_part"),
         ({"stage": {"epochs": "x"}}, "stage.epochs"),
     ],
 )

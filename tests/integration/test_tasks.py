@@ -274,31 +274,3 @@ def test_a_finetuning_says_what_it_noticed(finetuned, tables):
     assert len(wrong) == sum(row["rows"] for row in summary["confused"])
     config = read_json(finetuned / "model" / "config.json")
     assert config["calibration_temperature"] == calibration["temperature"]
-
-
-def test_without_dev_there_is_no_temperature(pretrained, tables, tmp_path, call: Call):
-    noisy = labelled_rows(60, seed=3)
-    for row in noisy[:3]:
-        row["label"] = "high" if row["label"] == "low" else "low"
-    train = write_table(tmp_path / "noisy.tsv", [*noisy, noisy[0]])
-    data = ("--encoder", pretrained, "--train", train, "--test", tables["test"], "--out", tmp_path / "run")
-    answer = call("finetune", *data, *FIT, "--epochs", 0.2)
-    assert "no dev rows: no temperature" in answer.error
-    assert "1 row with an earlier text, at most case, width and spaces apart (row 61" in answer.error
-    assert answer.value["calibration"].keys() == {"ece"}
-    assert "abstain" not in answer.value
-    assert [(f["table"], f["kind"]) for f in answer.value["findings"]] == [("train", "duplicates")]
-    assert "calibration_temperature" not in read_json(tmp_path / "run" / "model" / "config.json")
-
-
-def test_check_says_what_is_odd_in_seconds(tables, tmp_path, call: Call):
-    rows = labelled_rows(60, seed=3)
-    train = write_table(tmp_path / "train.tsv", [*rows, {"text": rows[4]["text"], "label": "other"}])
-    test = write_table(tmp_path / "test.tsv", [rows[0], {"text": "ba de " * 100, "label": "low"}])
-    found = call("check", train, test).value
-    kinds = {(finding["file"], finding["kind"]) for finding in found["findings"]}
-    assert {(train, "conflicts"), (test, "leakage")} <= kinds
-    assert found["files"][train]["rows"] == 61
-    assert found["files"][test]["labels"].keys() == {"high", "low", "other"}
-    assert call("check", tables["train"], tables["test"]).value["findings"] == []
-    assert call("check", train, test).code == 0

@@ -92,20 +92,6 @@ def test_a_narrower_student_has_no_more_neurons_than_its_teacher():
     assert student_shape(DistilConfig(student_hidden=24), shape).intermediate_size == 64
 
 
-def test_a_deeper_student_imitates_outputs_alone(teacher, tmp_path):
-    """No map of layers is asked for where none are imitated."""
-    encoder, head, labels = load_model(teacher / "model")
-    save_model(tmp_path / "teacher", encoder.keep_layers([1, 3]), head, labels, max_length=16)
-    given = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
-    given |= {"teacher": str(tmp_path / "teacher"), "student": str(teacher.parent / "encoder")}
-    distil(**given, logits=EPOCH, out=str(tmp_path / "run"))
-    assert load_model(tmp_path / "run" / "model")[0].config.layers == 4
-    assert [path.name for path in (tmp_path / "run" / "stages" / "seed-0").iterdir()] == ["logits"]
-    with pytest.raises(BrimfulError, match="the student has 4 layers and the teacher 2: give layer_map"):
-        distil(**given, layers=EPOCH, out=str(tmp_path / "other"))
-    assert not (tmp_path / "other").exists()
-
-
 def test_a_student_without_a_pooling_takes_its_teachers(teacher, tmp_path):
     encoder, head, labels = load_model(teacher / "model")
     head.pooling = encoder.pooling = "first"

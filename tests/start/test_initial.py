@@ -113,22 +113,6 @@ def test_a_run_that_learns_nothing_ends_where_it_started(corpus_dir, tmp_path, f
     assert summary["validation_at_start"]["loss"] == first["validation.loss"] == summary["validation"]["loss"]
 
 
-@pytest.mark.slow
-def test_updates_learn_and_every_source_has_its_loss_before_and_after(corpus_dir, tmp_path):
-    folder_of(tmp_path / "hf", load(corpus_dir))
-    shutil.copytree(corpus_dir, tmp_path / "mine")
-    sources = [str(corpus_dir), str(tmp_path / "mine")]
-    training = {"steps": 30, "log_every": 10}
-    optimizer = {"learning_rate": 3e-3}
-    summary = run(tmp_path / "hf", sources, tmp_path / "run", trainer=training, optimizer=optimizer)
-    before, after = summary["validation_at_start"], summary["validation"]
-    assert {"loss", "loss.data", "loss.mine", "accuracy.mine"} <= before.keys() & after.keys()
-    assert after["loss"] < before["loss"] - 0.1
-    assert not (tmp_path / "run" / "start").exists()
-    again = run(tmp_path / "run", sources, tmp_path / "again", optimizer={"learning_rate": 0.0})
-    assert again["validation_at_start"] == {k: v for k, v in after.items() if k != "perplexity"}
-
-
 def test_a_vocabulary_with_one_piece_more_is_refused(corpus_dir, tmp_path):
     folder_of(tmp_path / "hf", load(corpus_dir))
     more = load(corpus_dir)
