@@ -186,7 +186,7 @@ def make_table(
 def make_facts_table(title: str, values: Mapping[str, str | None]) -> list[SummaryTable]:
     """Make a table of names and values, without the values that are None."""
     rows = [[name, value] for name, value in values.items() if value is not None]
-    return make_table(title, ["", ""], rows)
+    return [SummaryTable(title, ["", ""], rows)] if rows else []
 
 
 def sort_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[ModelResult]:
