@@ -63,7 +63,7 @@ class Classification(Classes, Task):
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """Return `label`, int64 (n,): an index into `labels`."""
         index = {name: i for i, name in enumerate(self.labels)}
-        labels = np.empty(len(table), dtype=np.int64)
+        labels = np.empty(len(table), dtype=np.int64)  # filled row by row: labels may lie in a file
         for row, label in enumerate(table.labels or ()):
             labels[row] = table.label_index(row, label, index)
         return {"label": labels}

@@ -61,7 +61,7 @@ class PredictionForm(Protocol):
     @classmethod
     def from_labels(cls, labels: list[str]) -> Self:
         """Return the task of a trained model, whose config.json gives these names to its outputs."""
-        return cls()
+        return cls()  # tasks without names of their own
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -159,6 +159,7 @@ class Numbers(PredictionForm):
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the probability of each class, float32 (n, classes), computed in float64."""
+    # Less the largest, so that exp cannot overflow; -inf where there are no classes.
     weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True, initial=-np.inf))
     return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
 

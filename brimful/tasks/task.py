@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -142,7 +143,7 @@ class Task(PredictionForm, Protocol):
         targets = self.targets(table) if labelled else {}
         characters = self.characters
         data = encode(table, tokenizer, max_length, overlap=overlap, characters=characters, targets=targets)
-        if labelled:
+        if labelled:  # some targets depend on the windows
             data.examples.targets.update(self.example_targets(table, data.examples))
         return data
 
@@ -185,7 +186,7 @@ class Task(PredictionForm, Protocol):
         named = label_names_of(table)
         if named is None:
             return [None] * len(table)
-        counts = Counter(name for names in named for name in names)
+        counts = Counter(chain.from_iterable(named))
         return [min(names, key=lambda name: (counts[name], name), default=None) for names in named]
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
@@ -213,7 +214,10 @@ class Task(PredictionForm, Protocol):
         """Return the primary metric as a function of rows, int64, of `data`, which is called often."""
 
         def measure_rows(rows: np.ndarray) -> float:
-            chosen = answers[rows] if isinstance(answers, np.ndarray) else [answers[row] for row in rows]
+            if isinstance(answers, np.ndarray):
+                chosen: Any = answers[rows]
+            else:
+                chosen = [answers[row] for row in rows]
             return self.measure(chosen, data.take(rows))[self.metrics[0].name]
 
         return measure_rows

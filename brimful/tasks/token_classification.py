@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Self
 
 import numpy as np
@@ -38,7 +38,7 @@ class TokenClassification(Spans, Task):
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        labels = {span.label for spans in table.labels or () for span in spans}
+        labels = {span.label for span in chain.from_iterable(table.labels or ())}
         if not labels:
             raise BrimfulError(f"{table.path} has no span; there is nothing to learn")
         return cls(list_tag_names(sorted(labels)))
@@ -61,6 +61,7 @@ class TokenClassification(Spans, Task):
         index = {label: i for i, label in enumerate(self.kinds)}
         tags: list[np.ndarray] = []
         lost = total = 0
+        # Windows of text i: bounds[i] to bounds[i + 1].
         bounds = [*examples.first_of_text.tolist(), len(examples)]
         for row, (spans, (first, end)) in enumerate(zip(table.labels, pairwise(bounds), strict=True)):
             tagged_spans = np.zeros((len(spans), 3), dtype=np.int64)  # start, end, the tag that continues it

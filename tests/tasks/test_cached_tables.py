@@ -19,10 +19,9 @@ from brimful.data.ragged import Ragged
 from brimful.tables import table_files
 from brimful.tables.layouts import LAYOUTS
 from brimful.tables.table_files import read_file
-from brimful.tasks import cached_entries as cache
+from brimful.tasks import cached_tables as cache
 from brimful.tasks import task as task_module
-from brimful.tasks.cached_entries import MakeRows
-from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.cached_tables import MakeRows, TaskFiles
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.registry import find_task

@@ -85,7 +85,7 @@ class Tfidf:
                 try:
                     features.append(reader.fit_transform(texts))
                 except ValueError as error:
-                    if "empty vocabulary" not in str(error):
+                    if "empty vocabulary" not in str(error):  # its error has no class of its own
                         raise
                 else:
                     self._readers.append((column, reader))
@@ -137,7 +137,7 @@ class Frozen:
 
     def fit(self, table: Table) -> np.ndarray:
         embeddings = self._embed_new(table)
-        self._mean, self._deviation = embeddings.mean(0), embeddings.std(0) + 1e-6
+        self._mean, self._deviation = embeddings.mean(0), embeddings.std(0) + 1e-6  # (hidden,)
         return self.transform(table)
 
     def transform(self, table: Table) -> np.ndarray:
@@ -185,7 +185,7 @@ def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | Non
     """
     fitted: list[Fitted] = []
     for label in labels:
-        share = np.clip(label.mean(), MIN_SHARE, 1 - MIN_SHARE)
+        share = np.clip(label.mean(), MIN_SHARE, 1 - MIN_SHARE)  # so that the logarithm is finite
         if strength is None or len(np.unique(label)) == 1:
             fitted.append(_predict_always(np.log([share / (1 - share)])))
         else:
@@ -231,6 +231,7 @@ def _fit_labels(
     outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None
 ) -> Fitted:
     """A logistic regression for each label."""
+    # The first bit only says that the row has a target.
     labels = np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:]
     return _fit_each(labels.T, features, strength)
 
@@ -308,7 +309,7 @@ def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
     except ValueError as error:
         warn(f"no linear model on {features.name}: {error}")
         return None
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - started  # without the test rows, which any model must read
     answers = model(features.transform(data.test.table))
     reads = features.kind if len(features.kinds) > 1 else None
     if reads:
@@ -334,6 +335,7 @@ def _choose_settings(
         answers = fit_model(train_features, fit.targets, strength)(dev_features)
         return task.metrics[0].score(task.measure(answers, dev))
 
+    # Every kind with every C would take three times as long.
     middle = features.strengths[len(features.strengths) // 2]
     best_score, best_kind, best_strength, best_features = -np.inf, features.kinds[-1], 1.0, None
     for kind in features.kinds:
@@ -345,9 +347,8 @@ def _choose_settings(
                 best_score, best_kind, best_strength, best_features = reached, kind, middle, both
     if best_features is None:
         return best_kind, best_strength
-    scores = {middle: best_score}
+    scores = []
     for strength in features.strengths:
-        if strength != middle:
-            scores[strength] = score(strength, *best_features)
-    # Of equal scores the smallest C, which regularises most.
-    return best_kind, min(scores, key=lambda strength: (-scores[strength], strength))
+        scores.append(best_score if strength == middle else score(strength, *best_features))
+    # The first of equal scores has the smallest C, which regularises most.
+    return best_kind, features.strengths[int(np.argmax(scores))]

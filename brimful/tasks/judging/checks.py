@@ -68,8 +68,9 @@ def _pair_finding(
     row, counterpart = next(iter(pairs.items()))
     first = f"row {table.number(row)}{_quote_label(table, row)}"
     second = f"row {other.number(counterpart)}{_quote_label(other, counterpart)}"
-    where = "" if other.path == table.path else " there"
-    example = f"{first} and {second}{where}: {_quote(table.texts[row])}{after}"
+    if other.path != table.path:
+        second += " there"
+    example = f"{first} and {second}: {_quote(table.texts[row])}{after}"
     return _make_finding(kind, table, list(pairs), what, example)
 
 
@@ -78,9 +79,11 @@ def _quote_label(table: Table, row: int) -> str:
     if table.labels is None:
         return ""
     label = table.labels[row]
-    names = dict[str, None]()
+    names = dict[str, None]()  # each once, in order
     for part in label if isinstance(label, list) else [label]:
-        names[part if isinstance(part, str) else str(part[-1])] = None
+        if not isinstance(part, str):
+            part = str(part[-1])
+        names[part] = None
     return f" ({_quote('|'.join(names))})"
 
 
@@ -153,9 +156,10 @@ def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict
 def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Finding]:
     """Find rows of `other` that are in `first` too; unless `exact`, also nearly, or sharing a long text."""
     same, near = find_overlap(first, other, near=not exact)
+    after = f"; what is chosen or trained on {first.path} is measured too well on them"
     differ = len(_find_conflicts(other, first, same))
-    after = f", {differ:,} with another label" if differ else ""
-    after += f"; what is chosen or trained on {first.path} is measured too well on them"
+    if differ:
+        after = f", {differ:,} with another label{after}"
     what = f"of {len(other):,} that are in {first.path} too"
     findings = _pair_finding("leakage", other, same, first, what, after)
     if exact:
@@ -289,8 +293,7 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
         own_dev: whether dev is a table of its own, not a part of train.
     """
     assert encoder.tokenizer is not None
-    # A later table leaks from an earlier one: dev chooses what test measures.
-    parts = {"train": data.train}
+    parts = {"train": data.train}  # a later table leaks from an earlier one: dev chooses what test measures
     if own_dev and data.dev is not None:
         parts["dev"] = data.dev
     parts["test"] = data.test

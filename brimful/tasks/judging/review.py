@@ -52,7 +52,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     def loss(logarithm: float) -> float:
         return negative_log_likelihood(logits, labels, float(np.exp(logarithm)))
 
-    low, high = np.log(TEMPERATURES)
+    low, high = np.log(TEMPERATURES)  # in logarithms, where 0.5 and 2 are as far from 1
     return float(np.exp(minimize_scalar(loss, bounds=(low, high), method="bounded").x))
 
 
@@ -61,6 +61,7 @@ def compute_confidences(answers: np.ndarray, temperature: float = 1.0) -> np.nda
 
     It is computed and rounded as `predict` does, which compares it with `--abstain-below`.
     """
+    # In float32, like the logits that `predict` divides.
     highest = softmax(answers / np.float32(temperature)).max(1)
     return np.array([round(probability, PROBABILITY_DECIMALS) for probability in highest.tolist()])
 
@@ -148,8 +149,9 @@ def _list_items(value: Any) -> set[Any]:
     """The label of a row, its labels, or its spans without their texts and probabilities."""
     items = set()
     for item in value if isinstance(value, list) else [value]:
-        is_span = isinstance(item, dict)
-        items.add(LabelledSpan(item["start"], item["end"], item["label"]) if is_span else item)
+        if isinstance(item, dict):
+            item = LabelledSpan(item["start"], item["end"], item["label"])
+        items.add(item)
     return items
 
 
@@ -166,9 +168,10 @@ def score_labels(task: Task, answers: Any, data: Encoded) -> Summary:
         return {}
     support, predicted, hits = Counter[str](), Counter[str](), Counter[str]()
     for compared in task.compare_rows(answers, data):
+        # Spans count as wholes, and then by their labels.
         gold, guesses = _list_items(compared["gold"]), _list_items(compared["prediction"])
         for counts, items in ((support, gold), (predicted, guesses), (hits, gold & guesses)):
-            counts.update(item.label if isinstance(item, LabelledSpan) else item for item in items)
+            counts.update(getattr(item, "label", item) for item in items)
     if not set(support) <= set(labels):  # joined labels, which stand for several
         return {}
     facts: Summary = {}
