@@ -43,10 +43,3 @@ def test_kept_rows_give_the_same_states_and_scores(name, kind):
     if kind in (None, SequenceHead):
         assert narrowed is head
     assert smaller.embedding.weight[len(kept) :].count_nonzero() == 0
-
-
-def test_rows_that_cannot_be_kept_are_refused():
-    encoder = small("bert")
-    for kept in ([1, 2], [0, 1, 1], [0, -1], [0, 100], []):
-        with pytest.raises(ValueError, match="kept"):
-            keep_rows(encoder, None, kept)
