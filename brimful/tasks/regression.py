@@ -89,7 +89,5 @@ class Regression(Numbers, Task):
         return {"pearson": pearson, "spearman": spearman, "mse": mse, "n": len(labels)}
 
     def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        rows = []
-        for gold, value in zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True):
-            rows.append({"gold": gold, "prediction": value})
-        return rows
+        pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
+        return [{"gold": gold, "prediction": value} for gold, value in pairs]

@@ -66,7 +66,6 @@ class Task(PredictionForm, Protocol):
     """Sums of `losses` that are logged and not trained."""
     overlap: ClassVar[int | None] = None
     """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
-
     by_row: ClassVar[bool] = False
     """Whether the rows of a labelled table are read and encoded each by itself, so that the cache may do so a
     slice at a time and a table may be larger than memory."""
@@ -80,10 +79,8 @@ class Task(PredictionForm, Protocol):
         """
 
     def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
-        """Return the task with what its labelled training examples decide.
-
-        Labels of `others` that it cannot predict then are warned of.
-        """
+        """Return the task with what its labelled training examples decide. A warning counts the labels of
+        `others` that it cannot predict then."""
         return self
 
     def fit_settings(self, answers: Any, dev: Encoded) -> Self:
@@ -179,10 +176,8 @@ class Task(PredictionForm, Protocol):
         return {}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """Return what each row is like: cuts of the table keep the proportions.
-
-        By default it is the label of a row, the rarest if it has several; None where labels have no names.
-        """
+        """Return what each row is like: cuts of the table keep the proportions. By default it is a row's label,
+        the rarest if it has several; None where labels have no names."""
         named = label_names_of(table)
         if named is None:
             return [None] * len(table)
@@ -214,10 +209,7 @@ class Task(PredictionForm, Protocol):
         """Return the primary metric as a function of rows, int64, of `data`, which is called often."""
 
         def measure_rows(rows: np.ndarray) -> float:
-            if isinstance(answers, np.ndarray):
-                chosen: Any = answers[rows]
-            else:
-                chosen = [answers[row] for row in rows]
+            chosen = answers[rows] if isinstance(answers, np.ndarray) else [answers[row] for row in rows]
             return self.measure(chosen, data.take(rows))[self.metrics[0].name]
 
         return measure_rows

@@ -42,6 +42,7 @@ MIN_SHARE = float(np.exp(-CERTAIN_LOGIT))
 
 Fitted = Callable[[Any], np.ndarray]
 """Features (n, features) -> answers (n, outputs), as `Task.measure` takes them."""
+Targets = dict[str, np.ndarray]
 
 
 def find_obstacle(task: Task) -> str | None:
@@ -200,9 +201,7 @@ def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | Non
     return answer
 
 
-def _fit_classes(
-    outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None
-) -> Fitted:
+def _fit_classes(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
     """Logistic regression; for sparse features of each class against all others.
 
     Without a strength, the answers are the shares of the classes, whatever the text is.
@@ -227,16 +226,14 @@ def _fit_classes(
     return answer
 
 
-def _fit_labels(
-    outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None
-) -> Fitted:
+def _fit_labels(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
     """A logistic regression for each label."""
     # The first bit only says that the row has a target.
     labels = np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:]
     return _fit_each(labels.T, features, strength)
 
 
-def _fit_value(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+def _fit_value(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
     """Ridge regression, whose penalty is 1 / C."""
     from sklearn.linear_model import Ridge
 
