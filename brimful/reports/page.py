@@ -51,7 +51,9 @@ def render(runs: Sequence[Run]) -> str:
         "tables": list_tables,
         "charts": list_charts,
     }
-    together = [put_together(runs)] if len(runs) > 1 else []
+    together = []
+    if len(runs) > 1:
+        together = [put_together(runs)]
     template = environment.get_template("page.html.j2")
     return template.render(together=together, runs=runs, colours=COLOURS, version=VERSION)
 

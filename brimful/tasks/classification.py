@@ -76,10 +76,8 @@ class Classification(Classes, Task):
         return class_imitation(temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """Return the metrics, n, and the mean cross-entropy as `loss`.
-
-        F1 is averaged over the classes that are a label or a prediction of any row, as in scikit-learn.
-        """
+        """Return the metrics, n, and the mean cross-entropy as `loss`. F1 is averaged over the classes that
+        are a label or a prediction of any row, as in scikit-learn."""
         labels = data.targets["label"]
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return self._count_metrics(answers.argmax(1), labels) | {"n": len(labels), "loss": float(loss)}

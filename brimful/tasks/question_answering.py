@@ -89,11 +89,8 @@ class QuestionAnswering(Answers, Task):
         return SpanHead(encoder)
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """Return `span`, the first and the last token of the first answer that is in the context.
-
-        They are 0 and 0 (the first token) where the window does not hold it; `IGNORED` where no answer is in
-        the context.
-        """
+        """Return `span`, the first and the last token of the first answer that is in the context; 0 and 0
+        (the first token) where the window does not hold it, `IGNORED` where no answer is in the context."""
         assert table.labels is not None
         assert examples.characters is not None
         spans = np.zeros((len(examples), 2), dtype=np.int64)

@@ -40,16 +40,15 @@ MAX_SOURCE_SHARE = 0.1
 rows is larger."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
-Sides = tuple[str, ...]
-"""The normalised text of a row, or the two texts of a pair."""
+Sides = tuple[str, ...]  # the normalised text of a row, or the two texts of a pair
 
 
 def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np.ndarray:
     """Find the rows of another file that repeat rows which were cut from a table.
 
     A copy has the text of a held-out row, or almost the same, but for case, width, spaces, punctuation and
-    numbers; or it shares a source with the held-out rows and not with `train`. Numbers and punctuation count
-    where `train` has a text of the same letters, and a row that is as near to `train` is not a copy.
+    numbers (which count where `train` has the same letters), and is not as near to `train`; or it shares a
+    source with the held-out rows and not with `train`.
 
     Args:
         held_out: the parts that were cut.
@@ -77,12 +76,8 @@ def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) 
 
 
 def group_alike_rows(table: Table) -> np.ndarray:
-    """Put rows into groups that a cut may not divide: alike rows, and rows that belong together in their
-    table, such as questions on one context. A warning names each text that too many rows share.
-
-    Returns:
-        int64 (n,), the group of each row, from 0.
-    """
+    """Return the group of each row, int64 (n,), from 0: a cut divides neither alike rows nor rows that belong
+    together, such as questions on one context. A warning names each text that too many rows share."""
     sides, pairs = list_sides(table), dict[int, Sides]()
     for row, texts in enumerate(sides):
         if len(texts) > 1 and all(texts):
@@ -100,11 +95,9 @@ def group_alike_rows(table: Table) -> np.ndarray:
 
 
 def _join_by_sources(groups: np.ndarray, pairs: Mapping[int, Sides], max_rows: float) -> np.ndarray:
-    """Join the groups of rows, int64 (n,), whose pairs share a source.
-
-    Where that leaves few groups or a large one, as where each text is in many pairs, only first texts are
-    sources, or only second ones, or no texts.
-    """
+    """Join the groups of rows, int64 (n,), whose pairs share a source. Where that leaves few groups or a
+    large one, as where each text is in many pairs, only first texts are sources, or only second ones, or
+    neither."""
     first_source = int(groups.max()) + 1
     largest = max(max_rows, np.bincount(groups).max())
     for part in (slice(2), slice(1), slice(1, 2)):
@@ -182,7 +175,9 @@ def find_sources(table: Table) -> dict[str, int]:
 def _only_letters(text: str) -> str:
     """A text without punctuation and numbers, unless they are most of it."""
     letters = _NO_LETTERS.sub("", text)
-    return letters if len(letters) >= MIN_LETTERS else text
+    if len(letters) < MIN_LETTERS:
+        return text
+    return letters
 
 
 def _group_by_letters(texts: Sequence[str]) -> np.ndarray:

@@ -176,7 +176,7 @@ class Task(PredictionForm, Protocol):
         return {}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """Return what each row is like: cuts of the table keep the proportions. By default it is a row's label,
+        """Return what each row is like: cuts keep the proportions. By default it is the label of a row,
         the rarest if it has several; None where labels have no names."""
         named = label_names_of(table)
         if named is None:

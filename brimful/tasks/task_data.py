@@ -174,14 +174,14 @@ def cut_part(
 
 def _numbers(table: Table) -> np.ndarray:
     """The number of each row in its file, int64 (n,), from 0."""
-    return np.arange(len(table)) if table.rows is None else table.rows
+    if table.rows is None:
+        return np.arange(len(table))
+    return table.rows
 
 
 def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
-    """Return the other rows of a table, and the part of the given rows of its file, both in order.
-
-    The part has its own name behind the table's.
-    """
+    """Return the other rows of a table, and the part of the given rows of its file, with a name of its
+    own."""
     is_part = np.isin(_numbers(data.table), rows)
     part = data.take(np.flatnonzero(is_part))
     path = part.table.path
@@ -190,10 +190,8 @@ def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Enc
 
 
 def draw_rows(data: Encoded, count: int, name: str) -> Encoded:
-    """Draw `count` rows, in order; all, if there are no more.
-
-    Their texts decide, so they are the same ones in any order of a table; another `name` draws others.
-    """
+    """Draw `count` rows, or all, and keep their order. Their texts decide, so they are the same in any order
+    of a table; another `name` draws others."""
     if len(data) <= count:
         return data
     order = np.argsort(hash_words(derive_key(name), data.table.fingerprints), kind="stable")

@@ -51,10 +51,9 @@ class TokenClassification(Spans, Task):
         return TokenHead(encoder, len(self.labels))
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """Return `tags`, the BIO tag of each token of each example.
+        """Return `tags`, the BIO tag of each token; special tokens and tokens without characters have none.
 
-        Special tokens and tokens without characters have no target. What is trained has the tags of BIO; a
-        model with others is only measured, by its spans.
+        What is trained has the tags of BIO; a model with others is only measured, by its spans.
         """
         assert table.labels is not None
         assert examples.characters is not None

@@ -57,11 +57,8 @@ class UnreadError(ValueError):
 
 
 class Tfidf:
-    """TF-IDF by scikit-learn: words and pairs of words, runs of one to three characters, or both.
-
-    Each has a norm of 1, and of pairs each text has its own. `fit` reads the training table by the chosen
-    `kind`.
-    """
+    """TF-IDF by scikit-learn: words and pairs of words, runs of one to three characters, or both, each with a
+    norm of 1; of pairs each text has its own. `fit` reads the training table by the chosen `kind`."""
 
     name = "TF-IDF"
     kinds: Sequence[str] = ("words", "characters", "words and characters")
@@ -180,10 +177,8 @@ def _fit_logistic(features: Any, labels: np.ndarray, strength: float) -> Any:
 
 
 def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | None) -> Fitted:
-    """The log-odds of each label by a logistic regression of its own.
-
-    Without a strength, and for a label that never changes, they follow from its share, whatever the text is.
-    """
+    """The log-odds of each label by a logistic regression of its own. Without a strength, and for a label
+    that never changes, they follow from its share, whatever the text is."""
     fitted: list[Fitted] = []
     for label in labels:
         share = np.clip(label.mean(), MIN_SHARE, 1 - MIN_SHARE)  # so that the logarithm is finite
@@ -202,10 +197,8 @@ def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | Non
 
 
 def _fit_classes(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
-    """Logistic regression; for sparse features of each class against all others.
-
-    Without a strength, the answers are the shares of the classes, whatever the text is.
-    """
+    """Logistic regression; for sparse features of each class against all others. Without a strength, the
+    answers are the shares of the classes, whatever the text is."""
     from scipy.sparse import issparse
 
     labels = targets["label"]
@@ -317,10 +310,8 @@ def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
 def _choose_settings(
     task: Task, data: TaskData, features: Features, fit_model: Callable[..., Fitted]
 ) -> tuple[str, float]:
-    """The kind and the C that are best on dev, or on a fifth of train: the kind at one C, then its C.
-
-    They are the last kind and 1 where train is too small for that, or where no kind can read it.
-    """
+    """The kind and the C that are best on dev, or on a fifth of train: the kind at one C, then its C. They
+    are the last kind and 1 where train is too small for that, or where no kind can read it."""
     fit, dev = data.fit, data.dev
     if dev is None:
         try:

@@ -128,12 +128,8 @@ def _join_texts(table: Table) -> list[str]:
 
 
 def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int, int], dict[int, int]]:
-    """Find the rows of `other` that are in `first`, each with its counterpart there, from 0.
-
-    Returns:
-        The rows with the same text; and, with `near`, those with one that is only almost the same
-        (`corpus.dedup.near_pairs`).
-    """
+    """Find the rows of `other` that are in `first`, each with its counterpart there, from 0: of the same
+    text, and, with `near`, of one that is only almost the same (`corpus.dedup.near_pairs`)."""
     first_rows: dict[str, int] = {}
     for row, text in enumerate(_join_texts(first)):
         first_rows.setdefault(text, row)
@@ -247,11 +243,8 @@ def count_labels(labels: Sequence[str], table: Table) -> dict[str, int]:
 
 
 def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Count the tokens of each row, and the unknown ones among them.
-
-    Returns:
-        int64 (n,) each, special tokens included; for a text in windows the sum over its windows.
-    """
+    """Count the tokens of each row, special tokens included, and the unknown ones among them, int64 (n,)
+    each; for a text in windows the sum over its windows."""
     examples, unknown = data.examples, unknown_id(tokenizer)
     of_example = [np.count_nonzero(ids == unknown) for ids in examples.tokens]
     tokens = np.bincount(examples.text_of_example, examples.lengths, minlength=len(data))

@@ -155,10 +155,8 @@ def fingerprint_rows(table: Table) -> str:
 
 
 def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:
-    """Write the target and the prediction of each row as JSON lines, with `row`, its number in the file.
-
-    The file appears when it is whole.
-    """
+    """Write the target and the prediction of each row as JSON lines, atomically, with `row`, its number in
+    the file that was read."""
     sweep(path.parent, path.name)
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
         for place, row in enumerate(task.compare_rows(answers, data)):
@@ -252,10 +250,8 @@ def measure_speeds(answers: Mapping[str, Answer], table: Table) -> dict[str, Spe
 
 
 def measure_medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:
-    """Return the median milliseconds of each call of a round, over rounds, after `warm` of them.
-
-    Each call stops after `MAX_SECONDS` of its own, with at least one measurement.
-    """
+    """Return the median milliseconds of each call of a round, over rounds, after `warm` of them. Each call
+    stops after `MAX_SECONDS` of its own, with at least one measurement."""
     times: list[list[float]] = [[] for _ in rounds[0]]
     for calls in [*rounds[:warm], *rounds]:
         for call, seconds in zip(calls, times, strict=True):

@@ -57,21 +57,16 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def compute_confidences(answers: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Return the probability of each row's predicted class, float64 (n,).
-
-    It is computed and rounded as `predict` does, which compares it with `--abstain-below`.
-    """
+    """Return the probability of each row's predicted class, float64 (n,), computed and rounded as by
+    `predict`, which compares it with `--abstain-below`."""
     # In float32, like the logits that `predict` divides.
     highest = softmax(answers / np.float32(temperature)).max(1)
     return np.array([round(probability, PROBABILITY_DECIMALS) for probability in highest.tolist()])
 
 
 def measure_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
-    """Return the mean over predictions of |accuracy - confidence| of their bin.
-
-    Bins divide (0, 1] equally: bin i holds the predictions in (i / bins, (i + 1) / bins] (Naeini et al.,
-    2015; Guo et al., 2017).
-    """
+    """Return the mean over predictions of |accuracy - confidence| of their bin, of equal bins: bin i holds
+    the predictions in (i / bins, (i + 1) / bins] (Naeini et al., 2015; Guo et al., 2017)."""
     place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="left")
     return float(np.abs(np.bincount(place, correct - confidence)).sum() / len(correct))
 
@@ -200,7 +195,9 @@ def review(data: TaskData, answers: Any, dev_answers: Any) -> tuple[Summary, flo
     task, test = data.task, data.test
     facts, temperature = score_labels(task, answers, test), None
     if isinstance(task, Classification):
-        dev = None if dev_answers is None or data.dev is None else (dev_answers, data.dev)
+        dev = None
+        if dev_answers is not None and data.dev is not None:
+            dev = (dev_answers, data.dev)
         reviewed, temperature = review_classifier(answers, test, task.labels, dev)
         facts |= reviewed
         if temperature is not None:
