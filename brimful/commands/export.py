@@ -30,10 +30,10 @@ from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.description import fill_card, measure_model, summarise_export
-from brimful.exporting.exported import Export, find_texts, keep_rows
+from brimful.exporting.exported_model import Export, find_texts, keep_rows
 from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
 from brimful.exporting.gate import Gate, check_source
+from brimful.exporting.summary_and_card import fill_card, measure_model, summarise_export
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, list_unread_modules
 from brimful.hf.int8_steps import forget_steps

@@ -297,7 +297,7 @@ class Slices:
 
     def take(self, rows: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows of the next slice. All come from the iterator of the first call, which has read the
-        file's beginning; those of later calls would begin there again.
+        file's beginning; later iterators would begin there again.
         """
         if self._rows is None:
             self._rows = rows

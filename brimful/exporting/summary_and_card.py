@@ -25,7 +25,7 @@ from brimful.base.summary import (
     make_facts_table,
     make_table,
 )
-from brimful.exporting.exported import Export
+from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP

@@ -15,7 +15,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
 from brimful.corpus.text.special_ids import Side, special_tokens, truncation_side
 from brimful.hf.model_folder import PAIRS, ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.heads import ClassifierHead, MaskedLMHead, SequenceHead, SpanHead, TokenHead

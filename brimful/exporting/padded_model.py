@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.data.batch import PackedBatch
-from brimful.exporting.runtimes import Inputs, Run
+from brimful.exporting.padded_batches import Inputs, Run
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.hf.text_reading import VECTORS, TextReading, reading_of
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
