@@ -32,7 +32,7 @@ from bench.step.variants import Cell, Step, Variant
 from brimful.base.types import IGNORED
 from brimful.data.masking import prediction_slots
 from brimful.model.encoder import Encoder
-from brimful.model.flops import STORED, step_flops
+from brimful.model.flops import STORED, count_step_flops
 from brimful.model.heads import MaskedLMHead
 from builders.bench import ROOT, bench
 
@@ -135,7 +135,7 @@ def test_flops_of_a_padded_step(architecture, seed):
     values = padded(make_sequences([5, 60, 33], 700, seed), 64)
     with FlopCounterMode(display=False) as counter:
         peer(**values).loss.backward()
-    assert counter.get_total_flops() == step_flops(encoder.config, padded_shape(3, 64))
+    assert counter.get_total_flops() == count_step_flops(encoder.config, padded_shape(3, 64))
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
@@ -150,20 +150,20 @@ def test_flops_of_a_packed_step(architecture, seed):
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             loss(batch, layout, None).backward()
         shape = packed_shape(lengths, sequences.predictions, attention)
-        assert counter.get_total_flops() == step_flops(encoder.config, shape)
+        assert counter.get_total_flops() == count_step_flops(encoder.config, shape)
 
 
 def test_pairs_of_a_window():
     for length, window in itertools.product((1, 2, 5, 9, 40), (1, 2, 7, 16, 100)):
         near = sum(abs(i - j) <= window // 2 for i in range(length) for j in range(length))
-        assert packed_shape([length], 0).pairs(window) == near
-        assert padded_shape(1, length).pairs(window) == length**2
+        assert packed_shape([length], 0).count_pairs(window) == near
+        assert padded_shape(1, length).count_pairs(window) == length**2
 
 
 def test_flops_of_the_presets_attention():
     """Stored: 2 products forward and 4 backward, of 2 l^2 d flops each."""
     config = model_config("base", "bert")
-    some, none = (step_flops(config, packed_shape([100, 7], 0, attention)) for attention in (STORED, 0))
+    some, none = (count_step_flops(config, packed_shape([100, 7], 0, attention)) for attention in (STORED, 0))
     assert some - none == 12 * 6 * 2 * (100**2 + 7**2) * 768
 
 

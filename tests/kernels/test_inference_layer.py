@@ -51,7 +51,7 @@ def examples(seed: int) -> Examples:
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference_layer, "MIN_TOKENS", 128)
+    monkeypatch.setattr(inference_layer, "MIN_COPY_TOKENS", 128)
 
 
 def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -108,13 +108,13 @@ def test_long_runs_and_served_models_have_these_layers_in_fp32(monkeypatch: pyte
     for amd, faster in ((False, False), (True, False), (True, True)):
         monkeypatch.setattr(inference_layer, "has_onednn_on_amd", lambda amd=amd: amd)
         monkeypatch.setattr(inference_layer, "onednn_is_faster", lambda faster=faster: faster)
-        run = open_fast_context("products", CPU, inference_layer.LOADING, "fp32")
+        run = open_fast_context("products", CPU, inference_layer.MIN_NUMBA_TOKENS, "fp32")
         served = open_fast_context("products", CPU, None, "fp32")
         assert isinstance(run, LaidOut)
         assert isinstance(served, LaidOut)
         assert run.dtype == served.dtype == torch.float32
         assert (run.copies, served.copies) == (faster, amd)
-    for device, tokens in ((CPU, inference_layer.LOADING - 1), (torch.device("cuda"), 1 << 20)):
+    for device, tokens in ((CPU, inference_layer.MIN_NUMBA_TOKENS - 1), (torch.device("cuda"), 1 << 20)):
         assert not isinstance(open_fast_context("products", device, tokens, "fp32"), LaidOut)
 
 
@@ -248,17 +248,17 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     x = (3 * torch.randn(70, 96)).to(dtype)
     scale = torch.rand(96) + 0.5 if factors else None
     weights = inference_layer.IntegerWeights(linear, Steps(0.05, 120, scale, find_largest_weight()))
-    integers = weights.rounded(x)
+    integers = weights.round_inputs(x)
     ones = torch.ones(96) if scale is None else scale
     inverse = torch.from_numpy(weights.factors)
     assert (integers - (x.float() * inverse + 120).clamp(0, 255)).abs().max() <= 0.5001
     steps = (linear.weight.detach() * ones / weights.sizes[:, None]).round().double()
     wanted = (integers.double() - 120) * 0.05 @ (steps * weights.sizes[:, None].double()).t()
     wanted += 0 if linear.bias is None else linear.bias.double()
-    found = weights.product(integers, "none", dtype).double()
+    found = weights.multiply(integers, "none", dtype).double()
     assert (found - wanted).abs().max() <= 2**-8 * wanted.abs().max()
     reader = inference_layer.IntegerWeights(torch.nn.Linear(40, 8), Steps(0.02, 10))
-    rounded = weights.product(integers, "gelu", dtype, reader)
+    rounded = weights.multiply(integers, "gelu", dtype, reader)
     expected = (torch.nn.functional.gelu(wanted) / 0.02 + 10).round().clamp(0, 255)
     assert rounded.dtype == torch.uint8
     assert (rounded.double() - expected).abs().max() <= 1
@@ -282,7 +282,7 @@ def test_no_product_saturates(case: str, width: int, seed: int) -> None:
     linear = torch.nn.Linear(width, 40, bias=False)
     linear.weight.data = w.float()
     weights = inference_layer.IntegerWeights(linear, Steps(1.0, 0, None, largest))
-    found = weights.product(x.to(torch.uint8), "none", torch.float32 if is_wide() else torch.bfloat16)
+    found = weights.multiply(x.to(torch.uint8), "none", torch.float32 if is_wide() else torch.bfloat16)
     wanted = (x @ w.t()).double()
     assert (found.double() - wanted).abs().max() <= (0 if is_wide() else 2**-8 * wanted.abs().max())
 

@@ -141,7 +141,7 @@ def test_inference_which_calls_no_operator_has_its_bits(lengths, dtype, window, 
     with torch.inference_mode():
         assert torch.equal(attend(q, k, v, layout, window=window), by_operator)
     hides = window is not None and window // 2 < max(lengths) - 1
-    assert bool(calls) is (dtype == torch.float32 and max(lengths) <= blockwise.ONE_JOB_TOKENS and not hides)
+    assert bool(calls) is (dtype == torch.float32 and max(lengths) <= blockwise.MAX_JOB_TOKENS and not hides)
 
 
 def test_capture_gets_what_attention_gets():

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from brimful.base.distributed import ALONE
 from brimful.data.batch import pack
 from brimful.model.encoder import Encoder
-from brimful.model.flops import Shape, step_flops
+from brimful.model.flops import Shape, count_step_flops
 from brimful.model.shape import EncoderConfig, preset
 from brimful.train import utilisation
 from brimful.train.journal import Journal
@@ -97,5 +97,5 @@ def test_mfu_is_written_where_the_peak_is_known(tmp_path):
 def test_flops_of_bert_base():
     """6 flops for each weight of a matrix: 85 million in the layers; the head's are 24 million."""
     config = preset("base", "bert", vocabulary_size=30522)
-    assert step_flops(config, Shape((1,), 0)) == 6 * 84_934_656 + 12 * 12 * 768
-    assert step_flops(config, Shape((), 1)) == 6 * (768**2 + 30522 * 768)
+    assert count_step_flops(config, Shape((1,), 0)) == 6 * 84_934_656 + 12 * 12 * 768
+    assert count_step_flops(config, Shape((), 1)) == 6 * (768**2 + 30522 * 768)

@@ -225,7 +225,7 @@ def test_a_master_gives_the_optimizers_own_steps(name, dtype, chunk, seed, monke
     Equal, but for Muon: it multiplies matrices of a shape together, and the sums of a product depend on how
     many there are (1e-5 is 80 units in the last place, over 6 steps).
     """
-    monkeypatch.setattr(narrow, "CHUNK", chunk)
+    monkeypatch.setattr(narrow, "CHUNK_ELEMENTS", chunk)
     tolerance = 1e-5 if name == "muon" else 0.0
     mixed = parameters(dtype, seed)
     mixed[2] = nn.Parameter(mixed[2].detach().float())
@@ -282,7 +282,7 @@ def test_bits_depend_on_the_seed_alone(seed, monkeypatch):
     expected = bits(run(seed, 1))
     torch.manual_seed(seed + 1)
     before = torch.get_rng_state()
-    monkeypatch.setattr(narrow, "CHUNK", 1)
+    monkeypatch.setattr(narrow, "CHUNK_ELEMENTS", 1)
     assert torch.equal(bits(run(seed, 1)), expected)
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(bits(run(seed, 2)), expected)
