@@ -350,7 +350,8 @@ def forward(
         if rotation is not None:
             cosine, sine = rotation
             run.operations.rotate(qkv, cosine[:, 0], sine[:, 0])
-        attended = attention(*qkv.unbind(1), layout.lengths, layer.window, 0.0).reshape(len(y), -1)
+        q, k, v = qkv.unbind(1)
+        attended = attention(q, k, v, layout.lengths, layer.window, 0.0).reshape(len(y), -1)
         return run.multiply(select_rows(attended, output_slots), layer.attention_out)
 
     with torch.autocast("cpu", enabled=False):  # casts are made here

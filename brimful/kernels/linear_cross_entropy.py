@@ -118,7 +118,7 @@ def _sum_and_gradients(
         weights = torch.ones_like(labels, dtype=wide)
     inputs = _Inputs(hidden, weight, bias, labels, torch.where(labels != IGNORED, weights, 0).to(wide))
     compute = _compute_on_cpu if hidden.device.type == "cpu" else _compute_on_device
-    return tuple(compute(inputs, needs_gradients))
+    return (*compute(inputs, needs_gradients),)
 
 
 def _make_sums(hidden: Tensor, weight: Tensor, bias: Tensor | None, needs_gradients: bool) -> _Sums:

@@ -28,7 +28,8 @@ class _Rotate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(cosine, sine)
-        return _stack_rotated(*qkv.unbind(1), cosine, sine).unbind(1)
+        q, k, v = qkv.unbind(1)
+        return _stack_rotated(q, k, v, cosine, sine).unbind(1)
 
     @staticmethod
     def backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None]:

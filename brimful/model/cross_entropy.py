@@ -34,7 +34,7 @@ def count_hits(scores: Tensor, labels: Tensor) -> Tensor:
         scores, labels: as in `cross_entropy_sum`.
     """
     scores = scores.detach()
-    # -100 is no index; whatever row it reads instead is left out of the sum below.
+    # -100 cannot be an index; the score that is read in its place is left out of the sum.
     label_scores = scores.gather(1, labels.clamp(min=0)[:, None])[:, 0]  # (N,)
     return ((label_scores >= scores.amax(1)) & (labels != IGNORED)).sum()
 

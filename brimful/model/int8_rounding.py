@@ -52,11 +52,9 @@ def find_largest_weight() -> int:
 
     It is `WHOLE` with VNNI or AMX, `NARROW` without them, and 0 if the processor sums neither exactly.
     """
-    capabilities = {}
-    if hasattr(torch.cpu, "get_capabilities"):
-        capabilities = torch.cpu.get_capabilities()
-    if not hasattr(torch.ops.onednn, "qlinear_pointwise"):
+    if not hasattr(torch.ops.onednn, "qlinear_pointwise") or not hasattr(torch.cpu, "get_capabilities"):
         return 0
+    capabilities = torch.cpu.get_capabilities()
     if any(capabilities.get(name) for name in INSTRUCTIONS) and _sums_exactly(WHOLE):
         return WHOLE
     return NARROW if capabilities.get("avx2") and _sums_exactly(NARROW) else 0

@@ -45,7 +45,7 @@ class Layer(nn.Module):
         self.window = None if config.is_global(index) else config.local_attention
         self.attention_dropout = config.attention_dropout
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
-        # A second norm right after that of the embeddings would change nothing but its weights.
+        # A second norm right after the embeddings' own would only repeat it.
         already_normalized = config.pre_norm and config.embedding_norm and index == 0
         self.attention_norm = nn.Identity() if already_normalized else make_norm(config)
         self.qkv = Linear(hidden, 3 * hidden, bias=bias)

@@ -37,7 +37,7 @@ class LogicalMatrix(NamedTuple):
         """Return views of the logical matrices of a fused weight, which are stacked along its rows."""
         rows = len(self.weight) // matrices
         parts = zip(*(tensor.split(rows) for tensor in self[:-1]), strict=True)
-        return [LogicalMatrix(*part, self.step) for part in parts]
+        return [LogicalMatrix(w, g, m, v, self.step) for w, g, m, v in parts]
 
 
 def lamb_(

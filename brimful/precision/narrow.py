@@ -31,10 +31,10 @@ _OWN_STATES = ("roundings", "compensation", "master")
 
 
 class _Member(NamedTuple):
-    """A parameter, its group, and its index among all parameters."""
+    """A parameter, its group, and its number among all parameters."""
 
     group: dict[str, Any]
-    index: int
+    number: int
     parameter: Tensor
 
 
@@ -146,10 +146,10 @@ class NarrowWeights(torch.optim.Optimizer):
             stand_ins.append(stand_in)
         self.optimizer.param_groups = [group for group in self.param_groups if group["params"]]
         self.optimizer.step()
-        for (_, index, parameter), stand_in in zip(chunk, stand_ins, strict=True):
+        for (_, number, parameter), stand_in in zip(chunk, stand_ins, strict=True):
             own_state = {}
             if parameter.dtype in _NARROW_DTYPES:
-                own_state = self._narrow(parameter, stand_in, self.state[parameter], index)
+                own_state = self._narrow(parameter, stand_in, self.state[parameter], number)
             self.state[parameter] = self.optimizer.state.pop(stand_in) | own_state
 
     def _widened(self, parameter: Tensor, state: dict[str, Any]) -> Tensor:
@@ -164,13 +164,13 @@ class NarrowWeights(torch.optim.Optimizer):
         return wide
 
     def _narrow(
-        self, parameter: Tensor, wide: Tensor, state: dict[str, Any], index: int
+        self, parameter: Tensor, wide: Tensor, state: dict[str, Any], number: int
     ) -> dict[str, Tensor]:
         """Round into the parameter. Returns the state to keep beside it."""
         if self.rounding == "stochastic":
             # A number of its own for each rounding: the same bits twice would round the same way twice.
             roundings = int(state.get("roundings", 0))
-            key = int(derive_key(self.seed, "rounding", roundings, index))
+            key = int(derive_key(self.seed, "rounding", roundings, number))
             parameter.copy_(round_stochastically(wide, parameter.dtype, key))
             return {"roundings": torch.tensor(roundings + 1)}
         parameter.copy_(wide)

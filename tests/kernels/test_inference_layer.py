@@ -61,6 +61,7 @@ def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 @needs_bf16
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("model", ALL)
 def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
     model: str, examples: Examples, monkeypatch: pytest.MonkeyPatch
@@ -86,6 +87,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
         yield request.param
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("model", ALL)
 def test_vectors_in_fp32_are_those_of_the_plain_layer(
@@ -103,8 +105,13 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(
     assert bool(run.weights) is (copies and not on_torch)  # of texts by themselves, which have few tokens
 
 
-def test_long_runs_and_served_models_have_these_layers_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a long run, weights are laid out where oneDNN is faster; of a model that stays, on any AMD."""
+def test_which_runs_have_these_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fp32 a long run lays weights out where oneDNN is faster, a served model on any AMD."""
+    monkeypatch.setattr(inference_layer, "lays_out_bf16", lambda: True)
+    assert isinstance(open_fast_context("products", CPU, 1, "int8"), LaidOut)
+    for tokens, copies in ((128, True), (127, False), (None, True)):
+        assert open_fast_context("products", CPU, tokens, "bf16").copies is copies
+    assert not isinstance(open_fast_context("products", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
     for amd, faster in ((False, False), (True, False), (True, True)):
         monkeypatch.setattr(inference_layer, "has_onednn_on_amd", lambda amd=amd: amd)
         monkeypatch.setattr(inference_layer, "onednn_is_faster", lambda faster=faster: faster)
@@ -195,19 +202,6 @@ def test_bf16_runs_where_onednn_has_no_products_of_it(
     assert distances(found, wanted).max() < 2e-3
 
 
-def test_a_run_in_int8_is_laid_out_however_short() -> None:
-    assert isinstance(open_fast_context("products", CPU, 1, "int8"), LaidOut)
-
-
-@needs_bf16
-def test_a_short_run_in_bf16_has_the_same_products_of_weights_as_they_lie() -> None:
-    for tokens, copies in ((128, True), (127, False), (None, True)):
-        run = open_fast_context("products", CPU, tokens, "bf16")
-        assert isinstance(run, LaidOut)
-        assert run.copies is copies
-    assert not isinstance(open_fast_context("products", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
-
-
 def calibrated(model: str, examples: Examples) -> Encoder:
     encoder = small(model).eval()
     losses = calibrate(encoder, make_batches(examples))
@@ -217,6 +211,7 @@ def calibrated(model: str, examples: Examples) -> Encoder:
 
 
 @needs_int8
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("model", ALL)
 def test_vectors_in_int8_are_near_and_the_same_in_any_run(model: str, examples: Examples) -> None:
     encoder = calibrated(model, examples)
@@ -285,33 +280,6 @@ def test_no_product_saturates(case: str, width: int, seed: int) -> None:
     found = weights.multiply(x.to(torch.uint8), "none", torch.float32 if is_wide() else torch.bfloat16)
     wanted = (x @ w.t()).double()
     assert (found.double() - wanted).abs().max() <= (0 if is_wide() else 2**-8 * wanted.abs().max())
-
-
-@needs_int8
-def test_a_product_without_steps_is_in_bf16(examples: Examples) -> None:
-    encoder = calibrated("bert", examples)
-    whole = distances(text_vectors(encoder, examples, precision="int8"), text_vectors(encoder, examples))
-    for name, linear in products(encoder).items():
-        if not name.startswith("layers.0."):
-            linear.steps = None
-    some = distances(text_vectors(encoder, examples, precision="int8"), text_vectors(encoder, examples))
-    assert 0 < some.mean() < whole.mean()
-
-
-def test_steps_are_read_as_they_were_written(examples: Examples, tmp_path: Any) -> None:
-    encoder = calibrated("bert", examples)
-    products(encoder)["layers.1.up"].steps = None
-    write_steps(tmp_path, encoder)
-    other = small("bert")
-    read_steps(tmp_path, other)
-    for name, linear in products(encoder).items():
-        found = products(other)[name].steps
-        if linear.steps is None:
-            assert found is None
-            continue
-        assert (found.size, found.zero) == (linear.steps.size, linear.steps.zero)
-        assert (found.factors is None) is name.endswith("down")
-        assert found.factors is None or torch.equal(found.factors, linear.steps.factors)
 
 
 @pytest.mark.parametrize(
