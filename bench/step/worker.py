@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bench.common.memory import limit_mb, peak_mb, saved_bytes
+from bench.common.memory import peak_mb, saved_bytes
 from bench.common.reference import matmul_rate
 from bench.common.turns import Answer, serve
 from bench.common.workload import sample_lengths
@@ -68,11 +68,5 @@ def peak() -> Answer:
     return {"peak_mb": peak_mb()}
 
 
-def limit(megabytes: int) -> Answer:
-    """Let allocations fail beyond so much."""
-    limit_mb(megabytes)
-    return {}
-
-
 if __name__ == "__main__":
-    serve({"setup": setup, "turn": turn, "rate": rate, "saved": saved, "peak": peak, "limit": limit})
+    serve({"setup": setup, "turn": turn, "rate": rate, "saved": saved, "peak": peak})

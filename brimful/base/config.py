@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.storage import atomic_file
 
 C = TypeVar("C")
@@ -133,7 +133,7 @@ def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[N
         message = str(error)
         if path is None or str(path) in message:
             raise
-        keys = [key for key, value in flat(read_yaml(path)).items() if _speaks_of(message, key, value)]
+        keys = [key for key, value in flatten(read_yaml(path)).items() if _speaks_of(message, key, value)]
         if not (keys or alone):
             raise
         where = f"{', '.join(keys)} in {path}" if keys else str(path)
@@ -227,7 +227,7 @@ def build(schema: type[C], values: Mapping[str, Any]) -> C:
         BrimfulError: an unknown key (with the nearest valid one), a wrong type, an absent key.
     """
     try:
-        return msgspec.convert(_plain(complete(schema, values)), schema)
+        return msgspec.convert(_plain(fill_defaults(schema, values)), schema)
     except msgspec.ValidationError as error:
         what, _, place = str(error).replace("`", "").partition(" - at $")
         absent = re.fullmatch("Object missing required field (.*)", what)
@@ -249,7 +249,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def complete(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def fill_defaults(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values over the defaults that the schema has for them, with the names of fields as keys.
 
     Raises:
@@ -258,17 +258,17 @@ def complete(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
     given = _laid(schema, values)
     if not hasattr(schema, "defaults"):
         return given
-    return _laid(schema, merged(schema.defaults(flat(values)), values))
+    return _laid(schema, merge(schema.defaults(flatten(values)), values))
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Two nested mappings as one, with underscores in its keys; where both have a value, the second's."""
-    made = {underscored(key): value for key, value in below.items()}
+    made = {to_field_name(key): value for key, value in below.items()}
     for key, value in above.items():
-        name = underscored(key)
+        name = to_field_name(key)
         if isinstance(value, Mapping):
             under = made.get(name)
-            value = merged(under if isinstance(under, Mapping) else {}, value)
+            value = merge(under if isinstance(under, Mapping) else {}, value)
         made[name] = value
     return made
 
@@ -292,10 +292,10 @@ def _laid(schema: type, values: Mapping[str, Any], where: str = "", default: Any
     if isinstance(default, dict) or dataclasses.is_dataclass(default):
         laid |= msgspec.to_builtins(default)
     for key, value in values.items():
-        name = underscored(key)
+        name = to_field_name(key)
         place = where + name
         if name not in fields:
-            raise BrimfulError(f"unknown key {where}{key!s}: {nearest(name, fields)}")
+            raise BrimfulError(f"unknown key {where}{key!s}: {suggest_name(name, fields)}")
         group, is_list = _group_of(hints[name])
         if group is not None and is_list and isinstance(value, list | tuple):
             value = [
@@ -308,7 +308,7 @@ def _laid(schema: type, values: Mapping[str, Any], where: str = "", default: Any
     return laid
 
 
-def underscored(key: object) -> str:
+def to_field_name(key: object) -> str:
     """A key as the name of a field: `final-rate` as `final_rate`."""
     return str(key).replace("-", "_")
 
@@ -325,12 +325,12 @@ def _group_of(annotation: Any) -> tuple[type | None, bool]:
     return None, False
 
 
-def flat(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def flatten(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """{"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
     flattened: dict[str, Any] = {}
     for key, value in values.items():
-        name = where + underscored(key)
-        flattened |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+        name = where + to_field_name(key)
+        flattened |= flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return flattened
 
 

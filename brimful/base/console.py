@@ -20,29 +20,29 @@ WARNING = "warning: "
 _YELLOW = "\x1b[33m"
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Text of a corpus, safe for a terminal: control characters and bidi overrides become escapes."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def shell_quoted(path: str) -> str:
+def quote_for_shell(path: str) -> str:
     """A file's name for a command of a shell, also if it is not UTF-8."""
     if path.isprintable():
         return shlex.quote(path)
     return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralise(number: int, noun: str) -> str:
     """1 row, 1,000 rows."""
     return f"{number:,} {noun}" + ("s" if number != 1 else "")
 
 
 _printing: list[set[str]] = []
-"""The warnings that were printed, of each `printed` that is open."""
+"""The warnings that were printed, of each `print_messages` that is open."""
 
 
 @contextmanager
-def printed() -> Iterator[None]:
+def print_messages() -> Iterator[None]:
     """A context, such as a command line, in which messages, warnings and progress are lines on stderr.
 
     Each warning is printed once. Outside, messages and progress go to the logger `brimful` at INFO, and
@@ -55,14 +55,14 @@ def printed() -> Iterator[None]:
         _printing.pop()
 
 
-def prints() -> bool:
-    """Whether `printed` is open."""
+def is_printing() -> bool:
+    """Whether `print_messages` is open."""
     return bool(_printing)
 
 
 def say(message: str) -> None:
     """Say one line to the user. The text may come from a corpus, so control characters become escapes."""
-    text = "\n".join(map(visible, message.split("\n")))
+    text = "\n".join(map(escape_controls, message.split("\n")))
     if not _printing:
         LOGGER.info("%s", text)
         return
@@ -78,7 +78,7 @@ _recording: list[list[str]] = []
 
 
 @contextmanager
-def recorded_warnings() -> Iterator[list[str]]:
+def record_warnings() -> Iterator[list[str]]:
     """Collect the lines of `warn`, which then go nowhere else."""
     lines: list[str] = []
     _recording.append(lines)
@@ -93,7 +93,7 @@ def warn(message: str) -> None:
     if _recording:
         _recording[-1].append(message)
     elif not _printing:
-        warnings.warn(visible(message), BrimfulWarning, stacklevel=_level_of_caller())
+        warnings.warn(escape_controls(message), BrimfulWarning, stacklevel=_level_of_caller())
     elif message not in _printing[-1]:
         _printing[-1].add(message)
         say(WARNING + message)
@@ -112,10 +112,10 @@ def _level_of_caller() -> int:
 
 
 @contextmanager
-def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
+def show_progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
     """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
 
-    Such lines are printed where `printed` is open, and logged where it is not.
+    Such lines are printed where `print_messages` is open, and logged where it is not.
 
     Args:
         done: steps that were done before, as in a resumed run.

@@ -2,7 +2,7 @@
 
 import torch
 
-from brimful.base.environment import number_of
+from brimful.base.environment import read_number
 from brimful.base.errors import BrimfulError
 
 
@@ -17,7 +17,7 @@ def default_device() -> torch.device:
     """
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    index, count = number_of("LOCAL_RANK", 0), torch.cuda.device_count()
+    index, count = read_number("LOCAL_RANK", 0), torch.cuda.device_count()
     if index >= count:
         raise BrimfulError(
             f"local rank {index} has no GPU, since this machine shows {count}: start at most {count}"

@@ -14,7 +14,7 @@ mix_word = compiled(splitmix)
 
 
 @compiled
-def shuffle_bits(size: int) -> np.uint64:
+def count_shuffle_bits(size: int) -> np.uint64:
     """A shuffle of range(size) walks through range(2**bits), which is never tiny."""
     bits = _LEAST_BITS
     while (size - 1) >> bits > 0:
@@ -22,7 +22,7 @@ def shuffle_bits(size: int) -> np.uint64:
     return np.uint64(bits)
 
 
-def shuffle_words(keys: np.uint64 | np.ndarray) -> np.ndarray:
+def make_shuffle_words(keys: np.uint64 | np.ndarray) -> np.ndarray:
     """uint64 (..., 2 * rounds): an odd multiplier and an addend for each round of the shuffle under a key."""
     words = hash_words(np.asarray(keys)[..., None], np.arange(2 * _ROUNDS))
     words[..., ::2] |= _ONE
@@ -39,7 +39,7 @@ def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: np.ndarr
 
     Args:
         bits: `shuffle_bits(size)`.
-        words: `shuffle_words` of the key, uint64 (2 * rounds,).
+        words: `make_shuffle_words` of the key, uint64 (2 * rounds,).
     """
     mask, half = (_ONE << bits) - _ONE, (bits + _ONE) >> _ONE
     while True:
@@ -53,13 +53,13 @@ def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: np.ndarr
 @compiled
 def _shuffle(indices: np.ndarray, size: int, words: np.ndarray) -> np.ndarray:
     places = np.empty(len(indices), np.int64)
-    bits = shuffle_bits(size)
+    bits = count_shuffle_bits(size)
     for n in range(len(indices)):
         places[n] = np.int64(shuffle_word(np.uint64(indices[n]), np.uint64(size), bits, words))
     return places
 
 
-def shuffled_index(key: np.uint64, index: np.ndarray, size: int) -> np.ndarray:
+def shuffle_indices(key: np.uint64, index: np.ndarray, size: int) -> np.ndarray:
     """Where the shuffle of range(size) under `key` puts each index, int64: a permutation without a table.
 
     Args:
@@ -71,4 +71,4 @@ def shuffled_index(key: np.uint64, index: np.ndarray, size: int) -> np.ndarray:
     index = np.asarray(index)
     if index.size and not 0 <= index.min() <= index.max() < size:
         raise ValueError(f"an index is outside range({size})")
-    return _shuffle(index.ravel().astype(np.int64), size, shuffle_words(key)).reshape(index.shape)
+    return _shuffle(index.ravel().astype(np.int64), size, make_shuffle_words(key)).reshape(index.shape)

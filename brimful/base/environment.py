@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from brimful.base.errors import BrimfulError
 
 
-def number_of(variable: str, default: int) -> int:
+def read_number(variable: str, default: int) -> int:
     """The whole number in an environment variable, from 0.
 
     Raises:
@@ -31,7 +31,7 @@ def rank_and_size() -> tuple[int, int]:
         BrimfulError: one of them is no number, they contradict each other, or several ranks have no address
             to meet at.
     """
-    rank, size = number_of("RANK", 0), number_of("WORLD_SIZE", 1)
+    rank, size = read_number("RANK", 0), read_number("WORLD_SIZE", 1)
     if rank >= size:
         raise BrimfulError(
             f"the environment says RANK={rank} of WORLD_SIZE={size}: ranks are 0 to WORLD_SIZE - 1; start"
@@ -44,7 +44,7 @@ def rank_and_size() -> tuple[int, int]:
                 f"the environment says WORLD_SIZE={size}, but not {', '.join(absent)}: start the processes"
                 " with torchrun, or unset WORLD_SIZE for one process"
             )
-        number_of("MASTER_PORT", 0)
+        read_number("MASTER_PORT", 0)
     return rank, size
 
 
@@ -64,7 +64,7 @@ EXTRAS = {
 _CALLED = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
 
 
-def missing(what: str, *modules: str, extra: str | None = None) -> str | None:
+def describe_missing(what: str, *modules: str, extra: str | None = None) -> str | None:
     """The line that says which of these modules `what` lacks, and how to install it; None: it has them all.
 
     Args:
@@ -81,11 +81,11 @@ def missing(what: str, *modules: str, extra: str | None = None) -> str | None:
     return None
 
 
-def require(what: str, *modules: str, extra: str | None = None) -> None:
+def require_packages(what: str, *modules: str, extra: str | None = None) -> None:
     """Check that modules can be imported, without importing them.
 
     Raises:
-        BrimfulError: one of them is not installed; see `missing`.
+        BrimfulError: one of them is not installed; see `describe_missing`.
     """
-    if line := missing(what, *modules, extra=extra):
+    if line := describe_missing(what, *modules, extra=extra):
         raise BrimfulError(line)

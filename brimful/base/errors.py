@@ -42,7 +42,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(sign in str(error) for sign in ("out of memory", "can't allocate memory"))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """A hint that names the known word closest to `name`, or lists all known words."""
     known = sorted(known)
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

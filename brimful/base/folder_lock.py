@@ -14,7 +14,7 @@ from typing import Self
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import LOCK, cannot_write, require_utf8
+from brimful.base.storage import LOCK, make_write_error, require_utf8
 from brimful.base.system import lock_file
 
 _TAKEN = (errno.EACCES, errno.EAGAIN)
@@ -47,7 +47,7 @@ class FolderLock:
             place.mkdir(parents=True, exist_ok=True)
             descriptor = _locked(place / LOCK, folder)
         except OSError as error:
-            raise cannot_write(folder, error) from error
+            raise make_write_error(folder, error) from error
         _held.add(place)
         self._taken.append((place, descriptor, made))
 

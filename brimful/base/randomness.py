@@ -48,7 +48,7 @@ def hash_words(key: np.uint64 | np.ndarray, counters: np.ndarray) -> np.ndarray:
     return mix(mix(np.asarray(counters).astype(np.uint64)) ^ key)
 
 
-def uniform(key: np.uint64, counters: np.ndarray) -> np.ndarray:
+def draw_uniform(key: np.uint64, counters: np.ndarray) -> np.ndarray:
     """float64 draws in [0, 1), one for each counter, 53 bits each."""
     return (hash_words(key, counters) >> _S11) * (1.0 / (1 << 53))
 
@@ -58,7 +58,7 @@ def permutation(size: int, key: np.uint64) -> np.ndarray:
     return np.argsort(hash_words(key, np.arange(size)), kind="stable")
 
 
-def shuffled_groups(groups: Sequence[object], key: np.uint64) -> np.ndarray:
+def shuffle_groups(groups: Sequence[object], key: np.uint64) -> np.ndarray:
     """The place of each item's group in a random order of the groups, int64 (n,): what is in a group's `repr`
     decides, not where it stands."""
     number = {group: index for index, group in enumerate(dict.fromkeys(groups))}

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from brimful.base import system
-from brimful.base.system import kernel_file
+from brimful.base.system import read_kernel_file
 
 ROOT = Path("/")
 STEAL_FIELD = 8
@@ -28,13 +28,13 @@ def read_groups(names: Sequence[str], root: Path) -> Iterator[list[str]]:
         root: of the file system with `proc` and `sys`.
     """
     mount = root / "sys/fs/cgroup"
-    for line in (kernel_file("proc/self/cgroup", root) or "").splitlines():
+    for line in (read_kernel_file("proc/self/cgroup", root) or "").splitlines():
         number, _, path = line.split(":", 2)
         if number != "0":
             continue
         inner = mount / path.lstrip("/")
         for group in (inner, *inner.parents)[: len(inner.parts) - len(mount.parts) + 1]:
-            contents = [kernel_file(name, group) for name in names]
+            contents = [read_kernel_file(name, group) for name in names]
             if None not in contents:
                 yield [content.strip() for content in contents if content is not None]
 
@@ -58,7 +58,7 @@ def available_memory(root: Path = ROOT) -> int:
     Args:
         root: of the file system with `proc` and `sys`.
     """
-    known = kernel_file("proc/meminfo", root)
+    known = read_kernel_file("proc/meminfo", root)
     if known is None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     lines = (line.split(":") for line in known.splitlines())
@@ -72,9 +72,9 @@ def available_memory(root: Path = ROOT) -> int:
     return left
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The name of the processor's model, as far as the system knows it."""
-    lines = [line.partition(":") for line in (kernel_file("proc/cpuinfo") or "").splitlines()]
+    lines = [line.partition(":") for line in (read_kernel_file("proc/cpuinfo") or "").splitlines()]
     names = {name.strip(): value.strip() for name, _, value in lines}
     return names.get("model name") or names.get("Model") or platform.processor() or platform.machine()
 
@@ -92,6 +92,6 @@ def stolen_seconds(root: Path = ROOT) -> float:
     Args:
         root: of the file system with `proc`.
     """
-    fields = (kernel_file("proc/stat", root) or "").partition("\n")[0].split()
+    fields = (read_kernel_file("proc/stat", root) or "").partition("\n")[0].split()
     ticks = float(fields[STEAL_FIELD]) if len(fields) > STEAL_FIELD else 0.0
     return ticks / os.sysconf("SC_CLK_TCK")

@@ -60,7 +60,7 @@ def _final_name(name: str) -> str:
     return _TEMPORARY_PREFIXES.sub("", name)
 
 
-def cannot_write(path: Path, error: OSError) -> BrimfulError:
+def make_write_error(path: Path, error: OSError) -> BrimfulError:
     """The one line for a failed write: full disk, missing permission, read-only file system."""
     shown = Path(*map(_final_name, path.parts))
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy and safetensors give no errno
@@ -157,7 +157,7 @@ def _mode(path: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise make_write_error(path, error) from error
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     except OSError as error:
         if _is_about_another(error, path, temporary):
             raise
-        raise cannot_write(path, error) from error
+        raise make_write_error(path, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -223,7 +223,7 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
     except OSError as error:
         if _is_about_another(error, path, temporary):
             raise
-        raise cannot_write(path, error) from error
+        raise make_write_error(path, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

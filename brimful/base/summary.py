@@ -13,13 +13,13 @@ import msgspec
 
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import (
-    duration,
-    in_words,
-    megabytes,
-    milliseconds,
-    short,
-    written,
-    written_gap,
+    capitalise,
+    format_duration,
+    format_gap,
+    format_megabytes,
+    format_metric,
+    format_milliseconds,
+    format_short,
 )
 
 OVERVIEW = "overview"
@@ -150,7 +150,7 @@ def with_overview(facts: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
     return {**facts, OVERVIEW: msgspec.to_builtins(summary)}
 
 
-def overview_of(record: Mapping[str, Any], place: object) -> Summary | None:
+def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
     """The Summary in what `with_overview` returns; None in the record of an earlier version.
 
     Args:
@@ -190,7 +190,7 @@ def sort_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[ModelRe
     return sorted(models, key=lambda model: model.value, reverse=test.higher_is_better)
 
 
-def error_of_gap(first: ModelResult, second: ModelResult) -> float | None:
+def estimate_gap_error(first: ModelResult, second: ModelResult) -> float | None:
     """The standard error of the difference of two models: paired where it was measured so, else at most by
     their own errors; None where it is unknown."""
     if second.name in first.pairs:
@@ -208,9 +208,9 @@ def describe_gap(test: MeasuredOn, first: ModelResult, second: ModelResult, rela
     Args:
         relation: what stands after the difference: 1.2 ± 0.4 points `behind`.
     """
-    difference, error = abs(first.value - second.value), error_of_gap(first, second)
+    difference, error = abs(first.value - second.value), estimate_gap_error(first, second)
     unit = " points" if test.share else ""
-    text = f"{written_gap(difference, error, share=test.share)}{unit} {relation}"
+    text = f"{format_gap(difference, error, share=test.share)}{unit} {relation}"
     if error is None:
         return f"{text}, with an unknown error"
     return f"{text}, which may be chance" if difference <= CLEAR_ERRORS * error else text
@@ -219,7 +219,7 @@ def describe_gap(test: MeasuredOn, first: ModelResult, second: ModelResult, rela
 def judge_models(test: MeasuredOn, models: Sequence[ModelResult]) -> str:
     """One sentence: the best model and the next, or that no model is ahead of a baseline."""
     best, *others = sort_models(test, models)
-    value = f"{test.metric} {written(best.value, best.error, share=test.share)}"
+    value = f"{test.metric} {format_metric(best.value, best.error, share=test.share)}"
     on = f"on {test.n:,} test rows"
     if best.role == "guess":
         return f"No model is ahead of the most frequent label, {value} {on}."
@@ -242,22 +242,22 @@ def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summ
     ordered = sort_models(test, models)
     rows = []
     for model in ordered:
-        gap, error = abs(ordered[0].value - model.value), error_of_gap(ordered[0], model)
+        gap, error = abs(ordered[0].value - model.value), estimate_gap_error(ordered[0], model)
         is_best = model is ordered[0]
         rows.append(
             [
                 model.name,
-                written(model.value, model.error, share=test.share),
-                "" if is_best else written_gap(gap, error, share=test.share),
-                _show(model.seconds, duration),
-                _show(model.parameters, short),
-                _show(model.megabytes, megabytes),
-                _show(model.texts_per_second, short),
-                _show(model.milliseconds, milliseconds),
+                format_metric(model.value, model.error, share=test.share),
+                "" if is_best else format_gap(gap, error, share=test.share),
+                _show(model.seconds, format_duration),
+                _show(model.parameters, format_short),
+                _show(model.megabytes, format_megabytes),
+                _show(model.texts_per_second, format_short),
+                _show(model.milliseconds, format_milliseconds),
             ]
         )
     unit = ", points" if test.share else ""
-    quality, costs = [in_words(test.metric), f"Behind the best{unit}"], ["Training", "Parameters", "Size"]
+    quality, costs = [capitalise(test.metric), f"Behind the best{unit}"], ["Training", "Parameters", "Size"]
     columns = ["Model", *quality, *costs, "Texts a second", "One text"]
     note = (
         f"The same {test.n:,} test rows. ± is the standard error over test rows and seeds; of a difference it"

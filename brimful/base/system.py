@@ -20,7 +20,7 @@ HUGE_PAGE_BYTES = 32 << 20
 """The largest huge page to ask for. Where they have 512 MiB, a process would fill few."""
 
 
-def kernel_file(name: str, root: Path = Path("/")) -> str | None:
+def read_kernel_file(name: str, root: Path = Path("/")) -> str | None:
     """The content of a file of /proc or /sys, such as "proc/meminfo"; None where there is no such file."""
     try:
         return (root / name).read_text(errors="replace")
@@ -47,14 +47,14 @@ def lock_file(descriptor: int, *, waits: bool = False) -> None:
     fcntl.lockf(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
 
 
-def may_reserve(root: Path = Path("/")) -> bool:
+def can_reserve_memory(root: Path = Path("/")) -> bool:
     """Whether huge pages of a useful size exist, and this process may reserve memory that it never touches.
 
     Args:
         root: of the file system with `proc` and `sys`.
     """
-    size = kernel_file("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", root)
-    overcommit = kernel_file("proc/sys/vm/overcommit_memory", root)
+    size = read_kernel_file("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", root)
+    overcommit = read_kernel_file("proc/sys/vm/overcommit_memory", root)
     if size is None or overcommit is None or "MALLOC_PERTURB_" in os.environ:
         return False
     if not size.strip().isdigit() or int(size) > HUGE_PAGE_BYTES or overcommit.strip() == "2":
@@ -63,7 +63,7 @@ def may_reserve(root: Path = Path("/")) -> bool:
     return all(limit == resource.RLIM_INFINITY for limit in limits)
 
 
-def open_files() -> int:
+def count_open_files() -> int:
     """How many files this process has open."""
     return len(os.listdir("/dev/fd"))
 
@@ -79,13 +79,13 @@ def allow_open_files(needed: int) -> int | None:
     return None
 
 
-def forget_read(memory: mmap.mmap) -> None:
+def drop_pages(memory: mmap.mmap) -> None:
     """Give back the resident pages of a map of a file, which come again when they are read."""
     if hasattr(mmap, "MADV_DONTNEED"):
         memory.madvise(mmap.MADV_DONTNEED)
 
 
-def library_function(library: Path | None, name: str) -> Any:
+def find_library_function(library: Path | None, name: str) -> Any:
     """A function of a shared library, None: of the program's own C library; None where there is none."""
     try:
         return getattr(ctypes.CDLL(None if library is None else str(library)), name)

@@ -106,7 +106,7 @@ def _is_of_compiler(error: BaseException) -> bool:
 _COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton.")
 
 
-def lacks(device: torch.device) -> str | None:
+def find_missing_compiler(device: torch.device) -> str | None:
     """What this machine lacks to compile for `device`; None if it lacks nothing."""
     variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
     compiler = os.environ.get(variable) or usual

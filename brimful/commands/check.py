@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.base.console import counted, recorded_warnings
+from brimful.base.console import pluralise, record_warnings
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.summary import Summary, make_table, with_overview
 from brimful.stages.task_options import CheckConfig
@@ -17,8 +17,8 @@ from brimful.tasks.registry import choose_task
 def summarise_check(facts: dict[str, Any]) -> Summary:
     """What was found in the tables, and a few facts about each file."""
     findings, files = facts["findings"], facts["files"]
-    found = counted(len(findings), "finding") if findings else "nothing found"
-    verdict = f"{found} in {counted(len(files), 'table')}."
+    found = pluralise(len(findings), "finding") if findings else "nothing found"
+    verdict = f"{found} in {pluralise(len(files), 'table')}."
     noticed = [[finding["file"], finding["message"]] for finding in findings]
     rows = []
     for file, known in files.items():
@@ -50,7 +50,7 @@ def check(config: CheckConfig) -> dict[str, Any]:
     kind = choose_task(config.task, layout)
     tables, found = [], list[Finding]()
     for path in config.files:
-        with recorded_warnings() as messages:
+        with record_warnings() as messages:
             tables.append(read_file(kind, path, labelled=True, layout=layout))
         found += [Finding("reading", path, 1, line.removeprefix(f"{path}: "), []) for line in messages]
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(tables[0])

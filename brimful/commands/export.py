@@ -17,14 +17,14 @@ import numpy as np
 
 from brimful.base.config import verb
 from brimful.base.console import warn
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import EXPORT as RECORD
 from brimful.base.seals import PAGES
 from brimful.base.storage import atomic_directory, commit, crc32
 from brimful.base.summary import with_overview
-from brimful.corpus.reading.charsets import charset
+from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
@@ -48,7 +48,7 @@ from brimful.stages.run_tables import tables_of_run
 
 def _texts(config: ExportConfig) -> Iterator[str]:
     """The texts whose pieces stay. After the last, a warning for each kind of problem in each file."""
-    charset(config.read.encoding)
+    find_charset(config.read.encoding)
     issues: dict[str, Counter[str]] = {}
     yield from read_texts(config.keep_pieces_of, config.out, config.read, issues, config.more_fields)
     for path, found in issues.items():
@@ -130,9 +130,9 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     kept: np.ndarray | None = None
     if config.keep_pieces_of:
         pruned = prune(tokenizer, _texts(config), [encoder.config.pad_id])
-        encoder, head = keep_rows(encoder, head, pruned.kept)
+        encoder, head = keep_rows(encoder, head, pruned.old_ids)
         encoder.tokenizer = tokenizer = pruned.tokenizer
-        kept = pruned.kept
+        kept = pruned.old_ids
         facts["pruned"] = asdict(pruned.statistics)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
@@ -175,7 +175,7 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
     if not form.rounds and not (config.test or config.calibrate):
         return None
     if form.runs_with:
-        require(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
+        require_packages(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
     if model.head is None and not form.makes_vectors:
         raise BrimfulError(
             f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on texts:"

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
-from brimful.corpus.text.beginnings import LONG, beginning, in_full
+from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text, require_tokenizable
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.ragged import Ragged, ranges
 
@@ -175,13 +175,13 @@ def _within_reach(
     Args:
         whole: whether all tokens count: in windows, and in pairs, where the longer text is cut.
     """
-    long = [n for n, text in enumerate(texts) if isinstance(text, str) and len(text) > LONG]
+    long = [n for n, text in enumerate(texts) if isinstance(text, str) and len(text) > WHOLE_TEXT_CHARACTERS]
     if not long:
         return texts
     made = list(texts)
     for n in long:
         name, text = where(n), made[n]
-        made[n] = in_full(text, name) if whole else beginning(tokenizer, text, tokens, name)
+        made[n] = require_tokenizable(text, name) if whole else cut_text(tokenizer, text, tokens, name)
     return made
 
 
@@ -211,8 +211,8 @@ def encode_texts(
 
     Raises:
         BrimfulError: a text is not a string, holds half a surrogate pair, or has more characters than
-            `beginnings.MOST`; or windows of this length cannot overlap by so much, or a first text leaves its
-            second no more room than the overlap.
+            `long_texts.MAX_TEXT_CHARACTERS`; or windows of this length cannot overlap by so much, or a first
+            text leaves its second no more room than the overlap.
     """
     before = tokenizer.truncation
     room = max_length - tokenizer.num_special_tokens_to_add(second is not None)
@@ -328,7 +328,7 @@ def warn_of_empty(texts: Sequence[str]) -> None:
     """Say that texts in memory are empty, if any are: they are computed like all others."""
     if empty := [number for number, text in enumerate(texts) if isinstance(text, str) and not text.strip()]:
         verb = "is" if len(empty) == 1 else "are"
-        warn(f"{counted(len(empty), 'text')} (texts[{empty[0]}]{', ...' * (len(empty) > 1)}) {verb} empty")
+        warn(f"{pluralise(len(empty), 'text')} (texts[{empty[0]}]{', ...' * (len(empty) > 1)}) {verb} empty")
 
 
 def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:

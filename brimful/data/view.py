@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brimful.base.console import counted, visible
+from brimful.base.console import escape_controls, pluralise
 from brimful.base.terminal import output_console
 from brimful.base.types import IGNORED
 from brimful.corpus.text.characters import WORD, character_classes, code_points
@@ -183,19 +183,19 @@ def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
     show("‹what to predict→what the model sees›")
     for row in rows:
         sequences = row["sequences"]
-        names = ", ".join(dict.fromkeys(visible(sequence["source"]) for sequence in sequences))
+        names = ", ".join(dict.fromkeys(escape_controls(sequence["source"]) for sequence in sequences))
         show(
             f"\nupdate {row['update']:,} · micro-batch {row['micro_batch']} of {row['micro_batches']}"
             f" · row {row['row']} of {row['rows']} · {names}"
         )
         show(
             f"{row['tokens']:,} of {row['slots']:,} slots full ({row['tokens'] / row['slots']:.1%}), "
-            f"{row['filler']:,} filler; {counted(len(sequences), 'sequence')}, "
-            f"{counted(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
+            f"{row['filler']:,} filler; {pluralise(len(sequences), 'sequence')}, "
+            f"{pluralise(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
         )
         shown = [sequence for sequence in sequences if sequence["words"]]
         for number, sequence in enumerate(shown, start=1):
-            facts = [counted(sequence["tokens"], "token"), counted(sequence["predictions"], "prediction")]
+            facts = [pluralise(sequence["tokens"], "token"), pluralise(sequence["predictions"], "prediction")]
             if sequence["pair"] is not None:
                 facts.append(_PAIRS[sequence["pair"]])
             show(f"╭ {number}: {', '.join(facts)}")
@@ -206,25 +206,26 @@ def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
             show(f"│ {' '.join(words)}{' …' if count < sequence['tokens'] else ''}")
         if left := sequences[len(shown) :]:
             tokens = sum(sequence["tokens"] for sequence in left)
-            show(f"… and {counted(len(left), 'sequence')} of {counted(tokens, 'token')}")
+            show(f"… and {pluralise(len(left), 'sequence')} of {pluralise(tokens, 'token')}")
 
 
 def _place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
     after = f" after {place['after']:,}" if place["after"] else ""
     return (
-        f"{visible(sequence['source'])}, epoch {sequence['epoch']}: {visible(place['path'])}, record "
-        f"{place['record']}{after}, tokens {place['begin']:,} to {place['end']:,} of "
-        f"{place['document_tokens']:,} ({place['shard']}, document {place['document']})"
+        f"{escape_controls(sequence['source'])}, epoch {sequence['epoch']}:"
+        f" {escape_controls(place['path'])}, record {place['record']}{after},"
+        f" tokens {place['begin']:,} to {place['end']:,} of {place['document_tokens']:,}"
+        f" ({place['shard']}, document {place['document']})"
     )
 
 
 def _run(run: dict[str, Any]) -> str:
     """A run of tokens on a terminal; spaces inside it are visible."""
-    truth = visible(run["text"]).replace(" ", "␣")
+    truth = escape_controls(run["text"]).replace(" ", "␣")
     if "sees" not in run:
         return truth
-    sees = truth if run["kind"] == "kept" else visible(" ".join(run["sees"]))
+    sees = truth if run["kind"] == "kept" else escape_controls(" ".join(run["sees"]))
     if run["kind"] == "masked":
         times = len(run["sees"])
-        sees = visible(run["sees"][0]) + (f"×{times}" if times > 1 else "")
+        sees = escape_controls(run["sees"][0]) + (f"×{times}" if times > 1 else "")
     return f"‹{truth}→{sees}›"

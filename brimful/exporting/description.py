@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted, visible
+from brimful.base.console import escape_controls, pluralise
 from brimful.base.numbers import (
-    branch,
-    megabytes,
-    metric,
-    milliseconds,
-    percent,
-    plain,
-    short,
+    find_mapping,
+    find_number,
+    format_megabytes,
+    format_milliseconds,
+    format_percent,
+    format_short,
+    format_value,
 )
 from brimful.base.storage import read_object
 from brimful.base.summary import (
@@ -65,24 +65,24 @@ def summarise_export(facts: Facts) -> Summary:
     """What came out of an export.
 
     Args:
-        facts: what export.json holds, with `megabytes`, and `out` where it is known.
+        facts: what export.json holds, with `format_megabytes`, and `out` where it is known.
     """
-    gate = branch(facts, "gate")
-    difference = metric(facts, "max_abs_logit_difference")
+    gate = find_mapping(facts, "gate")
+    difference = find_number(facts, "max_abs_logit_difference")
     verdict = "not loaded with transformers, which is not installed"
     if gate:
-        verdict = f"{describe_loss(gate)} on {counted(gate['texts'], 'text')} of {gate['file']}"
+        verdict = f"{describe_loss(gate)} on {pluralise(gate['texts'], 'text')} of {gate['file']}"
     elif difference is not None:
         verdict = f"its outputs in float32 are the model's within {difference:.1e}"
-    hidden = metric(facts, "max_abs_hidden_difference")
+    hidden = find_number(facts, "max_abs_hidden_difference")
     rows = {
-        "Size": megabytes(metric(facts, "megabytes") or 0),
+        "Size": format_megabytes(find_number(facts, "megabytes") or 0),
         "Model": f"{facts['model']}, {facts['parameters']:,} parameters, {facts['pieces']:,} pieces",
         "Checkpoint": f"step {facts['step']:,}" if "step" in facts else None,
         "Largest difference of an output": None if difference is None else f"{difference:.1e} in float32",
         "Hidden states, from transformers": None if hidden is None else f"{hidden:.1e}",
         **_describe_speed(gate),
-        **_describe_pieces(branch(facts, "pruned")),
+        **_describe_pieces(find_mapping(facts, "pruned")),
         "Next": f"python {shlex.quote(str(Path(facts['out']) / 'example.py'))}" if "out" in facts else None,
     }
     details = make_table("On real texts", ["", ""], _list_details(gate), is_detail=True)
@@ -95,14 +95,14 @@ def _describe_speed(gate: Facts) -> dict[str, str | None]:
     """How fast an export is, and what of it is in eight bits."""
     if not gate:
         return {}
-    equal = metric(gate, "equal_predictions")
+    equal = find_number(gate, "equal_predictions")
     return {
-        "Equal predictions": None if equal is None else percent(equal),
-        "Texts a second": short(gate["texts_per_second"]),
-        "One text": milliseconds(gate["p50_ms"]),
-        "On": f"{counted(gate['cores'], 'core')} of {gate['processor']}",
-        "Products in int8": plain(gate["in_int8"]) if "in_int8" in gate else None,
-        "In a wider format": plain(gate["in_bf16"]) if gate.get("in_bf16") else None,
+        "Equal predictions": None if equal is None else format_percent(equal),
+        "Texts a second": format_short(gate["texts_per_second"]),
+        "One text": format_milliseconds(gate["p50_ms"]),
+        "On": f"{pluralise(gate['cores'], 'core')} of {gate['processor']}",
+        "Products in int8": format_value(gate["in_int8"]) if "in_int8" in gate else None,
+        "In a wider format": format_value(gate["in_bf16"]) if gate.get("in_bf16") else None,
     }
 
 
@@ -110,7 +110,7 @@ def _describe_pieces(pruned: Facts) -> dict[str, str]:
     """What became of the vocabulary."""
     if not pruned:
         return {}
-    used = f"{counted(pruned['texts'], 'text')} use {pruned['used']:,}"
+    used = f"{pluralise(pruned['texts'], 'text')} use {pruned['used']:,}"
     return {"Pieces": f"{pruned['pieces_before']:,} before, {pruned['pieces_after']:,} after; {used}"}
 
 
@@ -148,10 +148,10 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
         error=errors[1],
         pairs={source.name: gate["standard_error"]},
         is_own=True,
-        milliseconds=metric(gate, "p50_ms"),
-        texts_per_second=metric(gate, "texts_per_second"),
-        megabytes=metric(facts, "megabytes"),
-        parameters=metric(facts, "parameters"),
+        milliseconds=find_number(gate, "p50_ms"),
+        texts_per_second=find_number(gate, "texts_per_second"),
+        megabytes=find_number(facts, "megabytes"),
+        parameters=find_number(facts, "parameters"),
     )
     return test, [own, source]
 
@@ -165,7 +165,7 @@ def card(export: Export, form: Format, name: str, found: Summary) -> str:
     """
     run = export.source.path.parent
     is_run = (run / SUMMARY).is_file() and (run / CONFIG).is_file()
-    made = branch(read_object(run / SUMMARY), OVERVIEW) if is_run else {}
+    made = find_mapping(read_object(run / SUMMARY), OVERVIEW) if is_run else {}
     pipeline, about = PIPELINES[export.kind]
     rows = [row for table in found.tables for row in table.rows]
     return render(
@@ -191,6 +191,6 @@ def inert(text: str) -> str:
     """A text that means nothing to Markdown: what could is in a code span, on one line."""
     if re.fullmatch(r"[\w \u202f.,:;/+%±()'-]*", text):
         return text
-    text, longest = visible(text), max(map(len, re.findall("`+", text)), default=0)
+    text, longest = escape_controls(text), max(map(len, re.findall("`+", text)), default=0)
     fence, room = "`" * (longest + 1), " " * (longest > 0)
     return f"{fence}{room}{text}{room}{fence}"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from brimful.base.console import warn
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
-from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, transformer_settings
+from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, read_transformer_settings
 from brimful.exporting.runtimes import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
 
@@ -58,7 +58,7 @@ class Format:
         Raises:
             BrimfulError: it is not installed.
         """
-        require(f"--format {self.name}", *self.packages)
+        require_packages(f"--format {self.name}", *self.packages)
 
     def require_machine(self, encoder: "Encoder") -> None:
         """Refuse a machine that cannot compute the format.
@@ -159,7 +159,7 @@ def save_folder(folder: Path, export: "Export", *, vectors: bool) -> None:
     prompts = export.source.path / PROMPTS
     if prompts.is_file():
         shutil.copyfile(prompts, folder / PROMPTS)
-    lowers = transformer_settings(export.source.encoder_path).get("do_lower_case")
+    lowers = read_transformer_settings(export.source.encoder_path).get("do_lower_case")
     if lowers:
         write_json(folder / SETTINGS, read_json(folder / SETTINGS) | {"do_lower_case": lowers})
 

@@ -21,8 +21,8 @@ from scipy.special import softmax
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
-from brimful.base.resources import processor, usable_cores
-from brimful.base.system import kernel_file
+from brimful.base.resources import processor_name, usable_cores
+from brimful.base.system import read_kernel_file
 from brimful.base.types import InferencePrecision
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
@@ -207,7 +207,7 @@ class Gate:
 
     def judge(self, run: Run) -> Facts:
         """What an export loses that others run, as of `compare`; and its speed, `texts_per_second` of many
-        together and `p50_ms` of one by itself, on `cores` of the `processor`.
+        together and `p50_ms` of one by itself, on `cores` of the `processor_name`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -278,7 +278,7 @@ class Gate:
         return facts | {
             "texts_per_second": speed.texts_per_second,
             "p50_ms": speed.latency_ms,
-            "processor": processor(),
+            "processor": processor_name(),
             "cores": round(usable_cores()),
         }
 
@@ -382,7 +382,7 @@ def describe_loss(facts: Facts) -> str:
 
 def instruction_sets() -> list[str]:
     """Those of this processor that decide how fast, and in int8 how exact, an export is."""
-    line = re.search(r"^(?:flags|Features)\s*:(.*)$", kernel_file("proc/cpuinfo") or "", re.MULTILINE)
+    line = re.search(r"^(?:flags|Features)\s*:(.*)$", read_kernel_file("proc/cpuinfo") or "", re.MULTILINE)
     flags = set(line[1].split()) if line else set()
     return [name for name in _KNOWN_INSTRUCTIONS if name in flags]
 

@@ -19,7 +19,7 @@ from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, check_seal
 from brimful.base.storage import atomic_directory, read_object, require_folder_place, write_tensors
-from brimful.corpus.text.folder_files import vocabulary_file
+from brimful.corpus.text.folder_files import find_vocabulary_file
 from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.corpus.text.tokenizer import save as save_tokenizer
@@ -112,7 +112,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str
     from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
     told = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
     encoder.pooling = None if told == "max" else told  # which no classifier has
-    file = vocabulary_file(place)
+    file = find_vocabulary_file(place)
     if file is not None:
         encoder.tokenizer = read_tokenizer(place)
         require_rows(encoder.tokenizer, config.vocabulary_size, str(file))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object, require_utf8
 from brimful.corpus.text.folder_files import CONFIG as TOKENIZER
-from brimful.corpus.text.folder_files import values_beside
-from brimful.corpus.text.sentence_folder import modules, transformer_settings
+from brimful.corpus.text.folder_files import read_values
+from brimful.corpus.text.sentence_folder import read_modules, read_transformer_settings
 
 if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig, TextPooling
@@ -100,7 +100,7 @@ class ModelFolder:
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
         """The class and the subfolder of each module of sentence-transformers; empty if there are none."""
-        return modules(self.path)
+        return read_modules(self.path)
 
     @cached_property
     def encoder_path(self) -> Path:
@@ -172,9 +172,11 @@ class ModelFolder:
     def text_length(self, config: "EncoderConfig") -> int:
         """The length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or else that
         of AutoTokenizer; at most the encoder's longest."""
-        length: Any = transformer_settings(self.encoder_path).get("max_seq_length") if self.modules else None
+        length: Any = (
+            read_transformer_settings(self.encoder_path).get("max_seq_length") if self.modules else None
+        )
         if length is None:
-            values = values_beside(self.encoder_path, TOKENIZER)
+            values = read_values(self.encoder_path, TOKENIZER)
             length = values.get("model_max_length", values.get("max_len"))
         known = isinstance(length, int) and length >= 3
         return min(length, config.max_length) if known else config.max_length

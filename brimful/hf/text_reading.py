@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json, write_tensors
-from brimful.corpus.text.folder_files import values_beside, vocabulary_file
+from brimful.corpus.text.folder_files import find_vocabulary_file, read_values
 from brimful.corpus.text.sentence_folder import (
     MODULES,
     PROMPTS,
     SETTINGS,
-    settings_file,
-    transformer_settings,
+    find_settings_file,
+    read_transformer_settings,
 )
-from brimful.corpus.text.special_ids import beside
+from brimful.corpus.text.special_ids import settings_of
 from brimful.corpus.text.tokenizer import read
 from brimful.hf.model_folder import (
     CLASSIFIER,
@@ -97,7 +97,7 @@ def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
     if not folder.modules:
         # transformers writes this key into every ModernBERT, of whose vectors it says nothing.
         return TextReading(length, pooling="first" if told == "cls" and not config.modern else "mean")
-    values = values_beside(folder.path, PROMPTS)
+    values = read_values(folder.path, PROMPTS)
     name, prompts = values.get("default_prompt_name"), {"query": "", "document": ""}
     prompts |= values.get("prompts") or {}
     prompt = "" if name is None else prompts.get(name) or ""
@@ -116,7 +116,7 @@ def _problem(folder: ModelFolder, prompt: str) -> str:
     kinds = [kind for kind, _ in folder.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
         return f"its modules are {', '.join(kinds)}, and known are Transformer, Pooling, Normalize"
-    settings = transformer_settings(folder.encoder_path)
+    settings = read_transformer_settings(folder.encoder_path)
     for key in ("processor_kwargs", "tokenizer_args", "processing_kwargs"):
         if settings.get(key):
             return f"{key} of {SETTINGS} is not read"
@@ -125,7 +125,7 @@ def _problem(folder: ModelFolder, prompt: str) -> str:
     if prompt and not folder.pooling_values.get("include_prompt", True):
         return "its pooling leaves out the prompt (include_prompt), which is not done here"
     for _, path in folder.modules[2:]:
-        if values_beside(folder.path / path, "config.json").get("module_input_name", VECTORS) != VECTORS:
+        if read_values(folder.path / path, "config.json").get("module_input_name", VECTORS) != VECTORS:
             return f"{path} scales something else than the vector (module_input_name)"
     return ""
 
@@ -136,14 +136,16 @@ def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
     It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
     """
     place = folder.encoder_path
-    return config.reads_segments and (vocabulary_file(place) is None or beside(read(place)).token_types)
+    return config.reads_segments and (
+        find_vocabulary_file(place) is None or settings_of(read(place)).token_types
+    )
 
 
 def module_files(folder: ModelFolder) -> list[Path]:
     """The files of a folder that describe or hold its modules, without the encoder's."""
     names = ("config.json", *WEIGHTS)
     inside = [folder.path / path / name for _, path in folder.modules if path for name in names]
-    found = (folder.path / MODULES, folder.path / PROMPTS, settings_file(folder.encoder_path), *inside)
+    found = (folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path), *inside)
     return [path for path in found if path is not None and path.is_file()]
 
 

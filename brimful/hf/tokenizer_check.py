@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
-from brimful.corpus.text.folder_files import vocabulary_file
+from brimful.corpus.text.folder_files import find_vocabulary_file
 from brimful.corpus.text.sentence_folder import lowers_text
-from brimful.corpus.text.special_ids import markers, truncation_side
+from brimful.corpus.text.special_ids import marker_names, truncation_side
 from brimful.corpus.text.tokenizer import read
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _MOST_ADDED = 24
 
 def sample_texts(tokenizer: "Tokenizer") -> tuple[list[str], list[str]]:
     """The texts that spell no marker, some with added tokens, and those that do."""
-    names = markers(tokenizer)
+    names = marker_names(tokenizer)
     added = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
     chosen = [name for name in added if name not in names]
     step = max(1, len(chosen) // _MOST_ADDED)
@@ -96,7 +96,7 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
     numbers = " ".join(map(str, range(max_length)))
     _compare([numbers], tokenizer, folder, f"AutoTokenizer of {folder.name}, which cuts it")
     tokenizer.no_truncation()
-    if not whole or vocabulary_file(source) is None:
+    if not whole or find_vocabulary_file(source) is None:
         return
     try:
         _compare(plain, tokenizer, source, f"AutoTokenizer of {source}", lowers=lowers_text(source))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.base.torch_compile import Compiled
-from brimful.base.torch_compile import lacks as compiler_lacks
+from brimful.base.torch_compile import find_missing_compiler as compiler_lacks
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brimful.base.cpu_steps import run_loops, workers
+from brimful.base.cpu_threads import count_workers, run_loops
 
 MIN_WORKER_NUMBERS = 1 << 15
 """Numbers below which a worker is not worth waking: another one would be done by then."""
@@ -54,7 +54,7 @@ def split_rows(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
     """Return the memory of tensors with the same number of rows, in pieces for the workers."""
     rows, numbers = len(tensors[0]), tensors[0].numel()
     min_rows = MIN_WORKER_NUMBERS * rows // max(1, numbers)
-    rows_each = max(1, min_rows, -(-rows // workers()))
+    rows_each = max(1, min_rows, -(-rows // count_workers()))
     pieces = []
     for parts in zip(*(tensor.split(rows_each) for tensor in tensors), strict=True):
         arrays = [as_int16(part) if part.dtype == torch.bfloat16 else part.detach().numpy() for part in parts]

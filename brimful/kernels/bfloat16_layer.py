@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from brimful.base.cpu_steps import run_loops
+from brimful.base.cpu_threads import run_loops
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import blockwise_attention_backward, operator
 from brimful.kernels.inference_layer import is_as_made, takes

@@ -22,7 +22,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from brimful.base.cpu_steps import run, workers
+from brimful.base.cpu_threads import count_workers, run_jobs
 from brimful.kernels import short_attention
 from brimful.kernels.bfloat16 import applies
 from brimful.kernels.short_attention import TensorRows, make_groups
@@ -140,7 +140,7 @@ def _jobs(
         if token in grouped:
             continue
         heads, length = views[0].shape[:2]
-        heads_each = heads if length <= MAX_JOB_TOKENS else -(-heads // workers())
+        heads_each = heads if length <= MAX_JOB_TOKENS else -(-heads // count_workers())
         for head in range(0, heads, heads_each):
             yield token, head, *(view[head : head + heads_each] for view in views)
 
@@ -172,7 +172,7 @@ def _fused_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor
     def job(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
         out.copy_(_fused_forward(q, k, v, scale=scale)[0])
 
-    run(job, zip(*views, strict=True), device=q.device)
+    run_jobs(job, zip(*views, strict=True), device=q.device)
     return out
 
 
@@ -232,13 +232,13 @@ def _attention(
         constants = scale, inputs, TensorRows.of(out), normalizer.numpy()
         _run_groups(short_attention.forward, grouped, q, constants)
     views = (tensor.transpose(0, 1) for tensor in (q, k, v, out))  # (heads, T, head_dim)
-    run(job, _jobs(lengths, grouped, *views, normalizer), device=q.device)
+    run_jobs(job, _jobs(lengths, grouped, *views, normalizer), device=q.device)
     return out, normalizer
 
 
 def _run_groups(job: Callable[..., None], grouped: dict[int, int], q: Tensor, constants: tuple) -> None:
     groups = make_groups(grouped.items(), *q.shape[1:])
-    run(job, ((*group, *constants) for group in groups), device=q.device)
+    run_jobs(job, ((*group, *constants) for group in groups), device=q.device)
 
 
 def _outputs(q: Tensor) -> tuple[Tensor, Tensor]:
@@ -324,7 +324,7 @@ def blockwise_attention_backward(
         _run_groups(short_attention.backward, grouped, q, constants)
     views = (tensor.transpose(0, 1) for tensor in (grad, q, k, v, out))  # (heads, T, head_dim)
     d_views = (tensor.transpose(0, 1) for tensor in gradients.unbind(1))
-    run(job, _jobs(lengths, grouped, *views, normalizer, *d_views), device=q.device)
+    run_jobs(job, _jobs(lengths, grouped, *views, normalizer, *d_views), device=q.device)
     return gradients
 
 

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.base.errors import NotFiniteError
-from brimful.base.system import kernel_file
+from brimful.base.system import read_kernel_file
 from brimful.base.types import InferencePrecision
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import attention
@@ -266,7 +266,7 @@ def onednn_is_faster() -> bool:
 @cache
 def has_onednn_on_amd() -> bool:
     """Whether this is an AMD processor, and torch has the operations."""
-    return "AuthenticAMD" in (kernel_file("proc/cpuinfo") or "") and _has_onednn()
+    return "AuthenticAMD" in (read_kernel_file("proc/cpuinfo") or "") and _has_onednn()
 
 
 def computes(device: torch.device, tokens: int | None, precision: InferencePrecision) -> bool:

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.base.cpu_steps import run, run_loops, workers
+from brimful.base.cpu_threads import count_workers, run_jobs, run_loops
 from brimful.base.errors import BrimfulError
 from brimful.base.torch_compile import Compiled
 from brimful.base.types import IGNORED
@@ -335,7 +335,7 @@ def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
     """
     from brimful.kernels import gradient_loops  # needs numba
 
-    rows_each = max(1, -(-len(total) // workers()))
+    rows_each = max(1, -(-len(total) // count_workers()))
     pieces = zip(x.split(rows_each, 1), total.split(rows_each), strict=True)
     items = [(bfloat16.as_int16(columns), rows.numpy(), first) for columns, rows in pieces]
     run_loops(gradient_loops.add_transposed, items)
@@ -353,7 +353,7 @@ def _accumulate_group(inputs: _Inputs, sums: _Sums, *, first: bool) -> None:
     """Add one group to the sums. What `d_weight` held before the first group is written over."""
     hidden, weight, bias, labels, factors = inputs
     needs_gradients = sums.d_hidden.numel() > 0
-    threads = workers()
+    threads = count_workers()
     tiles = list(_slices(len(weight), TILE_BYTES // (len(hidden) * 4), threads))  # slices of the vocabulary
     tile_softmax: list[Any] = [None] * len(tiles)
     if needs_gradients:
@@ -376,7 +376,7 @@ def _accumulate_group(inputs: _Inputs, sums: _Sums, *, first: bool) -> None:
             keep.copy_(p)
 
     items = zip(tiles, tile_softmax, normalizers, label_scores, highest, strict=True)
-    run(first_pass, items, device=hidden.device)
+    run_jobs(first_pass, items, device=hidden.device)
     normalizer, label_score = normalizers.logsumexp(0), label_scores.amax(0)  # (rows,)
     sums.hits.add_((label_score >= highest.amax(0)).sum())
     losses = normalizer - label_score
@@ -400,10 +400,10 @@ def _accumulate_group(inputs: _Inputs, sums: _Sums, *, first: bool) -> None:
         for columns, tile in zip(tiles, d_scores, strict=True):
             _add_product(d_rows, tile, weight[columns].to(tile.dtype), first=columns.start == 0)
 
-    run(second_pass, zip(tiles, tile_softmax, tile_factors, strict=True), device=hidden.device)
+    run_jobs(second_pass, zip(tiles, tile_softmax, tile_factors, strict=True), device=hidden.device)
     # By rows, since each row of d_hidden sums over all tiles.
     parts = (tensor.tensor_split(threads) for tensor in (sums.d_hidden, *tile_softmax))
-    run(multiply_rows, zip(*parts, strict=True), device=hidden.device)
+    run_jobs(multiply_rows, zip(*parts, strict=True), device=hidden.device)
 
 
 def _slices(size: int, most: int, threads: int = 1) -> Iterator[slice]:

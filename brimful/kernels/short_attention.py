@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brimful.base.cpu_steps import workers
+from brimful.base.cpu_threads import count_workers
 from brimful.kernels.bfloat16 import as_int16
 
 STEP = 32
@@ -80,7 +80,7 @@ def make_groups(
         # Backward has two matrices of scores and four of rows, in 2 bytes.
         bytes_each = 2 * length * (2 * length + 4 * head_dim)
         min_groups = -(-count // max(1, GROUP_BYTES // bytes_each))
-        fair_groups = -(-min_groups // workers()) * workers()  # the same number for each worker
+        fair_groups = -(-min_groups // count_workers()) * count_workers()  # the same number for each worker
         matrices_each = -(-count // max(min_groups, min(fair_groups, count // MIN_MATRICES)))
         matrices_each = _round_up(matrices_each)
         for part in np.split(places.reshape(-1, 3), range(matrices_each, count, matrices_each)):

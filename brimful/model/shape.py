@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 
 Architecture = Literal["bert", "prenorm", "modern"]
 Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
@@ -146,7 +146,7 @@ class EncoderConfig:
 
 def _require_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise BrimfulError(f"unknown model.{field} {value!r}: {nearest(str(value), choices)}")
+        raise BrimfulError(f"unknown model.{field} {value!r}: {suggest_name(str(value), choices)}")
 
 
 SHAPES = {
@@ -181,7 +181,7 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         BrimfulError: there is no such preset, or the shape is impossible.
     """
     if name not in SHAPES:
-        raise BrimfulError(f"unknown model {name!r}: {nearest(name, SHAPES)}")
+        raise BrimfulError(f"unknown model {name!r}: {suggest_name(name, SHAPES)}")
     layers, published_hidden, heads = SHAPES[name]
     hidden = changes.get("hidden_size", published_hidden)
     values: dict[str, Any] = {

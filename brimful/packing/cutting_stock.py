@@ -17,7 +17,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csc_array, diags_array, hstack
 
 from brimful.base.compiled import compiled
-from brimful.base.randomness import derive_key, uniform
+from brimful.base.randomness import derive_key, draw_uniform
 from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit
 from brimful.packing.pack_first import best_fit
 
@@ -270,7 +270,7 @@ class _Program:
 
 
 def _shaken(duals: np.ndarray, *which: int) -> np.ndarray:
-    return duals * (1 + 0.01 * uniform(derive_key("shaken", *which), np.arange(len(duals))))
+    return duals * (1 + 0.01 * draw_uniform(derive_key("shaken", *which), np.arange(len(duals))))
 
 
 @compiled

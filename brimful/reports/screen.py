@@ -10,9 +10,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from brimful.base.console import visible
-from brimful.base.numbers import SPACE, list_facts
-from brimful.base.summary import SummaryTable, compare_models, overview_of
+from brimful.base.console import escape_controls
+from brimful.base.numbers import NARROW_SPACE, list_facts
+from brimful.base.summary import SummaryTable, compare_models, read_overview
 from brimful.base.terminal import output_console
 
 MAX_HEADING_CHARACTERS = 16
@@ -22,11 +22,11 @@ MIN_NAME_CHARACTERS = 20
 
 
 def show_result(result: Mapping[str, Any]) -> None:
-    """Print the title, the verdict, the models side by side, and the tables that are no detail.
+    """Print the title, the verdict, the models side by side, and the tables that are not details.
 
-    Of a result without a Summary each value is printed, by its dotted key.
+    Without a Summary, each value of the result is printed, by its dotted key.
     """
-    summary = overview_of(result, "the result")
+    summary = read_overview(result, "the result")
     if summary is None:
         for key, value in list_facts(result):
             print(_fit_terminal(f"{key}: {value}"))
@@ -43,7 +43,7 @@ def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
 
     Where a table is wider than the terminal, names are wrapped. If that is not enough, columns after the
     third are left out until it fits: the names, the metric and the distance from the best stay, and so do the
-    last ones. All cells are wrapped where even these are too wide.
+    last columns. All cells are wrapped where even these are too wide.
     """
     for content in tables:
         columns = list(range(len(content.columns)))
@@ -77,4 +77,4 @@ def _draw_table(content: SummaryTable, columns: Sequence[int], wrapped: Sequence
 
 def _fit_terminal(text: str) -> str:
     """A text without control characters, and with plain spaces before units."""
-    return visible(text.replace(SPACE, " "))
+    return escape_controls(text.replace(NARROW_SPACE, " "))

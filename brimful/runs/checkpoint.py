@@ -39,7 +39,7 @@ _TENSORS = "tensors.safetensors"
 _RECORD = "checkpoint.json"
 
 
-def steps(directory: Path) -> list[int]:
+def list_steps(directory: Path) -> list[int]:
     """The steps of the checkpoints in a directory, also of damaged ones, ascending."""
     found = (re.fullmatch(r"step-(\d+)", path.name) for path in directory.glob("step-*"))
     return sorted(int(match[1]) for match in found if match)
@@ -61,7 +61,7 @@ def save(
     with atomic_directory(directory / f"step-{step}") as temporary:
         write_tensors(temporary / _TENSORS, {name: tensor.contiguous() for name, tensor in tensors.items()})
         commit(temporary / _RECORD, [temporary / _TENSORS], format=FORMAT, step=step, state=state)
-    rotated = [other for other in steps(directory) if other <= step][:-keep]
+    rotated = [other for other in list_steps(directory) if other <= step][:-keep]
     for old in {*rotated}.difference(spared):
         with suppress(OSError):
             aside = temporary_path(directory / f"step-{old}")
@@ -176,7 +176,7 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
     Raises:
         BrimfulError: another version wrote it.
     """
-    for step in reversed(steps(directory)):
+    for step in reversed(list_steps(directory)):
         path = directory / f"step-{step}"
         try:
             record = _record(path, verify=True)
@@ -211,17 +211,17 @@ def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str,
 
 
 def _there(directory: Path) -> str:
-    found = steps(directory)
+    found = list_steps(directory)
     return f"the run has those of steps {', '.join(map(str, found))}" if found else "the run has none"
 
 
-def states(directory: Path) -> dict[int, dict[str, Any]]:
+def read_states(directory: Path) -> dict[int, dict[str, Any]]:
     """The states of the complete checkpoints that this version can read, by step.
 
     No tensors are read, and nothing on disk changes.
     """
     found = {}
-    for step in steps(directory):
+    for step in list_steps(directory):
         with suppress(BrimfulError):  # damaged, or removed meanwhile
             record = _record(path := directory / f"step-{step}", verify=False)
             check_format(path, record, READABLE)

@@ -12,7 +12,7 @@ from brimful.base.storage import (
     read_object,
     require_shape,
 )
-from brimful.corpus.text.folder_files import tokenizer_files
+from brimful.corpus.text.folder_files import find_tokenizer_files
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import module_files
 from brimful.hf.weights import weight_files
@@ -89,7 +89,7 @@ def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:
     """The files of a model, for `check_inputs`. `name` is the run's name for the model."""
     place = folder.encoder_path
     paths = [folder.config_file] if folder.config_file.exists() else []
-    paths += tokenizer_files(place) + weight_files(place) + module_files(folder)
+    paths += find_tokenizer_files(place) + weight_files(place) + module_files(folder)
     return {f"{name}/{os.path.relpath(path, folder.path)}": path for path in paths}
 
 

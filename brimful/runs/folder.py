@@ -29,7 +29,7 @@ from brimful.base.storage import (
     write_tensors,
 )
 from brimful.runs.checkpoint import FORMAT, check_format
-from brimful.runs.signals import StoppedError, elected, stop_request
+from brimful.runs.signals import StoppedError, catch_stop_signals, choose_signal
 
 _RESULT = "result"
 _RECORD = "result.json"
@@ -158,7 +158,7 @@ class RunFolder:
                 say(f"{title}: already finished")
                 _remove_checkpoints(directory)
             return result
-        with stop_request() as request:
+        with catch_stop_signals() as request:
             trainer = make()
             if begun and not trainer.resume() and self.ranks.is_main:
                 say(f"{title}: no usable checkpoint: starting over")
@@ -178,7 +178,7 @@ class RunFolder:
                 _remove_checkpoints(directory)
             # Ranks meet here once the result exists. A request that came after the last update counts too.
             (votes,) = self.ranks.sum_each(request.votes())
-            if number := elected(votes):
+            if number := choose_signal(votes):
                 raise StoppedError(number, f"in {title}")
         return result
 

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from brimful.base.config import build, config_hash, identity, write_yaml
 from brimful.base.console import say
-from brimful.base.distributed import World, world
+from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import seal
@@ -35,7 +35,7 @@ from brimful.runs.directory import (
 )
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.places import require_options, require_run_place
-from brimful.runs.signals import StoppedError, starting
+from brimful.runs.signals import StoppedError, catch_start_signals
 
 Summary = dict[str, Any]
 """What summary.json holds."""
@@ -161,7 +161,7 @@ class Job(Generic[C, P]):
                 with other files.
             StoppedError: a signal asked the run to stop.
         """
-        with starting() as start, world() as ranks, FolderLock() as lock:
+        with catch_start_signals() as start, join_ranks() as ranks, FolderLock() as lock:
             opened = self.open(config, ranks, lock)
             if opened.resuming:
                 start.rest = f"continue with {opened.again}"

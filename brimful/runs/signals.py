@@ -2,7 +2,7 @@
 
 An exception that a signal raises in the middle of an update may get lost in a callback, or leave parameters
 half updated. A flag waits for the end of the update. A second Ctrl-C does not wait. Before a run has started
-(`starting`) there is nothing to wait for.
+(`catch_start_signals`) there is nothing to wait for.
 """
 
 import signal
@@ -62,11 +62,11 @@ class StopRequest:
         self.number = number
 
     def votes(self) -> dict[str, float]:
-        """1 for the signal that came, 0 for the others, by name: what ranks sum before they ask `elected`."""
+        """1 for the signal that came, 0 for the others, by name: what ranks sum for `choose_signal`."""
         return {each.name: float(each == self.number) for each in SIGNALS}
 
 
-def elected(votes: Mapping[str, float]) -> int:
+def choose_signal(votes: Mapping[str, float]) -> int:
     """The number of the signal that came to any rank, the same on all ranks; 0 if none came.
 
     Args:
@@ -76,7 +76,7 @@ def elected(votes: Mapping[str, float]) -> int:
 
 
 @contextmanager
-def stop_request() -> Iterator[StopRequest]:
+def catch_stop_signals() -> Iterator[StopRequest]:
     """A context in which these signals only leave a request. It works in the main thread only.
 
     Inside another such context it yields the outer request, so a signal at the very end of the inner context
@@ -142,7 +142,7 @@ class Start:
 
 
 @contextmanager
-def starting() -> Iterator[Start]:
+def catch_start_signals() -> Iterator[Start]:
     """A context in which SIGINT and SIGTERM end the process with a line, until `over` is called.
 
     Raises:

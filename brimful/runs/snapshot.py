@@ -73,7 +73,7 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
 
 def _best(directory: Path) -> int | None:
     """The step of the best evaluation, if there was one and its checkpoint is there."""
-    states = checkpoint.states(directory)
+    states = checkpoint.read_states(directory)
     best = states[max(states)]["best"] if states else None
     return int(best[0]) if best is not None and int(best[0]) in states else None
 
@@ -83,7 +83,7 @@ def _check_finished(run: Path) -> None:
     if not (run / START).is_dir() or (run / "encoder").exists():
         return
     directory = run / "checkpoints"
-    steps = [str(step) for step in checkpoint.steps(directory)]
+    steps = [str(step) for step in checkpoint.list_steps(directory)]
     if not steps:
         raise BrimfulError(f"{run} is not finished: it has no checkpoint yet")
     choice = f"{'' if _best(directory) is None else 'best, or '}one of {', '.join(steps)}"

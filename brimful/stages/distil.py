@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.console import say
-from brimful.base.numbers import branch, metric, percent, plain
+from brimful.base.numbers import find_mapping, find_number, format_percent, format_value
 from brimful.base.summary import (
     ModelResult,
     describe_gap,
@@ -274,17 +274,17 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
     """
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
-    error = metric(facts, "comparisons.student_minus_teacher.standard_error")
+    error = find_number(facts, "comparisons.student_minus_teacher.standard_error")
     models = []
     for key, name in (("student", "Student"), ("teacher", "Teacher")):
-        measured = branch(facts, key)
+        measured = find_mapping(facts, key)
         costs = read_costs(facts, key)
         if key == "student":
-            costs["seconds"] = metric(facts, "seconds")
+            costs["seconds"] = find_number(facts, "seconds")
         models.append(
             ModelResult(
                 name=name,
-                value=metric(measured, primary.name) or 0.0,
+                value=find_number(measured, primary.name) or 0.0,
                 error=find_error(measured, primary, test.n),
                 pairs={} if key == "teacher" or error is None else {"Teacher": error},
                 is_own=key == "student",
@@ -296,8 +296,8 @@ def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], 
     is_ahead = (student.value > teacher.value) == test.higher_is_better
     side = "ahead of its teacher" if is_ahead else "behind its teacher"
     small, large = student.parameters, teacher.parameters
-    share = f", with {percent(small / large)} of its parameters" if small and large else ""
+    share = f", with {format_percent(small / large)} of its parameters" if small and large else ""
     verdict = f"The student is {describe_gap(test, student, teacher, side)}{share}, on {test.n:,} test rows."
-    result = {"Texts learned from": plain(facts.get("texts")), **list_outcome(facts, None)}
+    result = {"Texts learned from": format_value(facts.get("texts")), **list_outcome(facts, None)}
     tables = make_facts_table("Result", result)
     return Overview(f"Student for {facts['task']}", verdict, tables, test=test, models=models)

@@ -11,7 +11,7 @@ import torch
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import megabytes, metric, percent, plain, short
+from brimful.base.numbers import find_number, format_megabytes, format_percent, format_short, format_value
 from brimful.base.summary import Summary as Overview
 from brimful.base.summary import make_facts_table, with_overview
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
@@ -235,14 +235,14 @@ def summarise_encoder_distillation(facts: Summary) -> Overview:
     Args:
         facts: what summary.json holds.
     """
-    small, large = metric(facts, "parameters.student"), metric(facts, "parameters.teacher")
-    verdict = f"The student has {short(small or 0)} parameters"
+    small, large = find_number(facts, "parameters.student"), find_number(facts, "parameters.teacher")
+    verdict = f"The student has {format_short(small or 0)} parameters"
     if small and large:
-        verdict += f", {percent(small / large)} of its teacher's"
-    size = metric(facts, "megabytes.student")
+        verdict += f", {format_percent(small / large)} of its teacher's"
+    size = find_number(facts, "megabytes.student")
     result = {
-        "Sequences of an epoch, about": plain(facts.get("sequences")),
-        "Size": None if size is None else megabytes(size),
+        "Sequences of an epoch, about": format_value(facts.get("sequences")),
+        "Size": None if size is None else format_megabytes(size),
         **list_outcome(facts, None),
     }
     return Overview("Student encoder", f"{verdict}.", make_facts_table("Result", result))

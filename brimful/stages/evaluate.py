@@ -14,7 +14,7 @@ from brimful.base.console import say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
-from brimful.base.numbers import metric, percent, records, written
+from brimful.base.numbers import find_number, find_records, format_metric, format_percent
 from brimful.base.storage import read_record
 from brimful.base.summary import ModelResult, judge_models, make_table, with_overview
 from brimful.base.summary import Summary as Overview
@@ -312,16 +312,16 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
         encoder, _ = load_pretrained(folder)
         finetuning = resolved(config.finetuning(str(folder)), encoder, runtime.precision)
         data = load_data(finetuning, encoder)
-        reason = baselines.available(data.task)
+        reason = baselines.find_obstacle(data.task)
         rungs: dict[str, baselines.Rung | None] = {}
         if reason is None:
             if number == 1:
-                rungs[MAJORITY] = baselines.majority(data.task, data)
-                rungs[TFIDF] = baselines.linear(data.task, data, baselines.Tfidf())
+                rungs[MAJORITY] = baselines.fit_majority(data.task, data)
+                rungs[TFIDF] = baselines.fit_linear(data.task, data, baselines.Tfidf())
             say(f"{name}: frozen, under a linear model")
             longest = data.train.examples.max_length
             features = baselines.Frozen(encoder, data.task, longest, finetuning.overlap, runtime)
-            rungs[name + FROZEN] = baselines.linear(data.task, data, features)
+            rungs[name + FROZEN] = baselines.fit_linear(data.task, data, features)
         elif number == 1:
             say(f"no probe: {reason}")
         for method, rung in rungs.items():
@@ -380,11 +380,11 @@ def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) ->
     rows = [
         [
             f"{row['encoder']} on {row['source']}",
-            written(row["loss"], row["standard_error"], share=False),
-            percent(row["accuracy"]),
+            format_metric(row["loss"], row["standard_error"], share=False),
+            format_percent(row["accuracy"]),
             f"{row['bits_per_character']:.3f}",
         ]
-        for row in sorted(records(facts, "text"), key=lambda row: row["loss"])
+        for row in sorted(find_records(facts, "text"), key=lambda row: row["loss"])
     ]
     columns = ["Encoder", "Loss", "Masked tokens found", "Bits a character"]
     tables = make_table("Held-out text, 15 % of the words masked", columns, rows)
@@ -394,16 +394,16 @@ def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) ->
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
     pairs: dict[str, dict[str, float]] = {}
-    for pair in records(facts, "differences"):
+    for pair in find_records(facts, "differences"):
         pairs.setdefault(pair["first"], {})[pair["second"]] = pair["standard_error"]
     models = []
-    for row in records(facts, "models"):
+    for row in find_records(facts, "models"):
         name = str(row["model"])
         role: Any = "baseline" if name == TFIDF or name.endswith(FROZEN) else "model"
         models.append(
             ModelResult(
                 name=name,
-                value=metric(row, primary.name) or 0.0,
+                value=find_number(row, primary.name) or 0.0,
                 error=find_error(row, primary, test.n),
                 pairs=pairs.get(name, {}),
                 role="guess" if name == MAJORITY else role,

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.console import say, warn
-from brimful.base.numbers import branch, in_words, metric, percent, plain, records, written
+from brimful.base.numbers import (
+    capitalise,
+    find_mapping,
+    find_number,
+    find_records,
+    format_metric,
+    format_percent,
+    format_value,
+)
 from brimful.base.summary import (
     ModelResult,
     SummaryTable,
@@ -27,7 +35,7 @@ from brimful.model.initial_weights import skip_initial_weights
 from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job, RunPlan, Summary
-from brimful.stages.run_tables import FILE, HeldOut, named_tables
+from brimful.stages.run_tables import HELD_OUT_FILE, HeldOut, named_tables
 from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
 from brimful.stages.task_trainings import (
     FEWEST,
@@ -142,7 +150,8 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
                 _tell(findings, data)
                 limits = f"an example has at most {config.max_length:,}, the encoder takes"
                 say(
-                    f"{describe_tokens(table_facts['train']['tokens'])}; {limits} {encoder.config.max_length:,}"
+                    f"{describe_tokens(table_facts['train']['tokens'])}; {limits}"
+                    f" {encoder.config.max_length:,}"
                 )
             if held_out:
                 table_facts["held_out"] = held_out.counts
@@ -238,7 +247,7 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
     """What else the labels give beside the models of all seeds: `baselines`, and the `Speed` of the kept one.
     Empty where the task has no ladder."""
     data, task, runtime = run.data, run.data.task, run.runtime
-    if (why := baselines.available(task)) is not None:
+    if (why := baselines.find_obstacle(task)) is not None:
         say(f"no ladder: {why}")
         return {}
     say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
@@ -246,9 +255,9 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
     longest = data.train.examples.max_length
     vectors = baselines.Frozen(encoder, task, longest, run.config.overlap, runtime)
     made = {
-        "majority": baselines.majority(task, data),
-        "tfidf": baselines.linear(task, data, baselines.Tfidf()),
-        "frozen": baselines.linear(task, data, vectors),
+        "majority": baselines.fit_majority(task, data),
+        "tfidf": baselines.fit_linear(task, data, baselines.Tfidf()),
+        "frozen": baselines.fit_linear(task, data, vectors),
     }
     rungs = {name: rung for name, rung in made.items() if rung is not None}
     others = {name: [Judged(task, rung.answers)] for name, rung in rungs.items()}
@@ -277,7 +286,7 @@ def _held_out_line(config: FinetuneConfig, held_out: HeldOut, data: TaskData) ->
     use_of_dev = "; the final training reads dev too" if both else ""
     return (
         f"held out of {config.train}: {' and '.join(parts)} rows; alike texts stay together, labels keep"
-        f" their proportions{use_of_dev}. {FILE} in the run names them"
+        f" their proportions{use_of_dev}. {HELD_OUT_FILE} in the run names them"
     )
 
 
@@ -352,16 +361,16 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Overview:
 
 def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     """The model and its baselines."""
-    test, baselines = branch(facts, "test"), branch(facts, "baselines")
-    n = metric(test, "n")
+    test, baselines = find_mapping(facts, "test"), find_mapping(facts, "baselines")
+    n = find_number(test, "n")
     names = {}
     for key, rung in baselines.items():
         reads = f" ({rung['reads']})" if "reads" in rung else ""
-        names[key] = BASELINES.get(key, in_words(key)) + reads
-    pairs = {names[key]: metric(rung, "standard_error") for key, rung in baselines.items()}
+        names[key] = BASELINES.get(key, capitalise(key)) + reads
+    pairs = {names[key]: find_number(rung, "standard_error") for key, rung in baselines.items()}
     own = ModelResult(
         name=OWN,
-        value=metric(test, primary.name) or 0.0,
+        value=find_number(test, primary.name) or 0.0,
         error=find_error(test, primary, n),
         pairs={name: error for name, error in pairs.items() if error is not None},
         is_own=True,
@@ -369,7 +378,7 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     )
     models = [own]
     for key, rung in baselines.items():
-        value = metric(rung, primary.name)
+        value = find_number(rung, primary.name)
         if value is not None:
             role: Any = "guess" if key == "majority" else "baseline"
             error, costs = find_error(rung, primary, n), read_costs(rung)
@@ -379,33 +388,37 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
 
 def _list_result(facts: Facts) -> dict[str, str | None]:
     """What one must know beside the metrics."""
-    error, leaked = metric(facts, "calibration.ece_calibrated"), metric(facts, "leaked_test_texts")
-    before, held_out = metric(facts, "calibration.ece"), metric(facts, "held_out.test")
+    error, leaked = find_number(facts, "calibration.ece_calibrated"), find_number(facts, "leaked_test_texts")
+    before, held_out = find_number(facts, "calibration.ece"), find_number(facts, "held_out.test")
     never = facts.get("never_predicted")
     return {
         "Test texts that are also in train": f"{leaked:,.0f}" if leaked else None,
         "Test rows held out of train": f"{held_out:,.0f} (held_out_rows.json)" if held_out else None,
-        "Never predicted on test": plain(never[:MAX_ROWS]) if isinstance(never, list) else None,
-        "Calibration error": None if error is None else percent(error),
-        "Calibration error, no temperature": None if before is None else percent(before),
-        **list_outcome(facts, metric(facts, "test.loss")),
+        "Never predicted on test": format_value(never[:MAX_ROWS]) if isinstance(never, list) else None,
+        "Calibration error": None if error is None else format_percent(error),
+        "Calibration error, no temperature": None if before is None else format_percent(before),
+        **list_outcome(facts, find_number(facts, "test.loss")),
     }
 
 
 def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[SummaryTable]:
     """All metrics on each test table and on dev; ± is the deviation over seeds."""
-    parts = {"test": branch(facts, "test"), "dev": branch(facts, "dev"), **branch(facts, "tests")}
+    parts = {
+        "test": find_mapping(facts, "test"),
+        "dev": find_mapping(facts, "dev"),
+        **find_mapping(facts, "tests"),
+    }
     parts = {name: measured for name, measured in parts.items() if measured}
     rows = []
     for one in metrics:
         cells = []
         for measured in parts.values():
-            value, spread = metric(measured, one.name), metric(measured, f"{one.name}_std")
-            cells.append("" if value is None else written(value, spread, share=one.percent))
-        rows.append([in_words(one.title), *cells])
-    sizes = [metric(measured, "n") for measured in parts.values()]
+            value, spread = find_number(measured, one.name), find_number(measured, f"{one.name}_std")
+            cells.append("" if value is None else format_metric(value, spread, share=one.percent))
+        rows.append([capitalise(one.title), *cells])
+    sizes = [find_number(measured, "n") for measured in parts.values()]
     heads = [name if n is None else f"{name}, {n:,.0f} rows" for name, n in zip(parts, sizes, strict=True)]
-    has_seeds = any(key.endswith("_runs") for key in branch(facts, "test"))
+    has_seeds = any(key.endswith("_runs") for key in find_mapping(facts, "test"))
     note = "± is the deviation over seeds." if has_seeds else ""
     rows = [row for row in rows if any(row[1:])]
     return make_table("Metrics", ["Metric", *heads], rows, note)
@@ -413,7 +426,7 @@ def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[Summary
 
 def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
     """The first records of a list, of labels those with the lowest F1; shares in percent."""
-    every_record = records(facts, key)
+    every_record = find_records(facts, key)
     if "f1" in columns:
         every_record = sorted(every_record, key=lambda record: record["f1"])
     rows = []
@@ -422,9 +435,9 @@ def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) 
         for name in columns:
             value = "" if record.get(name) is None else record[name]
             if name in SHARES and isinstance(value, int | float):
-                row.append(percent(value))
+                row.append(format_percent(value))
             else:
-                row.append(plain(value))
+                row.append(format_value(value))
         rows.append(row)
     note = f"The first {MAX_ROWS} of {len(every_record)}." if len(every_record) > MAX_ROWS else ""
-    return make_table(title, [in_words(name) for name in columns], rows, note, is_detail=True)
+    return make_table(title, [capitalise(name) for name in columns], rows, note, is_detail=True)

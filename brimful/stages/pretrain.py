@@ -12,7 +12,7 @@ from typing import Any
 
 from brimful.base.config import to_dict, write_yaml
 from brimful.base.console import say, warn
-from brimful.base.numbers import branch, duration, metric, percent, short
+from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
 from brimful.base.seals import seal
 from brimful.base.summary import Summary as Overview
 from brimful.base.summary import make_facts_table, with_overview
@@ -275,12 +275,12 @@ def summarise_pretraining(facts: Mapping[str, Any]) -> Overview:
     Args:
         facts: what summary.json holds.
     """
-    loss, entropy = metric(facts, "validation.loss"), metric(facts, "verdict.unigram_entropy")
-    tokens, seconds = metric(facts, "tokens") or 0, metric(facts, "seconds") or 0
-    verdict = f"Trained on {short(tokens)} real tokens in {duration(seconds)}"
+    loss, entropy = find_number(facts, "validation.loss"), find_number(facts, "verdict.unigram_entropy")
+    tokens, seconds = find_number(facts, "tokens") or 0, find_number(facts, "seconds") or 0
+    verdict = f"Trained on {format_short(tokens)} real tokens in {format_duration(seconds)}"
     if loss is not None:
         verdict += f"; the loss on held-out text is {loss:.2f}"
-    is_normal = branch(facts, "verdict").get("loss_is_normal")
+    is_normal = find_mapping(facts, "verdict").get("loss_is_normal")
     if is_normal is True:
         verdict += f", which is normal (guessing by frequency: {entropy:.2f})"
     elif is_normal is False:
@@ -288,15 +288,18 @@ def summarise_pretraining(facts: Mapping[str, Any]) -> Overview:
             f", no better than guessing by frequency ({entropy:.2f}): train longer, or change"
             " optimizer.learning_rate"
         )
-    perplexity, accuracy = metric(facts, "validation.perplexity"), metric(facts, "validation.accuracy")
-    packed, padded = metric(facts, "packing.efficiency"), metric(facts, "packing.padded_efficiency")
+    perplexity, accuracy = (
+        find_number(facts, "validation.perplexity"),
+        find_number(facts, "validation.accuracy"),
+    )
+    packed, padded = find_number(facts, "packing.efficiency"), find_number(facts, "packing.padded_efficiency")
     result = {
-        "Perplexity on held-out text": None if perplexity is None else short(perplexity),
-        "Masked tokens found": None if accuracy is None else percent(accuracy),
-        "Real tokens a second": short(metric(facts, "tokens_per_second") or 0),
-        "Parameters": short(metric(facts, "parameters") or 0),
-        "Real tokens in a row": None if packed is None else percent(packed),
-        "Real tokens in a row, if padded": None if padded is None else percent(padded),
+        "Perplexity on held-out text": None if perplexity is None else format_short(perplexity),
+        "Masked tokens found": None if accuracy is None else format_percent(accuracy),
+        "Real tokens a second": format_short(find_number(facts, "tokens_per_second") or 0),
+        "Parameters": format_short(find_number(facts, "parameters") or 0),
+        "Real tokens in a row": None if packed is None else format_percent(packed),
+        "Real tokens in a row, if padded": None if padded is None else format_percent(padded),
     }
     tables = make_facts_table("Result", result | list_outcome(facts, loss))
     return Overview("Pretrained encoder", f"{verdict}.", tables)

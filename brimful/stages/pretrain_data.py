@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from brimful.base.console import counted, say, warn
+from brimful.base.console import pluralise, say, warn
 from brimful.base.types import Precision
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.mixture import parse_sources
@@ -182,9 +182,9 @@ def describe(config: PretrainConfig, sources: list[Source], initial: Initial) ->
         ]  # of each source, per token
         tokens = phase.size / rows.sum()
         packed = phase.size * float(np.dot(rows / rows.sum(), [plan.packing_factor for plan in plans]))
-        what = counted(phase.size, phase.counted.removesuffix("s"))
+        what = pluralise(phase.size, phase.counted.removesuffix("s"))
         say(
-            f"{counted(phase.steps, 'update')} of {what}, about {packed:,.0f} sequences and {tokens:,.0f}"
+            f"{pluralise(phase.steps, 'update')} of {what}, about {packed:,.0f} sequences and {tokens:,.0f}"
             f" tokens, sequences of at most {longest}"
         )
         blocks = phase.steps * tokens * proportions_of(sources) / [plan.tokens for plan in plans]

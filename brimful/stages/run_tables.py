@@ -17,13 +17,13 @@ from brimful.base.storage import crc32, read_object, require_shape, write_json
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.directory import CONFIG, SUMMARY, absolute, named_files
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.task_options import FinetuneConfig, finetuning_of
+from brimful.stages.task_options import FinetuneConfig, read_finetuning
 from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.cached_tables import RunTables
 from brimful.tasks.task_data import TaskData
 
-FILE = "held_out_rows.json"
+HELD_OUT_FILE = "held_out_rows.json"
 Tables = tuple[str, str | None, str | None]
 """Paths of train, and of dev and test where they are tables of their own."""
 
@@ -76,10 +76,10 @@ class HeldOut:
         return digest.hexdigest()
 
     def write(self, run: Path, table: str) -> None:
-        """Write `FILE`, whose rows count from 1."""
+        """Write `HELD_OUT_FILE`, whose rows count from 1."""
         record = {"table": table, "crc32": _crc32(table), "test": None, "dev": None}
         rows = {name: (part + 1).tolist() for name, part in self.parts.items()}
-        write_json(run / FILE, record | rows | {"dev_in_train": self.dev_in_train})
+        write_json(run / HELD_OUT_FILE, record | rows | {"dev_in_train": self.dev_in_train})
 
 
 def _crc32(table: str) -> int:
@@ -95,8 +95,8 @@ def read_held_out(run: Path, table: str) -> HeldOut:
         BrimfulError: it does not say that, or the table is not what the run has read.
     """
     remedy = "give --train and --test"
-    record: dict[str, Any] = read_object(run / FILE)
-    require_shape(record, _Record, run / FILE, remedy)
+    record: dict[str, Any] = read_object(run / HELD_OUT_FILE)
+    require_shape(record, _Record, run / HELD_OUT_FILE, remedy)
     try:
         same = _crc32(table) == record["crc32"]
     except OSError as error:
@@ -158,7 +158,7 @@ def held_out_of(config: DistilConfig, origin: FinetuneConfig | None, tables: Tab
         return None
     assert config.teacher is not None
     run = Path(config.teacher)
-    if tables[2] is not None and not (run / FILE).is_file():
+    if tables[2] is not None and not (run / HELD_OUT_FILE).is_file():
         return None
     return read_held_out(run, tables[0])
 
@@ -172,14 +172,14 @@ def tables_of_run(model: ModelFolder) -> RunTables:
     run = model.path.parent
     if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():
         return RunTables()
-    if (own := finetuning_of(run)) is not None:
+    if (own := read_finetuning(run)) is not None:
         layout = find_layout(own)
-        known = own.test is not None and not (run / FILE).is_file()
+        known = own.test is not None and not (run / HELD_OUT_FILE).is_file()
         return _found(own.tables, layout, lambda: None if known else read_held_out(run, own.tables[0]))
     options = read_yaml(run / CONFIG)
     try:
         config = build(DistilConfig, options)
-        origin = finetuning_of(config.teacher) if config.teacher else None
+        origin = read_finetuning(config.teacher) if config.teacher else None
         tables = tables_of(config, origin)
         layout = find_layout(table_options(config, origin))
     except BrimfulError as error:

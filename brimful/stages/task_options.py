@@ -200,7 +200,7 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
         return self.train, self.dev_table, self.test
 
 
-def finetuning_of(run: Path | str) -> FinetuneConfig | None:
+def read_finetuning(run: Path | str) -> FinetuneConfig | None:
     """The configuration of a run of `brimful finetune`; None for a folder that is no run of it, and, with a
     warning, for a run whose options another version of Brimful has written.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.console import say, warn
-from brimful.base.distributed import ALONE, World
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Precision
 from brimful.data.examples import Examples
@@ -224,7 +224,7 @@ def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> 
     )
 
 
-def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = ALONE) -> TaskData:
+def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RANK) -> TaskData:
     """The rows that a run trains on, chooses on and is tested on.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.base.console import counted, say
+from brimful.base.console import pluralise, say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.data.examples import Examples
@@ -15,9 +15,16 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER
 from brimful.runs.directory import CONFIG, model_files
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.run_tables import FILE, HeldOut, held_out_of, named_tables, table_options, tables_of
+from brimful.stages.run_tables import (
+    HELD_OUT_FILE,
+    HeldOut,
+    held_out_of,
+    named_tables,
+    table_options,
+    tables_of,
+)
 from brimful.stages.students import ModelTeacher, StudentStart, load_teacher
-from brimful.stages.task_options import finetuning_of
+from brimful.stages.task_options import read_finetuning
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import require_pairs
 from brimful.tasks.cached_tables import TaskFiles
@@ -64,7 +71,7 @@ class Material:
         if self.start.origin is not None:
             files[f"teacher/{CONFIG}"] = Path(config.teacher) / CONFIG
         if self.held_out is not None:
-            files[f"teacher/{FILE}"] = Path(config.teacher) / FILE
+            files[f"teacher/{HELD_OUT_FILE}"] = Path(config.teacher) / HELD_OUT_FILE
         files |= model_files("teacher", ModelFolder.open(config.teacher, "model"))
         return files | self.start.files
 
@@ -94,7 +101,7 @@ def read_material(config: DistilConfig, ranks: World) -> tuple[Material, TaskMod
         BrimfulError: the teacher or a table is unusable, or does not go with the others.
     """
     assert config.teacher is not None
-    teacher, origin = load_teacher(config.teacher), finetuning_of(config.teacher)
+    teacher, origin = load_teacher(config.teacher), read_finetuning(config.teacher)
     kind = type(teacher.model.task)
     if config.task not in (None, kind.name):
         raise BrimfulError(f"the teacher {teacher.name} is a model of {kind.name}, not of {config.task}")
@@ -150,7 +157,7 @@ def _unlabelled(path: str, files: TaskFiles, data: TaskData, start: StudentStart
     if cut and (copies := find_held_out_copies(more.table, cut, train)).any():
         if is_main:
             rows = "test or dev" if len(cut) > 1 else "held-out"
-            number = counted(int(copies.sum()), "text")
+            number = pluralise(int(copies.sum()), "text")
             say(f"{path}: left out {number}, equal or nearly equal to {rows} rows")
         more = more.take(np.flatnonzero(~copies))
     return more

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from brimful.base.compiled import compiled, compiled_fused
-from brimful.base.cpu_steps import run_loops, threads, workers
+from brimful.base.cpu_threads import count_workers, run_loops, use_threads
 from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
 
@@ -55,10 +55,10 @@ def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int
     size = len(matrix[0]) - 1
     found = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number))).clone()
     most = torch.get_num_threads()
-    with threads(1):
+    with use_threads(1):
         for _ in range(PRODUCTS):
             basis, _ = torch.linalg.qr(found)
-            with threads(most):
+            with use_threads(most):
                 found = _product(*matrix, basis.contiguous())
         eigenvalues, inner = torch.linalg.eigh(basis.mT @ found)
         sizes, order = eigenvalues.abs().sort(descending=True)
@@ -87,7 +87,7 @@ def information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.nda
     starts = np.concatenate([[0], np.cumsum(counts)])
     places = _places(tokens, starts)
     shares = (counts / max(1, len(tokens))).astype(np.float32)
-    cuts = np.searchsorted(starts, np.linspace(0, len(tokens), workers() + 1)[1:-1])
+    cuts = np.searchsorted(starts, np.linspace(0, len(tokens), count_workers() + 1)[1:-1])
     ends = [0, *cuts.tolist(), vocabulary]
     sizes = np.zeros(vocabulary, np.int64)
     parts = []
@@ -158,7 +158,7 @@ def _rows(
 def _product(starts: np.ndarray, columns: np.ndarray, values: np.ndarray, x: torch.Tensor) -> torch.Tensor:
     """The matrix of `information` times x: float64 (V, n)."""
     out = torch.zeros_like(x)
-    ends = np.searchsorted(starts, np.linspace(0, starts[-1], workers() + 1)[1:-1])
+    ends = np.searchsorted(starts, np.linspace(0, starts[-1], count_workers() + 1)[1:-1])
     items = pairwise([0, *ends.tolist(), len(x)])
     run_loops(_add_products, [(starts, columns, values, x.numpy(), *item, out.numpy()) for item in items])
     return out

@@ -6,7 +6,7 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import counted, recorded_warnings, warn
+from brimful.base.console import pluralise, record_warnings, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import NumberedRows, open_rows
 from brimful.tables.layouts import OWN, Columns, FileLayout
@@ -75,7 +75,7 @@ def _of_tasks(
         yield number, row
     if several:
         warn(
-            f"{path}: {counted(len(several), 'text')} have several annotations ({place} {several[0]}), of"
+            f"{path}: {pluralise(len(several), 'text')} have several annotations ({place} {several[0]}), of"
             " which the first is read"
         )
 
@@ -112,7 +112,7 @@ def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
     label = layout.columns.label
     answered: list[Mapping[str, Any]] = []
     for file in files:
-        with recorded_warnings(), readable(file):  # they come again when the table is read
+        with record_warnings(), readable(file):  # they come again when the table is read
             if suffix_of(file) != ".jsonl":
                 continue
             _, rows = open_rows(file, [layout.columns.text], layout)
@@ -153,6 +153,6 @@ def _of_answers(
         )
     if left_out:
         warn(
-            f"{path}: {counted(len(left_out), 'text')} that the annotator rejected or passed over are left"
+            f"{path}: {pluralise(len(left_out), 'text')} that the annotator rejected or passed over are left"
             f" out ({place} {left_out[0]})"
         )

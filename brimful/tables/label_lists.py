@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenize import STRING, generate_tokens
 from typing import Any
 
-from brimful.base.console import counted, recorded_warnings, warn
+from brimful.base.console import pluralise, record_warnings, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import PLACES, open_rows
 from brimful.tables.layouts import FileLayout
@@ -47,7 +47,7 @@ def names_of_rows(table: Table) -> list[list[str]]:
             rows.append(_names(cell, table.where(row)))
     if missing:
         warn(
-            f"{table.path}: {counted(len(missing), 'row')} ({_place(table, missing[0])}) have the label"
+            f"{table.path}: {pluralise(len(missing), 'row')} ({_place(table, missing[0])}) have the label"
             f" {table.labels[missing[0]]!r}, and are read as without a label; write [] to say so"
         )
     width = len(rows[0]) if rows else 0
@@ -123,7 +123,7 @@ def one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
     names = [name.strip() for name in layout.columns.label.split(",")]
     if layout.rewrite is not None or len(names) < 2:
         return None
-    with recorded_warnings():  # they come again when the table is read
+    with record_warnings():  # they come again when the table is read
         form, numbered = open_rows(path, [layout.columns.text, layout.columns.text_b], layout, every=True)
     rows: list[list[str]] = []
     for number, row in numbered:

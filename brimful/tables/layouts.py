@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.corpus.reading.dialects import DialectOptions
 
 
@@ -227,7 +227,7 @@ def find_layout(options: TableOptions) -> FileLayout:
     if name is None:
         return FileLayout(columns=columns, dialect=options.read, offsets=options.offsets)
     if name not in LAYOUTS:
-        raise BrimfulError(f"unknown layout {name!r}; {nearest(name, LAYOUTS)}")
+        raise BrimfulError(f"unknown layout {name!r}; {suggest_name(name, LAYOUTS)}")
     if columns != OWN:
         raise BrimfulError(f"the layout {name} names its columns: leave out --columns or --layout")
     layout = LAYOUTS[name]

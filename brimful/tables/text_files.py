@@ -9,7 +9,7 @@ from glob import escape, has_magic
 from itertools import chain, islice
 from pathlib import Path
 
-from brimful.base.console import counted, visible, warn
+from brimful.base.console import escape_controls, pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.archives import member_of
 from brimful.corpus.reading.inputs import Span, files_of, split_suffix
@@ -59,7 +59,7 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
         number = feeds + 1
     if others and feeds > 1:
         warn(
-            f"{path}: {counted(len(others), 'text')} (line {first_lines(others)}) end within a line, at a"
+            f"{path}: {pluralise(len(others), 'text')} (line {first_lines(others)}) end within a line, at a"
             " form feed, U+0085, U+2028 or the like: put texts with those into a .jsonl"
         )
 
@@ -82,14 +82,14 @@ def files_of_table(path: Path | str) -> list[Path]:
             left_out[suffix] += 1
         else:
             files.append(file)
-    suffixes = ", ".join(f"{visible(suffix)} {number:,}" for suffix, number in left_out.most_common())
+    suffixes = ", ".join(f"{escape_controls(suffix)} {number:,}" for suffix, number in left_out.most_common())
     others = f"left out: {suffixes}; a pattern in quotes names files of any suffix" if left_out else "empty"
     if not files:
         raise BrimfulError(f"{path} is a folder without tables ({others})")
     if path.is_dir():
         _refuse_parts(path, files)
     if left_out:
-        warn(f"{path}: {counted(left_out.total(), 'file')} {others}, such as {_pattern(path, '*.csv')}")
+        warn(f"{path}: {pluralise(left_out.total(), 'file')} {others}, such as {_pattern(path, '*.csv')}")
     return files
 
 
@@ -131,7 +131,7 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
     first = next(runs, "")
     for issue, number in issues.items():
         if issue.startswith(READ_AS):
-            warn(f"{path}: {visible(issue)}: {number:,}; if that is wrong, convert it to UTF-8")
+            warn(f"{path}: {escape_controls(issue)}: {number:,}; if that is wrong, convert it to UTF-8")
     if BINARY in issues:
         raise BrimfulError(
             f"{path} is no text: it has control characters, as programs and archives have, or UTF-16"
@@ -146,7 +146,7 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
         if issue.startswith("archive"):
             raise BrimfulError(f"{path}: {issue}; get the file again")
         if not issue.startswith((READ_AS, UNDECODABLE)):
-            warn(f"{path}: {visible(issue)}: {number:,}")
+            warn(f"{path}: {escape_controls(issue)}: {number:,}")
 
 
 def _in_windows_1252(path: Path, kind: str, issues: Counter[str]) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _in_windows_1252(path: Path, kind: str, issues: Counter[str]) -> Iterator[st
                 wrong.append(lines + number + 1)
                 shown = shown or [_around(other.split("\n")[number]) for other in others]
         lines += text.count("\n")
-    place = f"{counted(len(wrong), 'line')} ({first_lines(wrong)})"
+    place = f"{pluralise(len(wrong), 'line')} ({first_lines(wrong)})"
     if not is_western:
         remedies = [
             f"iconv -f {name} -t UTF-8 ({part})" for name, part in zip(_OTHER_ENCODINGS, shown, strict=True)

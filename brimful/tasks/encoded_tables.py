@@ -1,8 +1,10 @@
 """A table with its examples: what a model reads, and where each prediction belongs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -24,21 +26,30 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def labels(self) -> Sequence[Any]:
+        """The labels of a labelled table."""
+        assert self.table.labels is not None
+        return self.table.labels
+
     @cached_property
     def targets(self) -> dict[str, np.ndarray]:
-        """The targets of each row, by name: (n,) or (n, C). Targets of tokens are in `examples` alone."""
-        first = self.examples.first_of_text
-        by_text = self.examples.targets.items()
-        return {name: values[first] for name, values in by_text if not isinstance(values, Ragged)}
+        """The targets of each row, by name: (n,) or (n, C). Only `examples` has targets of tokens."""
+        targets = {}
+        for name, values in self.examples.targets.items():
+            if not isinstance(values, Ragged):  # all windows of a text have its targets
+                targets[name] = values[self.examples.first_of_text]
+        return targets
 
     def take(self, rows: np.ndarray) -> "Encoded":
-        """The given rows (int64), in the given order."""
+        """Return the given rows (int64) in the given order."""
         return Encoded(self.table.take(rows), self.examples.take_texts(rows))
 
     def drop_empty(self) -> "Encoded":
-        """Without the rows whose text is empty; itself if there are none."""
-        empty = np.fromiter((not text for text in self.table.texts), dtype=bool, count=len(self))
-        return self.take(np.flatnonzero(~empty)) if empty.any() else self
+        """Return the rows whose text is not empty."""
+        # One text at a time: the column may lie in a file.
+        has_text = np.fromiter(map(bool, self.table.texts), dtype=bool, count=len(self))
+        return self if has_text.all() else self.take(np.flatnonzero(has_text))
 
 
 def encode(
@@ -51,19 +62,21 @@ def encode(
     targets: dict[str, np.ndarray] | None = None,
     prompt: str = "",
 ) -> Encoded:
-    """Token ids of each row, [CLS] text [SEP] (text_b [SEP]), at most `max_length` tokens.
+    """Encode each row as [CLS] text [SEP] (text_b [SEP]), in at most `max_length` tokens.
 
     Args:
         overlap, characters, targets: as in `data.examples.encode_texts`.
         prompt: what stands before each text.
     """
-    pad = special_ids(tokenizer).pad
+    texts = table.texts
+    if prompt:
+        texts = [prompt + text for text in texts]
     examples = encode_texts(
         tokenizer,
-        [prompt + text for text in table.texts] if prompt else table.texts,
+        texts,
         table.second,
         max_length=max_length,
-        pad=pad,
+        pad=special_ids(tokenizer).pad,
         overlap=overlap,
         characters=characters,
         targets=targets,
@@ -73,26 +86,31 @@ def encode(
 
 
 def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
-    """The characters of tokens (n, 2) without white space at their ends.
+    """Return the characters of tokens (n, 2) without white space at their ends.
 
-    Some tokenizers count the space before a word as part of it. A token of white space alone becomes empty.
-    Only the characters from the first token to the last are looked at: a long text is read in windows.
+    Some tokenizers count the space before a word as part of it. A token of white space becomes empty. Only
+    the characters from the first token to the last are looked at, since a long text is read in windows.
     """
     filled = (places[:, 0] < places[:, 1])[:, None]
     first, end = places.min(initial=len(text), where=filled), places.max(initial=0, where=filled)
-    space = np.array([*(character.isspace() for character in text[first:end]), False])
-    if not space.any():
+    # One more than there are characters: an empty token may begin behind the last.
+    is_space = np.array([*map(str.isspace, text[first:end]), False])
+    if not is_space.any():
         return places
     starts, ends = np.where(filled, places - first, 0).T
-    while (leading := (starts < ends) & space[starts]).any():
+    leading = (starts < ends) & is_space[starts]
+    while leading.any():
         starts += leading
-    while (trailing := (starts < ends) & space[ends - 1]).any():
+        leading = (starts < ends) & is_space[starts]
+    trailing = (starts < ends) & is_space[ends - 1]
+    while trailing.any():
         ends -= trailing
+        trailing = (starts < ends) & is_space[ends - 1]
     return np.where(filled, np.stack([starts, ends], -1) + first, places)
 
 
 def warn_of_lost_ends(cut: int, texts: int, path: Path | str, max_length: int) -> None:
-    """Say how many texts lost their ends, and what would keep them."""
+    """Warn that `cut` of the texts of a table lost their ends, if any did, and say how to keep them."""
     if cut:
         warn(
             f"{cut:,} of {texts:,} texts of {path} are over {max_length:,} tokens and are cut there; raise"

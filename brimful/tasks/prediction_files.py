@@ -25,10 +25,10 @@ class Output:
 
     Args:
         path: its final name, for messages.
-        length: how many rows it will have, which only .npy has to know.
-        schema: of a .parquet, pyarrow's; None: the first rows tell the types of its columns.
+        length: the number of rows that it will have, which only .npy has to know.
+        schema: the pyarrow schema of a .parquet; None: the first rows give the types of its columns.
         quoted: whether fields of a .tsv are quoted where they need it.
-        header: the columns of a .tsv or .csv; None: those of the first row.
+        header: the columns of a .tsv or .csv; None: the columns of the first row.
     """
 
     def __init__(
@@ -46,23 +46,24 @@ class Output:
         self.schema = schema
         self.quoted = quoted
         self.header = header
+        self.has_begun = False
 
-    def rows(self, rows: Iterable[Row]) -> None:
+    def write_rows(self, rows: Iterable[Row]) -> None:
         """Add rows, whose columns are in the header."""
         raise NotImplementedError
 
-    def vectors(self, name: str, vectors: np.ndarray) -> None:
+    def write_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Add float32 (n, width): rows with a single column `name`, or in .npy the array."""
         # float64 has the digits that a float32 needs, and JSON writes the shortest that tell it apart.
-        self.rows({name: [float(str(value)) for value in row]} for row in vectors)
+        self.write_rows({name: list(map(float, map(str, row)))} for row in vectors)
 
     def close(self) -> None:
-        """Write what is left; not after an error."""
+        """Write the rows that wait; not called after an error."""
 
 
 @contextmanager
 def output_file(path: Path, length: int = 0, **options: Any) -> Iterator[Output]:
-    """A file that gets its name when all rows are written.
+    """Open a file that gets its name when all rows are written.
 
     In .tsv and .csv, lists and objects are written as JSON.
 
@@ -76,7 +77,7 @@ def output_file(path: Path, length: int = 0, **options: Any) -> Iterator[Output]
     kinds |= {".parquet": _Parquet, ARRAYS: _Array}
     if path.suffix not in kinds:
         raise BrimfulError(f"{path}: the name must end in {', '.join(kinds)}")
-    sweep(path.parent, path.name)  # what a killed process left may be as large as this file
+    sweep(path.parent, path.name)  # a killed process may have left a temporary as large as this file
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
         output = kinds[path.suffix](file, path, length, **options)
         yield output
@@ -84,35 +85,39 @@ def output_file(path: Path, length: int = 0, **options: Any) -> Iterator[Output]
 
 
 class _Lines(Output):
-    def rows(self, rows: Iterable[Row]) -> None:
-        self.file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+    def write_rows(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 
 class _Fields(Output):
     """Lines of .tsv or .csv, which end in a line feed. Fields with a delimiter, a quote or a line end are
     quoted, in both forms."""
 
-    begun = False
-
-    def rows(self, rows: Iterable[Row]) -> None:
+    def write_rows(self, rows: Iterable[Row]) -> None:
         # Every Python quotes a field with a character of this line end in it, and no other.
         delimiter = "\t" if self.path.suffix == ".tsv" else ","
-        quoting = csv.writer(_Encoded(self.file), delimiter=delimiter, lineterminator="\r\n")
-        write = quoting.writerow if self.quoted else self._write_plain
+        writer = csv.writer(_LineFeeds(self.file), delimiter=delimiter, lineterminator="\r\n")
         for row in rows:
             if self.header is None:
                 self.header = list(row)
-            if not self.begun:
-                write(self.header)
-                self.begun = True
-            write([_cell(row.get(name, "")) for name in self.header])
+            if not self.has_begun:
+                self._write(writer, self.header)
+                self.has_begun = True
+            self._write(writer, [row.get(name, "") for name in self.header])
 
-    def _write_plain(self, fields: Iterable[Any]) -> None:
-        self.file.write("\t".join(map(str, fields)).encode() + b"\n")
+    def _write(self, writer: Any, fields: list[Any]) -> None:
+        for place, value in enumerate(fields):
+            if isinstance(value, list | dict):
+                fields[place] = json.dumps(value, ensure_ascii=False)
+        if self.quoted:
+            writer.writerow(fields)
+        else:
+            self.file.write("\t".join(map(str, fields)).encode() + b"\n")
 
 
-class _Encoded:
-    """What csv.writer writes to."""
+class _LineFeeds:
+    """The file that csv.writer writes its lines to."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -121,72 +126,70 @@ class _Encoded:
         self.file.write(text.removesuffix("\r\n").encode() + b"\n")
 
 
-def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
-
-
 class _Parquet(Output):
-    """Rows wait until the type of every column is known: an empty list does not tell what it would hold."""
+    """Rows wait until the type of every column is known: an empty list does not say what it would hold."""
 
     def __init__(self, file: IO[bytes], path: Path, length: int = 0, **options: Any) -> None:
-        from pyarrow.parquet import ParquetWriter
-
         super().__init__(file, path, length, **options)
         self.waiting: list[pa.Table] = []
-        known = self.schema is not None
-        self.writer: Any = ParquetWriter(file, self.schema, compression="zstd") if known else None
+        self.writer: Any = None
+        if self.schema is not None:
+            self._open_writer()
 
-    def rows(self, rows: Iterable[Row]) -> None:
+    def write_rows(self, rows: Iterable[Row]) -> None:
         import pyarrow as pa
 
-        self._add(pa.Table.from_pylist(list(rows), schema=self.writer and self.writer.schema))
+        self._add(pa.Table.from_pylist(list(rows), schema=self.schema))
 
-    def vectors(self, name: str, vectors: np.ndarray) -> None:
+    def write_vectors(self, name: str, vectors: np.ndarray) -> None:
         import pyarrow as pa
 
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
         self._add(pa.table({name: column}))
 
-    def _add(self, table: "pa.Table", last: bool = False) -> None:
+    def close(self) -> None:
+        if self.waiting:
+            self._add(self.waiting.pop(), is_last=True)
+        if self.writer is not None:
+            self.writer.close()
+
+    def _add(self, table: "pa.Table", is_last: bool = False) -> None:
         import pyarrow as pa
-        from pyarrow.parquet import ParquetWriter
 
         if self.writer is None:
             self.waiting.append(table)
             table = pa.concat_tables(self.waiting, promote_options="permissive")
-            if not last and any(_is_unknown(field.type) for field in table.schema):
+            if not is_last and any(map(_has_null, table.schema.types)):
                 return
             self.waiting = []
-            self.writer = ParquetWriter(self.file, table.schema, compression="zstd")
+            self.schema = table.schema
+            self._open_writer()
         self.writer.write_table(table)
 
-    def close(self) -> None:
-        if self.waiting:
-            self._add(self.waiting.pop(), last=True)
-        if self.writer is not None:
-            self.writer.close()
+    def _open_writer(self) -> None:
+        from pyarrow.parquet import ParquetWriter
+
+        self.writer = ParquetWriter(self.file, self.schema, compression="zstd")
 
 
-def _is_unknown(kind: "pa.DataType") -> bool:
-    """Whether a type has null in it."""
+def _has_null(kind: "pa.DataType") -> bool:
+    """Whether a type is unknown, or holds an unknown one."""
     import pyarrow as pa
 
     parts = [kind.field(index).type for index in range(kind.num_fields)]
-    return pa.types.is_null(kind) or any(map(_is_unknown, parts))
+    return pa.types.is_null(kind) or any(map(_has_null, parts))
 
 
 class _Array(Output):
     """float32 (n, width) after numpy's header; a memory map would count towards the process's memory."""
 
-    begun = False
-
-    def rows(self, rows: Iterable[Row]) -> None:
+    def write_rows(self, rows: Iterable[Row]) -> None:
         raise BrimfulError(f"{self.path}: rows of several columns do not fit .npy")
 
-    def vectors(self, name: str, vectors: np.ndarray) -> None:
-        if not self.begun:
+    def write_vectors(self, name: str, vectors: np.ndarray) -> None:
+        if not self.has_begun:
             shape = (self.length, vectors.shape[1])
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}
             np.lib.format.write_array_header_1_0(self.file, header)
-            self.begun = True
+            self.has_begun = True
         self.file.write(np.ascontiguousarray(vectors, dtype="<f4").data)

@@ -56,7 +56,7 @@ class Regression(Numbers, Task):
         return {"label": values}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """The tenth of the values that each is in."""
+        """Return the tenth of the values that each row is in."""
         values = table.numbers()
         return np.searchsorted(np.quantile(values, np.linspace(0.1, 0.9, 9)), values, side="right").tolist()
 
@@ -71,23 +71,24 @@ class Regression(Numbers, Task):
         return self._error
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """The metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
-        return self._measured(answers, data.targets["label"])
+        """Return the metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
+        return self._measure_values(answers, data.targets["label"])
 
     def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
         labels, name = data.targets["label"], self.metrics[0].name
-        return lambda rows: self._measured(answers[rows], labels[rows])[name]
+        return lambda rows: self._measure_values(answers[rows], labels[rows])[name]
 
-    def _measured(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _measure_values(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         values, labels = answers[:, 0].astype(np.float64), labels.astype(np.float64)
-        varied = np.ptp(values) > 0 and np.ptp(labels) > 0
-        return {
-            "pearson": float(stats.pearsonr(values, labels).statistic) if varied else 0.0,
-            "spearman": float(stats.spearmanr(values, labels).statistic) if varied else 0.0,
-            "mse": float(np.square(values - labels).mean()),
-            "n": len(labels),
-        }
+        pearson = spearman = 0.0
+        if np.ptp(values) > 0 and np.ptp(labels) > 0:
+            pearson = float(stats.pearsonr(values, labels).statistic)
+            spearman = float(stats.spearmanr(values, labels).statistic)
+        mse = float(np.square(values - labels).mean())
+        return {"pearson": pearson, "spearman": spearman, "mse": mse, "n": len(labels)}
 
     def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
-        return [{"gold": gold, "prediction": value} for gold, value in pairs]
+        rows = []
+        for gold, value in zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True):
+            rows.append({"gold": gold, "prediction": value})
+        return rows

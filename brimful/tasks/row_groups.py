@@ -16,8 +16,8 @@ from scipy.sparse.csgraph import connected_components
 
 from brimful.base.console import warn
 from brimful.base.randomness import derive_key, hash_words
-from brimful.corpus.dedup.near_pairs import near_groups, near_pairs
-from brimful.corpus.text.characters import normalised
+from brimful.corpus.dedup.near_pairs import find_near_groups, find_near_pairs
+from brimful.corpus.text.characters import normalise
 from brimful.tables.table import Table
 
 MIN_LETTERS = 8
@@ -68,9 +68,9 @@ def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) 
     for row, (text, sides) in enumerate(zip(texts, list_sides(table), strict=True)):
         has_equal_text = text in held_out_texts or _only_letters(text) in letters
         is_copy[row] = has_equal_text or not sources.isdisjoint(sides)
-    match, nearness = near_pairs(list(held_out_texts), texts)
+    match, nearness = find_near_pairs(list(held_out_texts), texts)
     near = np.flatnonzero((match >= 0) & ~is_copy)
-    nearness_to_train = near_pairs(train_texts, [texts[row] for row in near.tolist()])[1]
+    nearness_to_train = find_near_pairs(train_texts, [texts[row] for row in near.tolist()])[1]
     is_copy[near[nearness_to_train < nearness[near]]] = True
     return is_copy
 
@@ -91,7 +91,7 @@ def group_alike_rows(table: Table) -> np.ndarray:
 
 def _warn_of_common_text(table: Table, text: str, rows: int) -> None:
     pairs = table.keys()
-    example = next(side for pair in pairs for side in pair if normalised(side) == text)
+    example = next(side for pair in pairs for side in pair if normalise(side) == text)
     warn(
         f"{table.path}: {rows:,} of {len(table):,} rows share {example[:40]!r}: too many to be on one"
         " side of a cut, so rows with it are on both"
@@ -156,7 +156,7 @@ def _group_texts(texts: Sequence[str]) -> np.ndarray:
     """Group texts with the same letters and near pairs, int64 (n,), from 0."""
     distinct = list(dict.fromkeys(texts))
     equal = _group_by_letters(distinct)
-    near = near_groups(distinct, equal)
+    near = find_near_groups(distinct, equal)
     groups = near if _can_be_cut(near) else equal
     group_of_text = dict(zip(distinct, groups.tolist(), strict=True))
     return _number_values(map(group_of_text.get, texts))
@@ -172,7 +172,7 @@ def list_sides(table: Table) -> list[Sides]:
     sides = []
     for texts in table.groups():
         whole = (texts,) if isinstance(texts, str) else texts
-        sides.append(tuple(map(normalised, whole)))
+        sides.append(tuple(map(normalise, whole)))
     return sides
 
 

@@ -22,8 +22,8 @@ from brimful.hf.tensors import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
-from brimful.tables.slices import read_slices
 from brimful.tables.table import Table, require_pairs
+from brimful.tables.table_files import read_slices
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs, Row, predict_rows
 from brimful.tasks.registry import calibrate, find_saved_form, find_task, open_form
@@ -37,8 +37,8 @@ class TaskModel:
     Attributes:
         max_length: the most tokens of an example.
         overlap: the tokens that windows of a longer text share; None: it is cut.
-        temperature: what the logits of a classifier are divided by for calibrated probabilities, if known.
-        pairs: whether it was trained on pairs of texts, if known.
+        temperature: what the logits of a classifier are divided by for calibrated probabilities.
+        pairs: whether it was trained on pairs of texts; None in models from elsewhere.
     """
 
     task: Task
@@ -51,7 +51,7 @@ class TaskModel:
 
     @classmethod
     def load(cls, path: Path | str) -> "TaskModel":
-        """The task model in a Hugging Face folder or a run; as `load_task_model`."""
+        """Open the task model in a Hugging Face folder or a run; as `load_task_model`."""
         return load_task_model(path)
 
     @property
@@ -60,13 +60,13 @@ class TaskModel:
         return sum(p.numel() for module in (self.encoder, self.head) for p in module.parameters())
 
     def to(self, device: torch.device) -> "TaskModel":
-        """The same model, moved to `device` in place."""
+        """Move the model to `device`, in place."""
         self.encoder.to(device)
         self.head.to(device)
         return self
 
     def outputs(self, examples: Examples, precision: InferencePrecision, *, finite: bool = True) -> Outputs:
-        """The head's outputs for every example, as `compute_outputs`."""
+        """Return the head's outputs for every example, as `compute_outputs`."""
         return compute_outputs(self.encoder, self.head, examples, precision, finite=finite)
 
     def predict(
@@ -77,7 +77,7 @@ class TaskModel:
         scores: bool = False,
         precision: InferencePrecision = "auto",
     ) -> list[Row]:
-        """A prediction for each text, in their order: what `brimful predict` writes.
+        """Return a prediction for each text, in their order: what `brimful predict` writes.
 
         Texts over `max_length` tokens are read in windows if the model has an `overlap`; otherwise they are
         cut, with a warning.
@@ -91,28 +91,30 @@ class TaskModel:
         Raises:
             BrimfulError: a text is not a string, or the task has no scores.
         """
-        for wrong in (each for each in (texts, second) if isinstance(each, str | bytes | Mapping)):
-            raise BrimfulError(f"texts must be a list of strings, not a {type(wrong).__name__}")
-        given = None if second is None else list(second)
-        table = self.task.from_texts(list(texts), given)
+        for values in (texts, second):
+            if isinstance(values, str | bytes | Mapping):
+                raise BrimfulError(f"texts must be a list of strings, not a {type(values).__name__}")
+        second_texts = None if second is None else list(second)
+        table = self.task.from_texts(list(texts), second_texts)
         if table.second is not None and len(table.second) != len(table):
             raise BrimfulError(f"{len(table)} texts cannot be paired with {len(table.second)} second texts")
         if not len(table):
             return []
         warn_of_empty(table.texts)
-        rows = zip(range(len(table)), table.texts, table.second or repeat(""), strict=False)
+        numbered = zip(range(len(table)), table.texts, table.second or repeat(""), strict=False)
         resolved = calibrated_precision(precision, self.encoder, self.encoder.device)
-        found: list[Row] = []
+        rows: list[Row] = []
         cut = 0
-        for some in read_slices(lambda take: table.take([row for row, *_ in take(rows)])):
-            data = self.encode(some)
+        # Slices bound what is in memory at a time.
+        for part in read_slices(lambda take: table.take([number for number, *_ in take(numbered)])):
+            data = self.encode(part)
             cut += data.examples.cut
-            found += self.rows(data, resolved, scores=scores)
+            rows += self.rows(data, resolved, scores=scores)
         warn_of_cut(cut, self.max_length, "replace(model, overlap=32) reads them in windows")
-        return found
+        return rows
 
     def encode(self, table: Table) -> Encoded:
-        """The examples of a table without labels.
+        """Encode a table without labels.
 
         Raises:
             BrimfulError: as `Task.encode`; or pairs are not what the model was trained on.
@@ -123,31 +125,31 @@ class TaskModel:
         return self.task.encode(table, self.encoder.tokenizer, self.max_length, self.overlap, labelled=False)
 
     def rows(self, data: Encoded, precision: InferencePrecision, *, scores: bool = False) -> list[Row]:
-        """A prediction for each row of a table, on the encoder's device; `scores` as in `predict`."""
+        """Return a prediction for each row of a table; `scores` as in `predict`."""
         return predict_rows(self.task, self.answers(data, precision), data, scores=scores)
 
     def answers(self, data: Encoded, precision: InferencePrecision) -> Any:
-        """The task's answer for each row of a table, calibrated, on the encoder's device."""
+        """Return the task's calibrated answer for each row of a table, computed on the encoder's device."""
         outputs = self.outputs(data.examples, precision)
         return self.calibrate(self.task.answers(outputs, data))
 
     def judge(
         self, data: Encoded, precision: InferencePrecision, *, finite: bool = True
     ) -> tuple[Any, dict[str, float]]:
-        """The answers for a labelled table, one a row, and their metrics.
+        """Return the answers for a labelled table, one a row, and their metrics.
 
         Args:
             finite: whether outputs that are NaN or infinite are refused.
 
         Raises:
-            BrimfulError: they are.
+            BrimfulError: such outputs are refused.
         """
         outputs = self.outputs(data.examples, precision, finite=finite)
         answers = self.task.answers(outputs, data)
         return answers, self.task.measure(answers, data)
 
     def calibrate(self, answers: Any) -> Any:
-        """Answers whose probabilities are calibrated, if the temperature is known."""
+        """Return answers whose probabilities are calibrated, if the model has a temperature."""
         return calibrate(answers, self.temperature)
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
@@ -179,10 +181,12 @@ def compute_outputs(
     *,
     finite: bool = True,
 ) -> Outputs:
-    """The outputs of a head for every example, or hidden states without one; both go into evaluation mode.
+    """Return the outputs of a head for every example, or hidden states without one.
 
-    The head computes in the type of its own weights, also where the encoder computes in 16 bits: these would
-    round probabilities, one way or the other beside other texts.
+    Both modules go into evaluation mode.
+
+    The head computes in the type of its own weights, also where the encoder computes in 16 bits: rounding
+    would change probabilities with the other texts of a batch.
 
     Returns:
         float32 (n, C) of sequences, ragged (tokens, C) of tokens.
@@ -190,11 +194,10 @@ def compute_outputs(
     Raises:
         NotFiniteError: with `finite`, if a number is NaN or infinite.
     """
-    modules: list[torch.nn.Module] = [encoder] if head is None else [encoder, head]
-    for module in modules:
-        if module.training:  # to ask all modules takes a millisecond
+    for module in (encoder, head):
+        if module is not None and module.training:  # `eval` walks through all modules: a millisecond
             module.eval()
-    dtype = next(modules[-1].parameters()).dtype
+    dtype = next((head or encoder).parameters()).dtype
 
     def forward(batch: PackedBatch) -> Tensor:
         hidden = encoder(batch).to(dtype)
@@ -205,21 +208,22 @@ def compute_outputs(
 
     if isinstance(head, SequenceHead):
         return run_by_sequence(forward, examples, encoder.device, precision=precision, finite=finite)
-    found = run_by_token(forward, examples, encoder.device, precision=precision, finite=finite)
-    return Ragged.of(found, np.float32, found[0].shape[1:])
+    arrays = run_by_token(forward, examples, encoder.device, precision=precision, finite=finite)
+    return Ragged.of(arrays, np.float32, arrays[0].shape[1:])
 
 
 def reorder_outputs(head: TaskHead, order: Sequence[int]) -> None:
-    """Give a head's outputs another order, in place: output i becomes the one that was `order[i]`."""
-    if list(order) == list(range(len(order))):
+    """Put a head's outputs into another order, in place: output i becomes what `order[i]` was."""
+    index = list(order)
+    if index == list(range(len(index))):
         return
     with torch.no_grad():
         for tensor in (head.classifier.weight, head.classifier.bias):
-            tensor.copy_(tensor[list(order)])
+            tensor.copy_(tensor[index])
 
 
 def fold(head: TaskHead) -> None:
-    """Multiply a head's unit into its weights and add its zero to the bias, in place: outputs stay."""
+    """Multiply a head's unit into its weights and add its zero to the bias, in place; outputs stay."""
     with torch.no_grad():
         head.classifier.weight.mul_(head.unit)
         head.classifier.bias.mul_(head.unit).add_(head.zero)
@@ -227,7 +231,7 @@ def fold(head: TaskHead) -> None:
 
 
 def take_weights(head: TaskHead, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Load the weights of a folded head into one of the same shape, with its unit and zero: outputs stay."""
+    """Load the weights of a folded head into another one with a unit and a zero; outputs stay the same."""
     head.load_state_dict(tensors)
     with torch.no_grad():
         head.classifier.weight.div_(head.unit)
@@ -235,7 +239,7 @@ def take_weights(head: TaskHead, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
-    """The task model in a Hugging Face folder or a run, in evaluation mode.
+    """Open the task model in a Hugging Face folder or a run, in evaluation mode.
 
     Its task follows from config.json, as `find_saved_form` says.
 
@@ -252,7 +256,7 @@ def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
         raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
     kind = find_task(find_saved_form(folder, usual, head.classes).name)
-    task, settings = open_form(kind, folder, names, of_texts=type(head) is SequenceHead)
+    task, saved = open_form(kind, folder, names, of_texts=type(head) is SequenceHead)
     if type(head) is TokenHead and task.labels != names:
         reorder_outputs(head, [names.index(label) for label in task.labels])
-    return TaskModel(task, encoder, head, folder.text_length(encoder.config), **settings._asdict())
+    return TaskModel(task, encoder, head, folder.text_length(encoder.config), **saved._asdict())

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import duration, metric
-from brimful.base.storage import atomic_file, cannot_write
+from brimful.base.numbers import find_number, format_duration
+from brimful.base.storage import atomic_file, make_write_error
 from brimful.base.types import Cursor
 from brimful.model.flops import Shape, count_step_flops
 
@@ -162,7 +162,7 @@ class MetricsLog:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise make_write_error(self.path, error) from error
 
     def rewind(self, step: int) -> None:
         """Drop the lines after `step`, which a resumed run writes again, and lines without a step."""
@@ -221,10 +221,10 @@ def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[
         facts: of a run; `seconds` and `training_loss` are read.
         held_out_loss: of the trained model on rows that it was not trained on.
     """
-    seconds = metric(facts, "seconds")
+    seconds = find_number(facts, "seconds")
     return {
-        "Training took": None if seconds is None else duration(seconds),
-        "Overfits": _describe_overfitting(held_out_loss, metric(facts, "training_loss")),
+        "Training took": None if seconds is None else format_duration(seconds),
+        "Overfits": _describe_overfitting(held_out_loss, find_number(facts, "training_loss")),
     }
 
 

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from brimful.base.console import say
-from brimful.base.environment import number_of
+from brimful.base.environment import read_number
 from brimful.base.errors import BrimfulError
 from brimful.base.resources import available_memory
 from brimful.base.types import Precision
@@ -290,4 +290,4 @@ def _free(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return available_memory() // max(1, number_of("LOCAL_WORLD_SIZE", 1))
+    return available_memory() // max(1, read_number("LOCAL_WORLD_SIZE", 1))

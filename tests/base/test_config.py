@@ -24,7 +24,7 @@ from brimful.base.config import (
     verb,
     write_yaml,
 )
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,8 +247,8 @@ def test_keywords_take_python_values() -> None:
 
 
 def test_nearest() -> None:
-    assert nearest("trian", ["train", "test"]) == "did you mean 'train'?"
-    assert nearest("qqq", ["b", "a"]) == "known: a, b"
+    assert suggest_name("trian", ["train", "test"]) == "did you mean 'train'?"
+    assert suggest_name("qqq", ["b", "a"]) == "known: a, b"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.environment import number_of, rank_and_size
+from brimful.base.environment import rank_and_size, read_number
 from brimful.base.errors import BrimfulError
 from brimful.cli.main import main
 from brimful.tables.table import Table
@@ -15,7 +15,7 @@ from brimful.tasks.cached_entries import cache_groups
 def test_what_is_no_number_is_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", said)
     with pytest.raises(BrimfulError, match="variable RANK is "):
-        number_of("RANK", 0)
+        read_number("RANK", 0)
 
 
 @pytest.mark.parametrize(

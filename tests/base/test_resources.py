@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.resources import load_average, processor, stolen_seconds, usable_cores
+from brimful.base.resources import load_average, processor_name, stolen_seconds, usable_cores
 from brimful.base.system import usable_cores as affinity_cores
 
 ALL = float(affinity_cores())
@@ -58,4 +58,4 @@ def test_a_system_that_does_not_say(tmp_path, monkeypatch, text):
 
 
 def test_this_processor():
-    assert processor()
+    assert processor_name()

@@ -23,18 +23,18 @@ def test_each_part_has_a_plain_form(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     for module, name in ((os, "sched_getaffinity"), (system.mmap, "MADV_DONTNEED")):
         monkeypatch.delattr(module, name, raising=False)
     assert system.usable_cores() == os.cpu_count()
-    assert system.kernel_file("proc/meminfo", tmp_path) is None
-    assert system.library_function(tmp_path / "none.so", "any") is None
-    assert system.library_function(None, "no_such_function") is None
-    assert not system.may_reserve(tmp_path)
+    assert system.read_kernel_file("proc/meminfo", tmp_path) is None
+    assert system.find_library_function(tmp_path / "none.so", "any") is None
+    assert system.find_library_function(None, "no_such_function") is None
+    assert not system.can_reserve_memory(tmp_path)
     assert available_memory(tmp_path) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     file = tmp_path / "file"
     file.write_bytes(bytes(1 << 16))
     with open(file, "rb") as opened, system.mmap.mmap(opened.fileno(), 0, access=1) as memory:
-        system.forget_read(memory)
+        system.drop_pages(memory)
         assert memory[:] == bytes(1 << 16)
 
 
 def test_open_files_are_counted_and_allowed() -> None:
-    assert 0 < system.open_files() < 10_000
+    assert 0 < system.count_open_files() < 10_000
     assert system.allow_open_files(1) is None

@@ -31,4 +31,4 @@ def bits_of(wanted: np.ndarray) -> np.ndarray:
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Write rows of the same columns, as `predict` does."""
     with output_file(path, len(rows)) as output:
-        output.rows(rows)
+        output.write_rows(rows)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from brimful import Encoder
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.exporting.exported import keep_rows
 from brimful.hf.folders import (
@@ -224,12 +224,12 @@ def test_a_decoder_that_is_not_tied_is_left_out_with_a_warning(tmp_path, family)
     config.tie_word_embeddings = False
     transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
     for load in (load_model, load_pretrained):
-        with recorded_warnings() as said:
+        with record_warnings() as said:
             encoder, head, *_ = load(tmp_path)
         assert head is None
         assert len(said) == 1
         assert "is not tied" in said[0]
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         assert torch.equal(Encoder.load(tmp_path).word_embeddings, encoder.word_embeddings)
     assert not said
 

@@ -11,7 +11,7 @@ from hf.test_families import FAMILIES, FOLDERS, KINDS, ROBERTAS, their_config
 from safetensors.torch import load_file, save_file, save_model
 
 from brimful import Encoder
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_model, load_pretrained
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
@@ -181,6 +181,6 @@ def test_what_is_missing_or_twice_has_its_cause(tmp_path):
     write(rest | {"cls.predictions.decoder.weight": tensors[words]}, tie_word_embeddings=False)
     refused(tmp_path, r"another \(tie_word_embeddings\)")
     write(tensors, num_hidden_layers=2)
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         load_model(tmp_path)
     assert any("has 3 layers; config.json says 2: the others are left out" in text for text in said)

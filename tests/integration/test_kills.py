@@ -60,7 +60,7 @@ def killed(line: list[str], now: Callable[[], bool], after: float = 0.0) -> bool
 def check_same(out: Path, reference: Path) -> None:
     assert sha256(out / WEIGHTS) == sha256(reference / WEIGHTS)
     assert steps_and_losses(out) == steps_and_losses(reference)
-    states = [checkpoint.states(run / "checkpoints") for run in (out, reference)]
+    states = [checkpoint.read_states(run / "checkpoints") for run in (out, reference)]
     assert states[0].keys() == states[1].keys()
     assert states[0][max(states[0])]["best"] == states[1][max(states[1])]["best"]
     assert not list(out.rglob(".tmp-*"))
@@ -126,7 +126,7 @@ def interrupted(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     kill_when(start(slowly(line)), out / "checkpoints" / "step-15")
     for step in (5, 20):  # it is killed before or after the first of them goes, and maybe late
         shutil.rmtree(out / "checkpoints" / f"step-{step}", ignore_errors=True)
-    assert checkpoint.steps(out / "checkpoints") == [10, 15]
+    assert checkpoint.list_steps(out / "checkpoints") == [10, 15]
     return out
 
 
@@ -288,12 +288,12 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(interrupted, pretrain
         sweep(folder)  # the killed run may have left half of one
     free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
     ballast.write_bytes(bytes(free - 500_000))
-    before = checkpoint.states(out / "checkpoints")
+    before = checkpoint.read_states(out / "checkpoints")
     message = call("pretrain", "--resume", out).message
     assert "cannot write" in message
     assert "step-20" in message
     assert "free space" in message
-    assert checkpoint.states(out / "checkpoints") == before
+    assert checkpoint.read_states(out / "checkpoints") == before
     ballast.unlink()
     answer = call("pretrain", "--resume", out)
     assert "resuming at step 15" in answer.error

@@ -69,7 +69,7 @@ def test_a_resumed_run_that_torchrun_restarts_goes_on_to_the_same_bits(chained, 
     assert process.returncode
     line = command("pretrain", "--resume", out, ranks=2)
     line.insert(line.index("--standalone"), "--max-restarts=1")
-    reached = max(checkpoint.steps(out / "checkpoints"))
+    reached = max(checkpoint.list_steps(out / "checkpoints"))
     with start(line) as process:
         wait_for(process, out / "checkpoints" / f"step-{reached + 10}")
         os.kill(ranks_of(process)[1], signal.SIGKILL)

@@ -16,7 +16,7 @@ from brimful.commands.finetune import finetune
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.run_records import load_runs
-from brimful.stages.run_tables import FILE, named_tables, read_held_out, tables_of_run
+from brimful.stages.run_tables import HELD_OUT_FILE, named_tables, read_held_out, tables_of_run
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import load_data
 from brimful.tables.table_files import read_file
@@ -47,7 +47,7 @@ def one(inputs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_one_table_is_enough(one, inputs, tmp_path, capsys):
-    summary, held = read_json(one / "summary.json"), read_json(one / FILE)
+    summary, held = read_json(one / "summary.json"), read_json(one / HELD_OUT_FILE)
     assert (summary["train"]["n"], summary["test"]["n"], summary["dev"]["n"]) == (540, 150, 60)
     assert summary["held_out"] == {"test": 150, "dev": 60}
     assert (len(held["test"]), len(held["dev"]), held["dev_in_train"]) == (150, 60, False)
@@ -144,7 +144,7 @@ def test_two_ranks_cut_the_same_rows(one, inputs, tmp_path):
     options = [part for name, value in QUICK.items() for part in (f"--{name.replace('_', '-')}", value)]
     summary = run("finetune", *line, *options, ranks=2)
     assert summary["held_out"] == {"test": 150, "dev": 60}
-    assert read_json(tmp_path / "two" / FILE) == read_json(one / FILE)
+    assert read_json(tmp_path / "two" / HELD_OUT_FILE) == read_json(one / HELD_OUT_FILE)
 
 
 def test_a_table_that_has_changed_teaches_no_student(one, inputs, tmp_path):
@@ -182,7 +182,7 @@ def test_with_a_test_table_one_rate_still_calibrates(inputs, tmp_path):
     assert summary["held_out"] == {"dev": 75}
     assert summary["calibration"]["dev_n"] == 75
     assert summary["train"]["n"] == 675
-    assert read_json(tmp_path / "run" / FILE)["test"] is None
+    assert read_json(tmp_path / "run" / HELD_OUT_FILE)["test"] is None
 
 
 def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, capsys):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn.utils import prune
 
-from brimful.base import cpu_steps
+from brimful.base import cpu_threads
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.examples import Examples
 from brimful.exporting.calibration import calibrate
@@ -83,7 +83,7 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    with cpu_steps.threads(request.param):
+    with cpu_threads.use_threads(request.param):
         yield request.param
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from brimful.base.distributed import ALONE
+from brimful.base.distributed import SINGLE_RANK
 from brimful.data.batch import pack
 from brimful.model.encoder import Encoder
 from brimful.model.flops import Shape, count_step_flops
@@ -82,7 +82,7 @@ def test_mfu_is_written_where_the_peak_is_known(tmp_path):
     window = Window(norms=[torch.tensor(1.0)], totals=totals)
     for peak, name in ((None, "unknown"), (6000.0, "known")):
         (tmp_path / name).mkdir()
-        journal = Journal(tmp_path / name, ALONE, peak=peak)
+        journal = Journal(tmp_path / name, SINGLE_RANK, peak=peak)
         journal.training(1, {"mlm": 2.0}, {"accuracy": 0.5}, window, totals, 1e-3, {}, {})
         (line,) = read_metrics(tmp_path / name / "metrics.jsonl")
         assert ("MFU" in journal.note) == ("mfu" in line) == (peak is not None)
@@ -99,3 +99,10 @@ def test_flops_of_bert_base():
     config = preset("base", "bert", vocabulary_size=30522)
     assert count_step_flops(config, Shape((1,), 0)) == 6 * 84_934_656 + 12 * 12 * 768
     assert count_step_flops(config, Shape((), 1)) == 6 * (768**2 + 30522 * 768)
+
+
+def test_pairs_of_a_window():
+    for length, window in ((1, 1), (5, 2), (9, 7), (9, 100), (40, 16)):
+        near = sum(abs(i - j) <= window // 2 for i in range(length) for j in range(length))
+        assert Shape((length, length), 0).count_pairs(window) == 2 * near
+        assert Shape((length,), 0, windowed=False).count_pairs(window) == length**2

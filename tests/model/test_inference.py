@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.base.cpu_steps import threads
+from brimful.base.cpu_threads import use_threads
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
 from brimful.kernels.inference_layer import LaidOut
@@ -92,10 +92,10 @@ def test_a_few_tokens_are_not_filled_up_where_products_have_any_shape(seed, monk
     run([37], "bf16")
     monkeypatch.setattr("brimful.kernels.inference_layer.onednn_is_faster", lambda: False)
     for count in (1, 2):
-        with threads(count), share_products(LaidOut(torch.float32)):
+        with use_threads(count), share_products(LaidOut(torch.float32)):
             run([37])
             run([64] * 4 + [1])
-    with threads(2), share_products(LaidOut(torch.float32, copies=False)):
+    with use_threads(2), share_products(LaidOut(torch.float32, copies=False)):
         run([37])
     assert slots == [37, 512, 640, 64, 37, 257, 64, 257, 37]
 

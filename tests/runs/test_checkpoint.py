@@ -203,7 +203,7 @@ def test_another_format_is_refused_in_one_line(seed, tmp_path, monkeypatch, of):
         with pytest.raises(BrimfulError, match=r"step-8 was written by another version .*continue") as error:
             read(tmp_path)
         assert "\n" not in str(error.value)
-    assert list(checkpoint.states(tmp_path)) == [4]
+    assert list(checkpoint.read_states(tmp_path)) == [4]
 
 
 def test_a_run_of_the_format_before_is_not_resumed_but_its_model_is_read(seed, tmp_path, monkeypatch):
@@ -216,7 +216,7 @@ def test_a_run_of_the_format_before_is_not_resumed_but_its_model_is_read(seed, t
         load_latest(tmp_path)
     tensors, _ = checkpoint.load(tmp_path, 4)
     assert torch.equal(tensors["weight"], written["weight"])
-    assert list(checkpoint.states(tmp_path)) == [4]
+    assert list(checkpoint.read_states(tmp_path)) == [4]
 
 
 def test_one_of_them_is_loaded_and_nothing_is_changed(seed, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.base.distributed import ALONE
+from brimful.base.distributed import SINGLE_RANK
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json, write_json
 from brimful.runs.directory import INPUTS, check_inputs
@@ -65,4 +65,4 @@ def test_a_forged_result(tmp_path_factory: pytest.TempPathFactory, value: Any, k
     said = {name: fact for name, fact in content.items() if name != "crc32"}
     content["crc32"] = zlib.crc32(json.dumps(said, sort_keys=True).encode())
     write_json(record, content)
-    line(lambda: RunFolder(run, ALONE, identity="me")._find(run / "stage"))
+    line(lambda: RunFolder(run, SINGLE_RANK, identity="me")._find(run / "stage"))

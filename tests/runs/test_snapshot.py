@@ -106,7 +106,7 @@ def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path:
     run, out = tmp_path / "run", str(tmp_path / "out")
     shutil.copytree(broken.run, run)
     (run / "config.yaml").write_text("data: gone\n")
-    there = checkpoint.steps(run / "checkpoints")
+    there = checkpoint.list_steps(run / "checkpoints")
     assert len(there) >= 2
     with pytest.raises(
         BrimfulError, match=f"not finished: give --step best, or one of {there[0]}, {there[1]}"
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_goes_meanwhile_is_one_line(
 ) -> None:
     """The run that goes on removes it after its record was read, as rotation does."""
     directory = broken.run / "checkpoints"
-    first, *_, last = checkpoint.steps(directory)
+    first, *_, last = checkpoint.list_steps(directory)
     path, aside = directory / f"step-{first}", directory / "aside"
     read = checkpoint.load_file
 

@@ -21,7 +21,7 @@ from brimful.hf.folders import save_model
 from brimful.hf.text_encoder import TextEncoder
 from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead, SequenceHead
-from brimful.serving import opening
+from brimful.serving import open_model
 from brimful.tasks.classification import Classification
 from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.multi_label import MultiLabel
@@ -196,7 +196,7 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
     infinite = GraphSession(
         ["input_ids"], "logits", [None, 3], lambda given: np.full((len(given["input_ids"]), 3), np.inf)
     )
-    monkeypatch.setattr(opening, "onnx_session", lambda *_, **__: infinite)
+    monkeypatch.setattr(open_model, "onnx_session", lambda *_, **__: infinite)
     assert (
         refusal(exported) == f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brimful import Encoder
-from brimful.base.distributed import ALONE
+from brimful.base.distributed import SINGLE_RANK
 from brimful.base.errors import BrimfulError
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
@@ -64,7 +64,7 @@ def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_pa
     config = DistilEncoderConfig(data=(str(corpus_dir),), batch=8, micro_batch_tokens=64)
     texts = ShardTexts(config, encoder, 16, tmp_path / "plans", main=True)
     ids = special_ids(encoder.tokenizer)
-    with closing(texts.stream(Runtime(ALONE, "fp32"))) as stream:
+    with closing(texts.stream(Runtime(SINGLE_RANK, "fp32"))) as stream:
         cursor, counts = stream.start(), np.zeros(encoder.config.vocabulary_size, dtype=np.int64)
         while cursor["sources"][corpus_dir.name]["epoch"] == 0:
             batches, following = stream.take(cursor)

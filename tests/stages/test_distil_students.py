@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.base.summary import overview_of
+from brimful.base.summary import read_overview
 from brimful.commands.distil import distil
 from brimful.commands.distil_encoder import distil_encoder
 from brimful.hf.folders import load_model, save_model
@@ -219,7 +219,7 @@ def test_seeds_and_the_teacher(teacher, tmp_path):
     apart = summary["student"]["accuracy"] - summary["teacher"]["accuracy"]
     assert found["difference"] == pytest.approx(apart, abs=1e-12)
     assert found["standard_error"] >= 0
-    overview = overview_of(summary, "summary")
+    overview = read_overview(summary, "summary")
     assert overview is not None
     assert "Teacher" in overview.models[0].pairs
 
@@ -242,7 +242,7 @@ import json, os, sys
 from pathlib import Path
 from brimful.stages import distil as comparison
 from brimful.commands.distil import distil
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.tasks.judging.comparison import measure_speeds
 
 folder, rank = Path(sys.argv[1]), os.environ["RANK"]
@@ -254,7 +254,7 @@ def counted(*arguments):
 comparison.measure_speeds = counted
 stage = {"epochs": 1.0, "learning_rate": 1e-3}
 shape = {"layers": stage, "logits": stage}
-with world():
+with join_ranks():
     summary = distil(teacher=sys.argv[2], out=str(folder / "run"), **shape)
 (folder / f"found-{rank}").write_text(json.dumps(summary))
 """

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from brimful import Encoder
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
 from brimful.commands.distil import distil
@@ -50,7 +50,7 @@ def test_a_teacher_of_another_version_says_so(teacher, tmp_path):
     shutil.copytree(teacher, tmp_path / "old")
     with (tmp_path / "old" / "config.yaml").open("a") as config:
         config.write("reinit_top: 0\n")
-    with recorded_warnings() as said, pytest.raises(UsageError) as refused:
+    with record_warnings() as said, pytest.raises(UsageError) as refused:
         distil(teacher=str(tmp_path / "old"), out=str(tmp_path / "run"))
     why = "old was written by another version of Brimful: unknown key reinit_top"
     assert str(refused.value).endswith("give --train and --test")
@@ -70,7 +70,7 @@ def test_a_teacher_of_another_version_says_so(teacher, tmp_path):
 def test_the_columns_of_a_run_of_another_version_are_known(options, why, tmp_path):
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "config.yaml").write_text(json.dumps({**options, "columns": {"text": "body"}}))
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         found = tables_of_run(ModelFolder(tmp_path / "model"))
     assert found == RunTables(layout=FileLayout(columns=Columns(text="body")))
     assert len(said) == (why is not None)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from brimful.base.console import printed
+from brimful.base.console import print_messages
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.types import IGNORED
 from brimful.cli.main import main
@@ -307,7 +307,7 @@ def test_text_of_an_encoder_without_a_head_is_left_out(inputs, tmp_path, capsys)
     other = tmp_path / "other"
     prepare(paths=[inputs["raw"]], out=str(other), tokenizer="train:300", validation_share=1)
     bare = made_encoder(tmp_path / "bare", other, 3, head=False)
-    with printed():
+    with print_messages():
         summary = evaluate(
             encoders=[inputs["one"], bare],
             text=[inputs["text"], str(other)],

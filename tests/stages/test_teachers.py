@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.base.distributed import ALONE
+from brimful.base.distributed import SINGLE_RANK
 from brimful.base.types import IGNORED
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import Examples
@@ -65,12 +65,12 @@ def test_outputs_are_computed_once(tmp_path, monkeypatch):
             return made
 
         key = {"model": str(type(made))}
-        first, second = (cache_outputs(key, data, compute, ALONE) for _ in range(2))
+        first, second = (cache_outputs(key, data, compute, SINGLE_RANK) for _ in range(2))
         for one, other in zip(first, second, strict=True):
             np.testing.assert_array_equal(one, other)
     assert len(calls) == 2
-    cache_outputs({"model": "another"}, data, compute, ALONE)
-    cache_outputs({"model": "another"}, labelled(["x", "z"], ["a", "b"]), compute, ALONE)
+    cache_outputs({"model": "another"}, data, compute, SINGLE_RANK)
+    cache_outputs({"model": "another"}, labelled(["x", "z"], ["a", "b"]), compute, SINGLE_RANK)
     assert len(calls) == 4
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import LAYOUTS, Columns, FileLayout, TableOptions, find_layout, require_task
 from brimful.tables.table_files import read_file, read_table, read_texts
@@ -200,7 +200,7 @@ def test_files_of_cluener(tmp_path: Path) -> None:
     train, test = (tmp_path / f"{name}.json" for name in ("train", "test"))
     train.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
     layout, task = LAYOUTS["clue/cluener"], find_task("token-classification")
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         table = read_file(task, train, labelled=True, layout=layout)
     assert [[tuple(span) for span in spans] for spans in table.labels] == [
         [(0, 4, "company"), (4, 7, "name")],

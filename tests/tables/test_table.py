@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.dialects import DialectOptions
 from brimful.corpus.text.special_ids import special_ids
@@ -193,7 +193,7 @@ def test_other_encodings_are_read(
 @pytest.mark.parametrize("text", ["“wow” it’s", "café £5", "x’" * 40_000])
 def test_single_bytes_of_windows_1252_are_read(text: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", f'text,label\nplain,x\n"{text}",y\n'.encode("cp1252"))
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         assert read_table(path, labelled=True).texts == ["plain", text]
     assert [line for line in said if "a.csv: read as windows-1252" in line] == said != []
 
@@ -388,7 +388,7 @@ def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_another_delimiter_is_read(name: str, data: str, tmp_path: Path) -> None:
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         table = read_table(write(tmp_path / name, data), labelled=True)
     assert (table.texts, table.labels, warnings) == (["a"], ["1"], [])
 
@@ -438,7 +438,7 @@ def test_decimal_commas(labels: list[str], numbers: list[float] | None) -> None:
         with pytest.raises(BrimfulError, match="is not a finite number"):
             table.numbers()
         return
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         assert table.numbers().tolist() == numbers
     assert ["a decimal point" in warning for warning in warnings] == [True]
 
@@ -477,7 +477,7 @@ def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match=rf"is a folder without tables \({left_out}"):
         files_of_table(tmp_path)
     table = write(tmp_path / "b.CSV", "text,label\na,x\n")
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         assert files_of_table(tmp_path) == [table]
         assert files_of_table(tmp_path / "*.conll") == [tmp_path / "a.conll"]
     assert [bool(re.search(rf"2 files {left_out}", line)) for line in said] == [True]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.dialects import DialectOptions
 from brimful.corpus.reading.inputs import Span
@@ -152,7 +152,7 @@ def test_what_is_written_is_read_back(suffix: str, rows: list[tuple[str, str]]) 
     In files of lines, all line ends become line feeds.
     """
     written = [{"text": a, "text_b": b, "label": "x y", "n": n} for n, (a, b) in enumerate(rows)]
-    with tempfile.TemporaryDirectory() as folder, recorded_warnings():
+    with tempfile.TemporaryDirectory() as folder, record_warnings():
         path = Path(folder, f"a{suffix}")
         write_rows(path, written)
         found = [row for _, row in open_rows(path, ["text"], QUOTED, every=True)[1]]

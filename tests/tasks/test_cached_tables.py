@@ -13,10 +13,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from brimful.base.cache import RECORD, cache_folder
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
-from brimful.tables import slices
+from brimful.tables import table_files
 from brimful.tables.layouts import LAYOUTS
 from brimful.tables.table_files import read_file
 from brimful.tasks import cached_entries as cache
@@ -133,10 +133,10 @@ def test_a_table_in_slices_is_the_whole_table(
     (tmp_path / "a.tsv").write_text(header + "".join(lines))
     kind = find_task("classification")
     task = kind.from_labels(["0", "1"])
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         table = read_file(kind, tmp_path / "a.tsv", labelled=True)
     plain = task.encode(table, tokenizer, 12, overlap, labelled=True).examples
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 2)
     monkeypatch.setattr(task_module, "AT_ONCE", 2)
     data = TaskFiles(kind).encode(task, tmp_path / "a.tsv", tokenizer, 12, overlap)
     (line,) = said
@@ -159,7 +159,7 @@ def test_rows_that_are_left_out_of_slices_are_counted_once(
 ) -> None:
     rows = [f"{row}\tA\tB\t{('-', 'neutral')[row % 2]}" for row in range(9)]
     (tmp_path / "a.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tgold_label", *rows]) + "\n")
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (1, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 1)
     table = TaskFiles(find_task("classification"), LAYOUTS["glue/mnli"]).read(tmp_path / "a.tsv")
     assert (len(table), table.lines.tolist()) == (4, [3, 5, 7, 9])
     assert capfd.readouterr().err.count("5 rows with the label - are left out") == 1
@@ -169,7 +169,7 @@ def test_a_fault_in_a_later_slice_leaves_no_entry(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.tsv").write_text("text\tlabel\n" + "a\tb\n" * 5 + "a\n")
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 2)
     with pytest.raises(BrimfulError, match="line 7 has 1 field, the header 2"):
         TaskFiles(find_task("classification")).read(tmp_path / "a.tsv")
     assert not any(folder.iterdir())
@@ -339,7 +339,7 @@ def test_entries_are_of_all_the_code_that_makes_them(changed: str, monkeypatch: 
 
     def hashes() -> dict[str, str]:
         return {
-            name: cache.code_hash.__wrapped__(*map(inspect.getfile, made)) for name, made in makers.items()
+            name: cache.hash_code.__wrapped__(*map(inspect.getfile, made)) for name, made in makers.items()
         }
 
     before, read = hashes(), Path.read_bytes

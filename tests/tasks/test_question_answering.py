@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
@@ -210,7 +210,7 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
     short = row | {"answers": [{"text": "w0", "answer_start": 0}]}
     files = [str(tmp_path / "a.jsonl"), str(write(tmp_path / "short.jsonl", json.dumps(short)))]
     for train, other in (files, files[::-1]):
-        with recorded_warnings() as lines:
+        with record_warnings() as lines:
             load_task_data(QuestionAnswering, encoder, train, None, other, max_length=64, overlap=None)
         long = [line for line in lines if "1 of 1 answers" in line and "longer than 30 tokens" in line]
         assert len(long) == (other == files[0])

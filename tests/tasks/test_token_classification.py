@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.hf.folders import save_model
@@ -286,7 +286,7 @@ def test_spans_that_no_prediction_can_equal_are_counted(tmp_path: Path):
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         TASK.encode(read_tagged(path, labelled=True), tokenizer, 4, 0, labelled=True)
     assert len(said) == 1
     assert "2 of 5 spans" in said[0]

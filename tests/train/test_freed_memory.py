@@ -35,7 +35,7 @@ def page_faults(how: str) -> list[int]:
 
 
 pytestmark = pytest.mark.skipif(
-    system.library_function(None, "mallopt") is None, reason="the C library is not glibc"
+    system.find_library_function(None, "mallopt") is None, reason="the C library is not glibc"
 )
 
 
@@ -99,7 +99,9 @@ def heap_of_a_process(how: str) -> tuple[int, int, bool]:
 
 
 @pytest.mark.skipif(available_memory() < 4 << 30, reason="half of the memory is less than two blocks")
-@pytest.mark.skipif(not system.may_reserve(), reason="this system has no huge pages, or limits addresses")
+@pytest.mark.skipif(
+    not system.can_reserve_memory(), reason="this system has no huge pages, or limits addresses"
+)
 def test_the_heap_is_advised_and_takes_no_memory_before_it_is_used():
     advised, taken, in_heap = heap_of_a_process("free")
     assert advised >= freed_memory.BLOCK_BYTES
@@ -135,4 +137,4 @@ def test_a_heap_is_reserved_where_that_costs_nothing(monkeypatch, tmp_path, mode
         if value is not None:
             (tmp_path / path).parent.mkdir(parents=True)
             (tmp_path / path).write_text(f"{value}\n")
-    assert system.may_reserve(tmp_path) == expected
+    assert system.can_reserve_memory(tmp_path) == expected

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import temporary_path
 
@@ -135,7 +135,7 @@ class NearKeys:
     """
 
     def __init__(self) -> None:
-        require("dedup.near", "rensa", extra="near-dup")
+        require_packages("dedup.near", "rensa", extra="near-dup")
         from rensa import RMinHash
 
         self._minhash: Any = RMinHash

@@ -21,7 +21,7 @@ from brimful.corpus.dedup.keys import fold
 RUN = 8
 """Bytes of a run, which is one uint64."""
 BANDS, BAND_HASHES = 8, 4
-LEAST = 0.7
+MIN_SIMILARITY = 0.7
 MOST_CANDIDATES = 8
 """Compared texts of a band with equal hashes: boilerplate can make thousands equal."""
 LEAST_EQUAL = 16
@@ -31,8 +31,8 @@ KEPT_SETS = 1 << 14
 AT_ONCE = 1 << 16
 
 
-def near_pairs(
-    known: Sequence[str], asked: Sequence[str], least: float = LEAST
+def find_near_pairs(
+    known: Sequence[str], asked: Sequence[str], least: float = MIN_SIMILARITY
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each text of `asked`, a text of `known` that is almost the same. Texts under 8 bytes have none.
 
@@ -60,7 +60,7 @@ def near_pairs(
     return match, alike
 
 
-def near_groups(texts: Sequence[str], together: np.ndarray, least: float = LEAST) -> np.ndarray:
+def find_near_groups(texts: Sequence[str], together: np.ndarray, least: float = MIN_SIMILARITY) -> np.ndarray:
     """The group of each text, int64 (n,): texts that are almost the same share one, and so do their others.
 
     Of texts with equal hashes in a band, each is compared with the first `MOST_CANDIDATES` by content.

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
-from brimful.base.console import progress, warn
+from brimful.base.console import show_progress, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.system import usable_cores
 from brimful.corpus.engines import local_pool
@@ -68,7 +68,7 @@ class Engine:
         results: dict[int, R] = {}
         running = 0
         try:
-            with progress(title, len(tasks)) as advance:
+            with show_progress(title, len(tasks)) as advance:
                 while len(results) < len(tasks):
                     if not running and not waiting:
                         waiting.append(alone.popleft())

@@ -20,7 +20,7 @@ from multiprocessing import connection
 from socket import socketpair
 from typing import Any
 
-from brimful.base.console import printed, prints
+from brimful.base.console import is_printing, print_messages
 from brimful.base.errors import BrimfulError
 
 PROGRAM = """
@@ -76,7 +76,7 @@ def serve(pipe: connection.Connection, printing: bool) -> None:
         printing: whether the caller prints its messages, as a command line does.
     """
     threading.Thread(target=_die_with_parent, args=[pipe.fileno()], daemon=True).start()
-    with printed() if printing else nullcontext(), suppress(EOFError, OSError):
+    with print_messages() if printing else nullcontext(), suppress(EOFError, OSError):
         pipe.send_bytes(READY)
         while True:
             pipe.send_bytes(attempt(pipe.recv_bytes()))
@@ -91,7 +91,7 @@ class _Worker:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with theirs:
-                program = PROGRAM.format(path=sys.path, descriptor=theirs.fileno(), printing=prints())
+                program = PROGRAM.format(path=sys.path, descriptor=theirs.fileno(), printing=is_printing())
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", program],
                     pass_fds=[theirs.fileno()],

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import cannot_write, read_json, write_json
+from brimful.base.storage import make_write_error, read_json, write_json
 
 MAX_HOSTILE_DOCUMENTS = 100
 
@@ -83,7 +83,7 @@ class Watchdog:
             os.write(self._file, bytes(_DOCUMENT.size))
             self._state = mmap.mmap(self._file, _DOCUMENT.size)
         except OSError as error:
-            raise cannot_write(self._path, error) from error
+            raise make_write_error(self._path, error) from error
         faulthandler.register(signal.SIGPROF, self._file, all_threads=False, chain=True)
         return self
 

@@ -25,7 +25,7 @@ ones. The results equal the results of the tokenizer on the whole text. This is 
    a fragment.
 7. A remembered fragment is compared character by character, never by its hash alone.
 8. The memory is bounded. When it is full, new fragments are asked about each time and the memory starts
-   afresh: what comes out does not depend on what is remembered.
+   afresh. The results do not depend on what is remembered.
 
 tests/corpus/tokenize/test_encode.py compares 27 pipelines with their tokenizers on random Unicode text, on
 full and on tiny memories.

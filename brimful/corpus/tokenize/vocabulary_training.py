@@ -18,7 +18,7 @@ import numpy as np
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
-from brimful.corpus.text.batches import by_characters
+from brimful.corpus.text.batches import batch_by_characters
 from brimful.corpus.text.characters import BERT_HAN, SPACE, character_classes, code_points
 from brimful.corpus.text.folding import Folding, normalizer
 from brimful.corpus.text.tokenizer_pipelines import (
@@ -180,7 +180,7 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
     counter = _Alphabet(normal)
     cut = pre_tokenizers.BertPreTokenizer()
     sample: list[str] = []
-    for batch in by_characters(texts, BATCH_CHARACTERS, len):
+    for batch in batch_by_characters(texts, BATCH_CHARACTERS, len):
         sample += (without_long_words(text, cut) for text in counter.read(batch))
     alphabet, others = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
     continuations = counter.continuations(alphabet)
@@ -194,7 +194,7 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
     )
     scratch = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
     scratch.pre_tokenizer = cut
-    scratch.train_from_iterator(by_characters(sample, BATCH_CHARACTERS, len), trainer)
+    scratch.train_from_iterator(batch_by_characters(sample, BATCH_CHARACTERS, len), trainer)
     vocabulary = scratch.get_vocab(with_added_tokens=False)
     for piece in chain.from_iterable([other, *counter.continuations([other])] for other in others):
         if len(vocabulary) >= size:
@@ -271,7 +271,7 @@ def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> 
     visible = dropwhile(lambda text: not text.strip(), texts)
     if (first := next(visible, None)) is None:
         raise _empty()
-    scratch.train_from_iterator(by_characters(chain([first], visible), BATCH_CHARACTERS, len), trainer)
+    scratch.train_from_iterator(batch_by_characters(chain([first], visible), BATCH_CHARACTERS, len), trainer)
     trained = json.loads(scratch.to_str())["model"]
     found = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
     if han == "pieces":

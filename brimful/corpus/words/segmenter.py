@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from brimful.base.compiled import compiled
-from brimful.corpus.fragments.memo import SEPARATOR, WORD, Memo, Rules, Values, matrix_of_cuts
+from brimful.corpus.fragments.memo import SEPARATOR, WORD, FragmentTokens, Memo, Rules, matrix_of_cuts
 from brimful.corpus.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
 from brimful.corpus.words.lexicon import Lexicon
 
@@ -72,7 +72,7 @@ class HanSegmenter:
         _, begins, _ = self._memo(codes, np.zeros(1, np.int64), np.array([len(codes)]))
         return begins
 
-    def _ask(self, texts: list[str], kinds: list[int]) -> Values:
+    def _ask(self, texts: list[str], kinds: list[int]) -> FragmentTokens:
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         text_begins = np.cumsum(sizes + 1) - sizes - 1
         words = self._cut("\n".join(texts))
@@ -83,7 +83,7 @@ class HanSegmenter:
         inside = places < sizes[owners]  # the others are the line breaks
         ends = np.cumsum(np.bincount(owners[inside], minlength=len(texts)))
         places = places[inside].astype(np.int32)
-        return Values(places.view(np.uint32), places, np.concatenate([[0], ends]))
+        return FragmentTokens(places.view(np.uint32), places, np.concatenate([[0], ends]))
 
 
 @compiled
@@ -158,7 +158,7 @@ def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
     return starts
 
 
-def entries_found(segmenter: Segmenter, entries: Collection[str], texts: Iterable[str]) -> int:
+def count_entries(segmenter: Segmenter, entries: Collection[str], texts: Iterable[str]) -> int:
     """How many entries of a segmenter's lexicon are words of the texts."""
     known = set(entries)
     found: set[str] = set()

@@ -7,7 +7,7 @@ import pytest
 
 from brimful.corpus.reading.faults import Refusing
 from brimful.corpus.reading.inputs import Span
-from brimful.corpus.reading.json_records import Named
+from brimful.corpus.reading.json_records import RowNames
 from brimful.corpus.reading.read import ReadConfig, read_documents
 
 FORMS = Path(__file__).parents[2] / "data_forms"
@@ -53,8 +53,8 @@ def test_a_line_of_lists_of_sentences(name: str, tmp_path: Path) -> None:
 
 
 def test_a_note_of_a_table_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    named = Named(["text"])
+    row_names = RowNames(["text"])
     report = Refusing(path=tmp_path / "a.jsonl")
     for number in range(3):
-        assert named.record(["One.", "Two."], number, report) == "One.\nTwo."
+        assert row_names.make_record(["One.", "Two."], number, report) == "One.\nTwo."
     assert capfd.readouterr().err.count("has lists of sentences") == 1

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import Span, find_inputs
@@ -177,7 +177,7 @@ def test_what_is_left_out_is_said_by_suffix(tmp_path: Path) -> None:
     folder.mkdir()
     for name in ("a.txt", "b.md", "c.ndjson", "d.log", "e.log", "f.tex.gz", "README", ".hidden"):
         (folder / name).write_text("x")
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         found = [Path(item.path).name for item in find_inputs([str(folder)], str(tmp_path / "out"))]
     assert found == ["a.txt", "b.md", "c.ndjson"]
     assert warnings == [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.converters import convert
 from brimful.corpus.reading.forms import require_forms
@@ -185,7 +185,7 @@ def test_the_command_names_the_encoding(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match="converters subtitles --encoding utf-16 "):
         texts_of(path, encoding="utf-16")
     assert [*convert("subtitles", [str(path)], "utf-16")] == ["Hello"]
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         assert not [*convert("subtitles", [str(path)])]
     assert "a.srt: binary file skipped" in warnings[0]
 
@@ -196,7 +196,7 @@ def test_damaged_records_of_a_web_archive_are_counted(tmp_path: Path) -> None:
     path.write_bytes(
         damaged + warc("conversion", KETTLE.encode()) + warc("conversion", LANTERN.encode())[:-10]
     )
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         assert [*convert("warc", [str(path)])] == [KETTLE, LANTERN[:-6]]
     assert warnings == [f"{path}: damaged pages, left out: 1", f"{path}: texts that were cut short: 1"]
 
@@ -287,6 +287,6 @@ def test_files_without_a_suffix_are_looked_at(tmp_path: Path) -> None:
     (folder / "wiki_00").write_text(f'<doc id="1">\n{KETTLE}\n</doc>\n')
     (folder / "README").write_text("x")
     (folder / "wiki_01").write_text('{"id": 1, "text": "a"}\n')
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         assert [Path(item.path).name for item in find_inputs([str(folder)], "out")] == ["wiki_00", "wiki_01"]
     assert "1 file of another kind was left out (no suffix 1)" in warnings[0]

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from brimful.corpus.reading.nonsense import WRONGLY_DECODED, count_nonsense, kind
+from brimful.corpus.reading.nonsense import WRONGLY_DECODED, count_nonsense, kind_of_issue
 
 TEXTS = {
     "fr": "Le café était fermé, à l'évidence; “hélas”, dit l'élève.",
@@ -24,7 +24,7 @@ HONEST = [
 def kinds(text: str) -> set[str]:
     issues: Counter[str] = Counter()
     count_nonsense(text, issues)
-    return {kind(issue) for issue in issues}
+    return {kind_of_issue(issue) for issue in issues}
 
 
 @pytest.mark.parametrize("codec", ["cp1252", "latin-1", "cp1251"])

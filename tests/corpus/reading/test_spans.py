@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from brimful.corpus.reading import lines, read, spans
 from brimful.corpus.reading.inputs import Input, Span
 from brimful.corpus.reading.lines import BINARY
-from brimful.corpus.reading.nonsense import WRONGLY_DECODED, kind
+from brimful.corpus.reading.nonsense import WRONGLY_DECODED, kind_of_issue
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.corpus.reading.spans import divide
 
@@ -31,8 +31,8 @@ def texts_of(path: Path, cuts: list[int], config: ReadConfig) -> tuple[list[str]
     kinds: Counter[str] = Counter()
     for issue, number in issues.items():
         # A sample is taken of each run, so its count depends on where runs begin.
-        if kind(issue) != WRONGLY_DECODED:
-            kinds[kind(issue)] += number
+        if kind_of_issue(issue) != WRONGLY_DECODED:
+            kinds[kind_of_issue(issue)] += number
     return found, kinds
 
 
@@ -45,9 +45,9 @@ def state_of(path: Path) -> Input:
 def _sizes(request: pytest.FixtureRequest):
     with pytest.MonkeyPatch.context() as patch:
         run, piece, record = request.param
-        patch.setattr(read, "RUN", run)
+        patch.setattr(read, "RUN_BYTES", run)
         patch.setattr(lines, "CHUNK", run * 2)
-        patch.setattr(lines, "HEAD", run)
+        patch.setattr(lines, "HEAD_BYTES", run)
         patch.setattr(read, "LONGEST_PIECE", piece)
         patch.setattr(spans, "LONGEST_PIECE", piece)
         patch.setattr(read, "LONGEST_RECORD", record)

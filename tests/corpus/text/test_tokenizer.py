@@ -13,11 +13,11 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from brimful.base.errors import BrimfulError
 from brimful.commands.prepare import prepare
 from brimful.corpus.text.special_ids import (
-    Beside,
-    beside,
+    TokenizerSettings,
     mask_id,
-    named_as,
-    remember,
+    name_like,
+    remember_settings,
+    settings_of,
     special_ids,
     truncation_side,
 )
@@ -312,8 +312,8 @@ def test_special_tokens_have_the_names_that_the_files_say(tmp_path: Path) -> Non
     assert [*map(loaded.id_to_token, (ids.cls, ids.sep, ids.pad))] == ["<bos>", "<eos>", "<padding>"]
     save(loaded, tmp_path / "saved")
     assert special_ids(load(tmp_path / "saved")) == ids
-    remember(loaded, Beside(beside(loaded).roles, "left"))
-    copied = named_as(with_nfkc(loaded), loaded)
+    remember_settings(loaded, TokenizerSettings(settings_of(loaded).roles, "left"))
+    copied = name_like(with_nfkc(loaded), loaded)
     assert (special_ids(copied), truncation_side(copied)) == (ids, "left")
 
 

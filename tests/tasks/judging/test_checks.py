@@ -19,7 +19,7 @@ from brimful.tasks.judging.checks import (
     count_labels,
     count_tokens,
     find_overlap,
-    normalised,
+    normalise,
     summarise_tokens,
 )
 from brimful.tasks.task_data import TaskData
@@ -85,7 +85,7 @@ def test_repeats_are_exact_or_differ_in_case_width_and_spaces() -> None:
     assert found.keys() == {"duplicates"}
     assert (found["duplicates"].count, found["duplicates"].rows) == (2, [32, 33])
     assert "row 32 ('a') and row 31 ('a'): 'good stuff'" in found["duplicates"].message
-    assert normalised("Ｇood \t stuff") == normalised("GOODSTUFF") != normalised("good stuff!")
+    assert normalise("Ｇood \t stuff") == normalise("GOODSTUFF") != normalise("good stuff!")
 
 
 def test_the_second_text_of_a_pair_counts() -> None:

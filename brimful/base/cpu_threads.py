@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from brimful.base.system import library_function
+from brimful.base.system import find_library_function
 
-MOST_JOBS = 8
+MAX_JOBS = 8
 """More threads than this would wait for the interpreter lock."""
 
 _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -25,14 +25,14 @@ _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 @cache
 def _parallel() -> Any:
     """GOMP_parallel of the OpenMP runtime that torch is linked with; None if it has another interface."""
-    function = library_function(Path(torch.__file__).parent / "lib/libtorch_cpu.so", "GOMP_parallel")
+    function = find_library_function(Path(torch.__file__).parent / "lib/libtorch_cpu.so", "GOMP_parallel")
     if function is not None:
         function.argtypes, function.restype = [_Region, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint], None
     return function
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def use_threads(count: int) -> Iterator[None]:
     """Torch computes on `count` threads in the thread that enters this, and then on as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -42,17 +42,17 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def workers() -> int:
-    """How many jobs `run` does at the same time on the CPU."""
-    return 1 if _parallel() is None else min(torch.get_num_threads(), MOST_JOBS)
+def count_workers() -> int:
+    """How many jobs `run_jobs` does at the same time on the CPU."""
+    return 1 if _parallel() is None else min(torch.get_num_threads(), MAX_JOBS)
 
 
-def run(job: Callable[..., None], items: Iterable[tuple], *, device: torch.device) -> None:
+def run_jobs(job: Callable[..., None], items: Iterable[tuple], *, device: torch.device) -> None:
     """Call `job(*item)` for every item, without autograd: in parallel on the CPU, in order elsewhere.
 
     Jobs must be independent, and write their results into existing tensors.
     """
-    if device.type != "cpu" or workers() == 1:
+    if device.type != "cpu" or count_workers() == 1:
         for item in items:
             job(*item)
         return
@@ -62,18 +62,18 @@ def run(job: Callable[..., None], items: Iterable[tuple], *, device: torch.devic
         with torch.inference_mode():
             job(*item)
 
-    with threads(torch.get_num_threads()):  # again, once it is done
+    with use_threads(torch.get_num_threads()):  # again, once it is done
         run_loops(alone, list(items))
 
 
 def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:
     """Call a compiled loop, which needs no interpreter lock, for every item, in parallel."""
-    if len(items) == 1 or workers() == 1:
+    if len(items) == 1 or count_workers() == 1:
         for item in items:
             loop(*item)
         return
     queue = iter(items)  # shared: each item goes to the thread that asks first
-    seats = iter(range(MOST_JOBS))
+    seats = iter(range(MAX_JOBS))
     failures: list[BaseException] = []
 
     def drain(_: Any) -> None:
