@@ -140,12 +140,7 @@ class SequenceHead(ClassifierHead):
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        classes: int,
-        *,
-        pooling: Pooling | None = None,
-        dropout: float | None = None,
+        self, encoder: Encoder, classes: int, *, pooling: Pooling | None = None, dropout: float | None = None
     ) -> None:
         """
         Args:

@@ -99,7 +99,7 @@ def _round_to_float16(x: Tensor, noise: Tensor) -> Tensor:
     """
     # The bits of a float32 are sign, exponent + 127, fraction: integer operations on the middle ones make
     # powers of 2. XOR with all exponent bits negates an exponent, up to the constant 28 that is added.
-    exponent = x.view(torch.int32).bitwise_and_(_EXPONENT_BITS).clamp_(min=127 - 14 << 23)
+    exponent = x.view(torch.int32).bitwise_and(_EXPONENT_BITS).clamp_(min=127 - 14 << 23)
     factor = exponent.bitwise_xor_(_EXPONENT_BITS).add_(28 << 23).view(torch.float32)  # 2^(10 + 19 - e)
     fixed = (x * factor).to(torch.int32).add_(noise).bitwise_and_(-1 << 19)
     # The sign separately: fixed point has no -0.
