@@ -18,7 +18,7 @@ from brimful.data.ragged import Ragged
 from brimful.hf.folders import HEADS, load_model, save_model
 from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
