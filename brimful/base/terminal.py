@@ -1,4 +1,4 @@
-"""What `rich` draws: rules and tables for a person, and the progress bar of `console.progress`."""
+"""Tables and the progress bar of a terminal, which `rich` draws."""
 
 import math
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 class _Output(Console):
     def on_broken_pipe(self) -> None:
-        raise  # the command line handles it; rich would exit with 1
+        raise  # the command line handles the error; rich would exit with 1
 
 
 def output_console() -> Console:
-    """A console on stdout, for tables that a person reads."""
+    """Make a console on stdout, for tables that a person reads."""
     return _Output(highlight=False, soft_wrap=True)
 
 

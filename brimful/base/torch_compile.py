@@ -1,4 +1,4 @@
-"""torch.compile with a way out: what a machine cannot compile runs eagerly."""
+"""torch.compile with a fallback: a function that a machine cannot compile runs eagerly."""
 
 import os
 import shutil
@@ -107,7 +107,7 @@ _COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton
 
 
 def find_missing_compiler(device: torch.device) -> str | None:
-    """What this machine lacks to compile for `device`; None if it lacks nothing."""
+    """Say what this machine lacks to compile for a device; None if it lacks nothing."""
     variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
     compiler = os.environ.get(variable) or usual
     if shutil.which(compiler.split()[0]) is None:

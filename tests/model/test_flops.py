@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from brimful.base.distributed import SINGLE_RANK
 from brimful.data.batch import pack
 from brimful.model.encoder import Encoder
-from brimful.model.flops import Shape, step_flops
+from brimful.model.flops import Shape, count_step_flops
 from brimful.model.shape import EncoderConfig, preset
 from brimful.train import utilisation
 from brimful.train.journal import Journal
@@ -97,5 +97,12 @@ def test_mfu_is_written_where_the_peak_is_known(tmp_path):
 def test_flops_of_bert_base():
     """6 flops for each weight of a matrix: 85 million in the layers; the head's are 24 million."""
     config = preset("base", "bert", vocabulary_size=30522)
-    assert step_flops(config, Shape((1,), 0)) == 6 * 84_934_656 + 12 * 12 * 768
-    assert step_flops(config, Shape((), 1)) == 6 * (768**2 + 30522 * 768)
+    assert count_step_flops(config, Shape((1,), 0)) == 6 * 84_934_656 + 12 * 12 * 768
+    assert count_step_flops(config, Shape((), 1)) == 6 * (768**2 + 30522 * 768)
+
+
+def test_pairs_of_a_window():
+    for length, window in ((1, 1), (5, 2), (9, 7), (9, 100), (40, 16)):
+        near = sum(abs(i - j) <= window // 2 for i in range(length) for j in range(length))
+        assert Shape((length, length), 0).count_pairs(window) == 2 * near
+        assert Shape((length,), 0, windowed=False).count_pairs(window) == length**2
