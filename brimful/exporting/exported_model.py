@@ -93,7 +93,7 @@ class Export:
             return "words"
         if not isinstance(self.head, SequenceHead):  # no head, or one that no format takes
             return "vectors"
-        problem = self.values["problem_type"]  # as in transformers, which guesses by the classes without it
+        problem = self.values["problem_type"]  # without one, the number of classes decides
         if problem == "regression" or (problem is None and self.head.classes == 1):
             return "values"
         return "labels" if problem == "multi_label_classification" else "classes"
