@@ -142,12 +142,12 @@ class Summary:
 
 
 def with_overview(facts: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
-    """The facts of a result with its Summary, as JSON values."""
+    """Return the facts of a result with its Summary, as JSON values."""
     return {**facts, OVERVIEW: msgspec.to_builtins(summary)}
 
 
 def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
-    """The Summary in what `with_overview` returns; None in the record of an earlier version.
+    """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
 
     Args:
         place: the file that holds the record, for an error.
@@ -167,7 +167,7 @@ def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
 def make_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", is_detail: bool = False
 ) -> list[SummaryTable]:
-    """A table without the columns that no row fills, in a list; an empty list without rows."""
+    """Make a table without the columns that no row fills, in a list; an empty list without rows."""
     filled = []
     for place in range(len(columns)):
         if any(row[place] not in ("", ABSENT) for row in rows):
@@ -185,7 +185,7 @@ def make_facts_table(title: str, values: Mapping[str, str | None]) -> list[Summa
 
 
 def sort_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[ModelResult]:
-    """The models with the best first; of equal ones the first stays first."""
+    """Return the models with the best first. Equal models keep their order."""
     return sorted(models, key=lambda model: model.value, reverse=test.higher_is_better)
 
 
