@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import is_out_of_memory
-from brimful.base.resources import (
+from brimful.base.machine import (
     available_memory,
     load_average,
     processor_name,

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.base.errors import NotFiniteError
-from brimful.base.system import read_kernel_file
+from brimful.base.machine import read_kernel_file
 from brimful.base.types import InferencePrecision
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import attention

@@ -18,7 +18,7 @@ from brimful.hf.folders import list_unread_modules, load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.weights import naming_weights, weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead
-from brimful.runs.directory import model_files
+from brimful.runs.inputs import model_files
 from builders.encoders import random_row, run_peer, small, word_tokenizer
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
