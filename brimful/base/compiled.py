@@ -3,7 +3,7 @@
 The folder is `brimful/loops` in `$NUMBA_CACHE_DIR`, else in `$XDG_CACHE_HOME` or `~/.cache`. It has a folder
 for each module and each state of its source. That state includes every module of Brimful that it imports,
 directly or not, so a compiled loop may use constants and compiled loops of other modules: after a change in
-one of them, all that use it are compiled again. (numba itself looks at a loop's own file alone.) Anyone may
+one of them, all that use it are compiled again. (numba itself looks only at a loop's own file.) Anyone may
 delete the folder at any time. Where it cannot be written, loops are compiled in memory.
 """
 
@@ -68,7 +68,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
 def _load(load: Callable[..., Any], *values: Any) -> Any:
     try:
         return load(*values)
-    except Exception:  # a file was cut short by a power failure: whatever unpickling then raises
+    except Exception:  # unpickling a file that a power failure cut short may raise anything
         return None
 
 

@@ -57,13 +57,13 @@ def run_jobs(job: Callable[..., None], items: Iterable[tuple], *, device: torch.
             job(*item)
         return
 
-    def alone(*item: Any) -> None:
+    def run_on_one_thread(*item: Any) -> None:
         torch.set_num_threads(1)  # else MKL divides its work as for several threads
         with torch.inference_mode():
             job(*item)
 
     with use_threads(torch.get_num_threads()):  # again, once it is done
-        run_loops(alone, list(items))
+        run_loops(run_on_one_thread, list(items))
 
 
 def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:

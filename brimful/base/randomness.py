@@ -1,7 +1,7 @@
 """Counter-based randomness: every draw is a pure function of its key and counter.
 
-No generator object, no stream: the value at (seed, epoch, index) is the same whoever asks, in whatever
-order, on any number of workers. The hash is splitmix64's finaliser (Steele, Lea and Flood, 2014), a
+There is no generator object and no stream: the value at (seed, epoch, index) is the same in any order, on any
+number of workers. The hash is splitmix64's finaliser (Steele, Lea and Flood, 2014), a
 bijection of 64-bit words whose values no library version can change.
 """
 

@@ -50,7 +50,7 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """A new temporary name beside `path`, from which `sweep` reads this process."""
+    """Return a new temporary name beside `path`, in which `sweep` reads the number of this process."""
     return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
 
 

@@ -6,7 +6,7 @@ can show it without knowing the verb.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,13 +14,8 @@ import msgspec
 
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import (
-    capitalise,
-    format_duration,
     format_gap,
-    format_megabytes,
     format_metric,
-    format_milliseconds,
-    format_short,
 )
 
 OVERVIEW = "overview"
@@ -147,12 +142,12 @@ class Summary:
 
 
 def with_overview(facts: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
-    """The facts of a result with its Summary, as JSON values."""
+    """Return the facts of a result with its Summary, as JSON values."""
     return {**facts, OVERVIEW: msgspec.to_builtins(summary)}
 
 
 def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
-    """The Summary in what `with_overview` returns; None in the record of an earlier version.
+    """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
 
     Args:
         place: the file that holds the record, for an error.
@@ -172,7 +167,7 @@ def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
 def make_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", is_detail: bool = False
 ) -> list[SummaryTable]:
-    """A table without the columns that no row fills, in a list; an empty list without rows."""
+    """Make a table without the columns that no row fills, in a list; an empty list without rows."""
     filled = []
     for place in range(len(columns)):
         if any(row[place] not in ("", ABSENT) for row in rows):
@@ -190,7 +185,7 @@ def make_facts_table(title: str, values: Mapping[str, str | None]) -> list[Summa
 
 
 def sort_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[ModelResult]:
-    """The models with the best first; of equal ones the first stays first."""
+    """Return the models with the best first. Equal models keep their order."""
     return sorted(models, key=lambda model: model.value, reverse=test.higher_is_better)
 
 
@@ -238,40 +233,3 @@ def judge_models(test: MeasuredOn, models: Sequence[ModelResult]) -> str:
         return f"{best.name} reaches {value} {on}."
     gap = describe_gap(test, best, others[0], "behind")
     return f"{best.name} is the best, {value} {on}; {others[0].name} is next, {gap}."
-
-
-def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[SummaryTable]:
-    """Make a table of the models and their costs, the best first.
-
-    Speed stands last, since a narrow terminal leaves out columns in the middle.
-    """
-    ordered = sort_models(test, models)
-    rows = []
-    for model in ordered:
-        gap, error = abs(ordered[0].value - model.value), estimate_gap_error(ordered[0], model)
-        is_best = model is ordered[0]  # it has no gap to show
-        rows.append(
-            [
-                model.name,
-                format_metric(model.value, model.error, share=test.share),
-                "" if is_best else format_gap(gap, error, share=test.share),
-                _show(model.seconds, format_duration),
-                _show(model.parameters, format_short),
-                _show(model.megabytes, format_megabytes),
-                _show(model.texts_per_second, format_short),
-                _show(model.milliseconds, format_milliseconds),
-            ]
-        )
-    unit = ", points" if test.share else ""
-    quality, costs = [capitalise(test.metric), f"Behind the best{unit}"], ["Training", "Parameters", "Size"]
-    columns = ["Model", *quality, *costs, "Texts a second", "One text"]
-    note = (
-        f"The same {test.n:,} test rows. ± is the standard error over test rows and seeds; of a difference it"
-        " is paired where both models' answers were compared, else an upper bound. Up to"
-        f" {CLEAR_ERRORS:g} standard errors may be chance, and so may a difference without one."
-    )
-    return make_table("Models", columns, rows, note)
-
-
-def _show(value: float | None, form: Callable[[float], str]) -> str:
-    return form(value) if value else ""

@@ -33,7 +33,7 @@ def output_console() -> Console:
 
 @contextmanager
 def progress_bar(title: str, total: int, done: int) -> Iterator[Advance]:
-    """A bar on stderr; what is written to stderr meanwhile appears above it."""
+    """Draw a bar on stderr. Lines that are written to stderr meanwhile appear above it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with _WithNotes(*columns, _TimeLeft(), console=console) as bar:
         task = bar.add_task(title, total=total, completed=done, note="", limit=math.inf)

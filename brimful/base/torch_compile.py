@@ -21,7 +21,7 @@ class Compiled:
 
     Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
     many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
-    the function runs eagerly; later, an error of Dynamo or Inductor alone does. The function must not have
+    the function runs eagerly; later, only an error of Dynamo or Inductor does. The function must not have
     side effects before it fails. Its backward pass is compiled with it.
 
     Args:

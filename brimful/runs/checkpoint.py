@@ -152,7 +152,7 @@ class _GuardState(TypedDict):
 
 class _State(TypedDict):
     identity: str
-    versions: dict[str, str]
+    package_versions: dict[str, str]
     cursor: dict[str, Any]
     totals: dict[str, float]
     best: tuple[int, float] | None
@@ -169,7 +169,7 @@ def _read_record(path: Path, *, verify: bool) -> dict[str, Any]:
 
 
 def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
-    """Refuse what another version of Brimful wrote.
+    """Refuse a record that another version of Brimful wrote.
 
     Args:
         record: the commit record of a checkpoint or of a training's result.
@@ -280,15 +280,15 @@ def load_for_resume(
         )
     if world.is_main:
         say(f"resuming at step {step}")
-        for name, now in versions().items():
+        for name, now in package_versions().items():
             before = state["versions"].get(name)
             if before != now:
                 warn(f"the checkpoint was made with {name} {before}, this is {now}: bits may differ")
     return checkpoint
 
 
-def versions() -> dict[str, str]:
-    """The versions of the packages that decide a run's bits."""
+def package_versions() -> dict[str, str]:
+    """Return the versions of the packages that decide a run's bits."""
     return {
         "python": platform.python_version(),
         "brimful": VERSION,

@@ -38,7 +38,7 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
 
 
 def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:
-    """The files of a model, for `check_inputs`.
+    """List the files of a model, for `check_inputs`.
 
     Args:
         name: the run's name for the model, such as "teacher".

@@ -216,7 +216,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
 
 def _make_student(config: DistilEncoderConfig, teacher: Encoder) -> Encoder:
     """Make the student before training."""
-    torch.manual_seed(config.seed)  # for the weights of a student that starts from none
+    torch.manual_seed(config.seed)  # for a student of random weights
     if config.student is not None:
         return _without_dropout(read_encoder(ModelFolder.open(config.student, "encoder")))
     layers = choose_layers(config, teacher.config)

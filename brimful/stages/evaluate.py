@@ -233,7 +233,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         return super().open(config, ranks, lock)
 
     def plan(self, config: EvaluateConfig, folder: RunFolder) -> EvaluatePlan:
-        """Open the encoders, and refuse what would fail after an hour.
+        """Open the encoders, and refuse early those that would fail after an hour.
 
         Raises:
             BrimfulError: an encoder or a text cannot be used.

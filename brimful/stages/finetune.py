@@ -1,7 +1,7 @@
 """The verb `brimful finetune`: a model for each seed and learning rate, of which the best is kept.
 
 The learning rate that is best on dev trains each seed's model, and the best seed's model is kept. The summary
-shows the model beside its baselines, its metrics, and what to look at.
+shows the model beside its baselines, its metrics, and the rows to look at.
 """
 
 import shutil
@@ -276,7 +276,7 @@ def _name_tables(tables: Sequence[Encoded]) -> dict[str, Encoded]:
 
 
 def _review(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[Facts, TaskModel]:
-    """Return what the answers reveal of the tables, and the model with its temperature."""
+    """Return facts from the answers, such as confused labels, and the model with its temperature."""
     task, data = best.task, run.data
     if task.settings and task.calibrates and data.dev is None:
         setting = next(iter(task.settings))

@@ -60,7 +60,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         """Resolve a configuration, and say what a new run will do.
 
         Raises:
-            BrimfulError: no prepared data, or what the run starts from cannot be used.
+            BrimfulError: the prepared data or the starting model cannot be used.
         """
         ranks = folder.ranks
         config = resolve_pretraining(config, folder)

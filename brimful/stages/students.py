@@ -62,8 +62,8 @@ def choose_layers(config: StudentOptions, shape: EncoderConfig) -> tuple[int, ..
     return layers or spread_layers(shape.layers, config.depth)
 
 
-def student_shape(config: StudentOptions, shape: EncoderConfig) -> EncoderConfig:
-    """The shape of a student: the teacher's, with its own depth and width."""
+def make_student_shape(config: StudentOptions, shape: EncoderConfig) -> EncoderConfig:
+    """Make the shape of a student: the teacher's, with its own depth and width."""
     width = config.student_hidden or shape.hidden_size
     # The same ratio to the width, rounded up to a multiple of 64.
     intermediate = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
@@ -86,7 +86,7 @@ def copy_layers(config: StudentOptions, encoder: Encoder, layers: tuple[int, ...
         BrimfulError: the width does not fit the heads.
     """
     student = encoder.keep_layers(layers)
-    shape = student_shape(config, encoder.config)
+    shape = make_student_shape(config, encoder.config)
     if shape.hidden_size == encoder.config.hidden_size:
         return student
     return narrow(student, shape)
@@ -94,7 +94,7 @@ def copy_layers(config: StudentOptions, encoder: Encoder, layers: tuple[int, ...
 
 def random_encoder(config: StudentOptions, teacher: Encoder) -> Encoder:
     """Make a student of random weights, with the tokenizer and the pooling of its teacher."""
-    encoder = Encoder(student_shape(config, teacher.config))
+    encoder = Encoder(make_student_shape(config, teacher.config))
     encoder.tokenizer, encoder.pooling = teacher.tokenizer, teacher.pooling
     return encoder
 

@@ -57,7 +57,7 @@ class TaskOptions(LabelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig(TaskOptions):
-    """Look for what is odd in labelled tables: repeats, leaks, contradictions."""
+    """Look for oddities in labelled tables: repeats, leaks, contradictions."""
 
     EXAMPLE = "train.tsv test.tsv"
 
@@ -130,7 +130,7 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     """Longer texts become windows that share this many tokens, and their answers are merged. By default tasks
     of whole texts cut them, and tasks of tokens read them in windows."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
-    """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
+    """random: the encoder's shape and tokenizer with new weights, to measure the gain of pretraining."""
     pooling: Literal["auto", "mean", "first"] = "auto"
     """What a classifier or regression reads of a text: the mean over its tokens, or its first token. auto: as
     the encoder was trained, where its folder says it; else the mean in modern, the first token in others."""
@@ -257,7 +257,7 @@ def with_absolute_paths(config: C, **changes: Any) -> C:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(TaskOptions, RunOptions):
-    """Compare encoders: their loss on held-out text, and what they reach on a task."""
+    """Compare encoders: their loss on held-out text, and their metrics on a task."""
 
     MAIN = (
         *("encoders", "text", "train", "test", "out", "task"),
@@ -284,7 +284,7 @@ class EvaluateConfig(TaskOptions, RunOptions):
     metric: str | None = None
     """The metric that is compared; by default the first of the task, or the one of the layout."""
     seeds: int = 3
-    """Trainings of each encoder; 0 leaves fine-tuning out, so that the probe alone remains."""
+    """Trainings of each encoder; 0 leaves fine-tuning out, so that only the probe remains."""
     learning_rates: tuple[float, ...] = (1e-4, 3e-4)
     """Peak learning rates; each encoder and seed takes the one that is best on dev."""
     epochs: float = 3.0

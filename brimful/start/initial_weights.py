@@ -18,7 +18,7 @@ which is highest at n = m + offset. The other pairs are random, as are all value
 same number to all scores of the masked-LM head, so it changes no prediction.
 
 Zheng et al. (2024, "Structured Initialization for Attention in Vision Transformers") begin the attention of
-image models as convolutions, for the same reason. bench/results/speedrun.md has what each part gains.
+image models as convolutions, for the same reason. bench/results/speedrun.md has the gain of each part.
 """
 
 import math

@@ -40,7 +40,7 @@ def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.
         seed: the seed of the vectors that the iteration starts from.
     """
     vocabulary = next(iter(corpora)).vocabulary_size
-    matrix = information(_sample_tokens(corpora), vocabulary)
+    matrix = compute_information(_sample_tokens(corpora), vocabulary)
     eigenvectors = _eigenvectors(matrix, min(vocabulary, width + EXTRA_VECTORS), seed)[:, :width]
     vectors = np.zeros((vocabulary, width), np.float32)
     vectors[:, : eigenvectors.shape[1]] = eigenvectors
@@ -78,8 +78,8 @@ def _sample_tokens(corpora: Mapping[Corpus, float]) -> np.ndarray:
     return np.concatenate(runs)
 
 
-def information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The positive pointwise mutual information of pieces, as the rows of a sparse symmetric matrix.
+def compute_information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compute the positive pointwise mutual information of pieces, as rows of a sparse symmetric matrix.
 
     Pairs across the ends of documents count too: they are few.
 
@@ -166,7 +166,7 @@ def _rows(
 
 
 def _product(starts: np.ndarray, columns: np.ndarray, values: np.ndarray, x: torch.Tensor) -> torch.Tensor:
-    """Multiply the matrix of `information` by x: float64 (V, n)."""
+    """Multiply the matrix of `compute_information` by x: float64 (V, n)."""
     out = torch.zeros_like(x)
     ends = np.searchsorted(starts, np.linspace(0, starts[-1], count_workers() + 1)[1:-1])
     items = pairwise([0, *ends.tolist(), len(x)])

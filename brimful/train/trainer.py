@@ -423,7 +423,7 @@ class Trainer:
             "guard": self.guard.state_dict(),
             "loss_scaling": self.gradients.state_dict(),
             "ranks": self.runtime.world.size,
-            "versions": checkpoint.versions(),
+            "versions": checkpoint.package_versions(),
             **self.training.about,
         }
         spared = [self.progress.best[0]] if self.progress.best else []

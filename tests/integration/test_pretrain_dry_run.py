@@ -38,7 +38,10 @@ def test_the_most_rows_that_a_gpu_holds(corpus_dir: Path, tmp_path: Path, call: 
     monkeypatch.setattr(pretrain_data, "longest_batch", lambda stream, rows: rows)
     monkeypatch.setattr(pretrain_data, "traced_pass", lambda make, trainer, precision, rows: rows * (9 << 29))
     given = ("--data", corpus_dir, "--out", tmp_path / "dry", *SMALL, "--rows-per-update", 12, "--dry-run")
+    given += ("--validation-tokens", 0, "--trainer.evaluate-every", 5, "--trainer.checkpoint-every", 5)
     for options, rows in ((AUTO, 12), (("--rows-per-micro-batch", 3), 3)):
-        memory = call("pretrain", *given, *options).value["memory"]
+        answer = call("pretrain", *given, *options)
+        assert "trainer.evaluate_every does nothing" in answer.error
+        memory = answer.value["memory"]
         assert memory["holds"] == {"16": 2, "32": 6, "80": 12}
         assert (memory["rows_per_micro_batch"], memory["pass"]) == (rows, rows * (9 << 29))

@@ -17,7 +17,7 @@ from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
 from brimful.stages.distil_options import DistilConfig, LayerStageConfig, StageConfig
-from brimful.stages.students import student_shape
+from brimful.stages.students import make_student_shape
 from builders.distillation import CALM, EPOCH
 from builders.ranks import on_two_ranks
 
@@ -88,8 +88,8 @@ def test_a_random_or_narrower_student(teacher, tmp_path, hidden):
 def test_a_narrower_student_has_no_more_neurons_than_its_teacher():
     """Also where the teacher's are not a multiple of 64."""
     shape = EncoderConfig(architecture="bert", hidden_size=48, heads=3, intermediate_size=80)
-    assert student_shape(DistilConfig(student_hidden=45), shape).intermediate_size == 80
-    assert student_shape(DistilConfig(student_hidden=24), shape).intermediate_size == 64
+    assert make_student_shape(DistilConfig(student_hidden=45), shape).intermediate_size == 80
+    assert make_student_shape(DistilConfig(student_hidden=24), shape).intermediate_size == 64
 
 
 def test_a_student_without_a_pooling_takes_its_teachers(teacher, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.start.neighbourhoods import EXTRA_VECTORS, WINDOW, information, piece_vectors
+from brimful.start.neighbourhoods import EXTRA_VECTORS, WINDOW, compute_information, piece_vectors
 
 VOCABULARY = 300
 
@@ -16,7 +16,7 @@ def random_tokens(seed: int) -> np.ndarray:
 
 
 def dense(tokens: np.ndarray) -> np.ndarray:
-    """The matrix of `information` by its definition, float64."""
+    """The matrix of `compute_information` by its definition, float64."""
     near = np.zeros((VOCABULARY, VOCABULARY))
     for distance in range(1, WINDOW + 1):
         np.add.at(near, (tokens[:-distance], tokens[distance:]), 1 / distance)
@@ -38,7 +38,7 @@ def test_information_follows_its_definition(threads, seed):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        rows, columns, values = information(tokens := random_tokens(seed), VOCABULARY)
+        rows, columns, values = compute_information(tokens := random_tokens(seed), VOCABULARY)
     finally:
         torch.set_num_threads(before)
     assert rows[-1] == len(columns) == len(values)
@@ -49,7 +49,7 @@ def test_information_follows_its_definition(threads, seed):
 
 @pytest.mark.parametrize("length", [1, 2, WINDOW])
 def test_a_text_may_be_shorter_than_the_window(length):
-    rows, columns, values = information(np.arange(length, dtype=np.int32), VOCABULARY)
+    rows, columns, values = compute_information(np.arange(length, dtype=np.int32), VOCABULARY)
     np.testing.assert_allclose(
         filled(rows, columns, values), dense(np.arange(length, dtype=np.int32)), atol=1e-5
     )

@@ -55,7 +55,9 @@ def test_an_old_glibc_keeps_what_it_can(monkeypatch):
         values[name] = value
         return 1
 
-    monkeypatch.setattr(freed_memory, "library_function", lambda library, name: {"mallopt": mallopt}[name])
+    monkeypatch.setattr(
+        freed_memory, "find_library_function", lambda library, name: {"mallopt": mallopt}[name]
+    )
     freed_memory.keep_freed_memory()
     assert values == {freed_memory.M_MMAP_THRESHOLD: 32 << 20, freed_memory.M_TRIM_THRESHOLD: -1}
     values.clear()
