@@ -10,7 +10,7 @@ CUDA_VENV := .venv-cuda
 OLDEST_VENV := .venv-oldest
 NEWEST_VENV := .venv-newest
 
-.PHONY: install dev demo speedrun test test-plain test-slow test-cuda test-oldest test-newest test-wheel fuzz lint clean
+.PHONY: install dev demo test test-plain test-slow test-cuda test-oldest test-newest test-wheel fuzz lint clean
 
 install: $(CORE)
 	@echo 'brimful is in $(BIN): . $(BIN)/activate puts it on the PATH'
@@ -32,10 +32,6 @@ $(CORE) $(STAMP): pyproject.toml constraints.txt
 
 demo: dev
 	$(BIN)/brimful demo --out runs/demo
-
-# About 4 hours on two cores; see docs/speedrun.md. Interrupted, it continues.
-speedrun: dev
-	$(BIN)/python -m bench.speedrun
 
 test: dev lint
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from brimful.base.errors import BrimfulError as BrimfulError
     from brimful.base.errors import BrimfulWarning as BrimfulWarning
     from brimful.hf.text_encoder import TextEncoder
-    from brimful.tasks.model import TaskModel as TaskModel
+    from brimful.tasks.task_model import TaskModel as TaskModel
 
     Encoder = TextEncoder
 
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return TextEncoder
     if name == "TaskModel":
-        from brimful.tasks.model import TaskModel
+        from brimful.tasks.task_model import TaskModel
 
         return TaskModel
     if name in ("BrimfulError", "BrimfulWarning"):

@@ -59,6 +59,7 @@ for profile, examples in (("default", 15), ("thorough", 100)):
 @pytest.fixture(scope="session", autouse=True)
 def one_format() -> Iterator[None]:
     """`auto` on a CPU is fp32 in tests, whatever the processor: tests of bfloat16 ask for it."""
+    import brimful.kernels.linear_cross_entropy
     import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
     from brimful.precision import policy
 
@@ -101,9 +102,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture
 def kernels() -> None:
     """Skips what is true of fast forms alone, where the suite runs without them."""
-    from brimful.model import door
+    from brimful.model import fast_forms
 
-    if not door.is_open():
+    if not fast_forms.has_fast_forms():
         pytest.skip("BRIMFUL_KERNELS=off")
 
 
@@ -178,11 +179,11 @@ def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def _kept_workers() -> Iterator[None]:
     """`prepare` hands its workers on to the next one in this process. The pools of tests/corpus/engines are
     real ones, and so are those of processes that tests start."""
-    from brimful.base.console import printed
+    from brimful.base.console import print_messages
     from brimful.corpus.engines import local_pool
     from builders.kept_workers import KeptPool, end_kept
 
-    with pytest.MonkeyPatch.context() as patch, printed():  # fixtures of a session warn, too
+    with pytest.MonkeyPatch.context() as patch, print_messages():  # fixtures of a session warn, too
         patch.setattr(local_pool, "LocalPool", KeptPool)
         yield
     end_kept()
@@ -191,9 +192,9 @@ def _kept_workers() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _printed() -> Iterator[None]:
     """Messages and warnings are lines on stderr, as of a command line. `library` is for others."""
-    from brimful.base.console import printed
+    from brimful.base.console import print_messages
 
-    with printed():
+    with print_messages():
         yield
 
 

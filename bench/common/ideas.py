@@ -41,8 +41,8 @@ def packed_loss(encoder: Encoder, head: MaskedLMHead, off: Collection[str] = ())
         if TYPE_CHECKING:
             assert positions is not None
             assert labels is not None
-        with patch.object(layers, "recomputed", _kept) if RECOMPUTING in off else nullcontext():
-            hidden = encoder(batch, layout, kept=None if {HEAD, KEPT} & {*off} else positions)
+        with patch.object(layers, "recompute_in_backward", _kept) if RECOMPUTING in off else nullcontext():
+            hidden = encoder(batch, layout, output_slots=None if {HEAD, KEPT} & {*off} else positions)
         if HEAD in off:  # the cross-entropy is plain here, as the chunked one would skip what is not masked
             everywhere = torch.full_like(batch.tokens, IGNORED, dtype=torch.long).scatter(
                 0, positions, labels

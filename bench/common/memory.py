@@ -27,8 +27,3 @@ def saved_bytes(forward: Callable[[], object], without: Iterable[Tensor]) -> int
 def peak_mb() -> float:
     """The most memory that this process has had resident, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def limit_mb(most: int) -> None:
-    """Let allocations of this process fail beyond this many MiB of its own data."""
-    resource.setrlimit(resource.RLIMIT_DATA, (most << 20, most << 20))

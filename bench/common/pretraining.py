@@ -13,8 +13,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import torch
-from tokenizers import Tokenizer
 
 from bench.common.study import Run, kept
 from brimful.base.config import build, config_hash
@@ -24,12 +22,7 @@ from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.shards import Corpus
-from brimful.corpus.text.special_ids import special_ids
 from brimful.data.mixture import open_sources, parse_sources
-from brimful.hf.folders import save_model
-from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import EncoderConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train import journal
 from brimful.train.metrics import MetricsLog, read_metrics
@@ -41,19 +34,17 @@ class Trial:
 
     Attributes:
         values: of a PretrainConfig, without paths and seed.
-        shape: of an EncoderConfig, for a new model that is no preset.
     """
 
     study: str
     arm: str
     seed: int
     values: Mapping[str, Any]
-    shape: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
         """Unique for each set of settings."""
-        settings = config_hash([dict(self.values), self.shape and dict(self.shape)])
+        settings = config_hash(dict(self.values))
         arm = re.sub(r"[^\w.]+", "-", self.arm)
         return f"{self.study}-{arm}-{self.seed}-{settings[:12]}"
 
@@ -109,16 +100,6 @@ def frequency_loss(data: Path, vocabulary: int) -> float:
     return float(-(held_out @ np.log(seen / seen.sum())) / held_out.sum())
 
 
-def new_model(folder: Path, shape: Mapping[str, Any], data: Path, seed: int) -> None:
-    """Write a model with random weights, to start from."""
-    tokenizer = Tokenizer.from_file(str(data / "tokenizer.json"))
-    torch.manual_seed(seed)
-    sizes = {"vocabulary_size": tokenizer.get_vocab_size(), "pad_id": special_ids(tokenizer).pad}
-    encoder = Encoder(EncoderConfig(**sizes, **shape))
-    encoder.tokenizer = tokenizer
-    save_model(folder, encoder, MaskedLMHead(encoder))
-
-
 def train(trial: Trial, data: Path, folder: Path) -> Run:
     """Train; `folder` holds the run while it lasts.
 
@@ -126,13 +107,9 @@ def train(trial: Trial, data: Path, folder: Path) -> Run:
         `points`: update, sequences, tokens, CPU seconds, held-out loss; `steps`: training loss and gradient;
         `error`: what ended it early, or None; and totals.
     """
-    run, start = folder / f"{trial.name}-run", folder / f"{trial.name}-start"
+    run = folder / f"{trial.name}-run"
     shutil.rmtree(run, ignore_errors=True)
     values = {**trial.values, "data": str(data), "out": str(run), "seed": trial.seed}
-    if trial.shape is not None:
-        shutil.rmtree(start, ignore_errors=True)
-        new_model(start, trial.shape, data, trial.seed)
-        values["start_from"] = str(start)
     summary, error = {}, None
     with patch.object(journal, "MetricsLog", ClockedLog):
         try:
@@ -143,7 +120,6 @@ def train(trial: Trial, data: Path, folder: Path) -> Run:
             error = str(raised)
     found = curves(read_metrics(run / "metrics.jsonl"), summary.get("packing"))
     shutil.rmtree(run)
-    shutil.rmtree(start, ignore_errors=True)
     return {"study": trial.study, "arm": trial.arm, "seed": trial.seed, "error": error, **found}
 
 

@@ -1,10 +1,8 @@
 """What a process took, and on which machine: for benches whose sides are command lines."""
 
-import hashlib
 import json
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -46,22 +44,6 @@ def timed(command: list[str], cores: Iterable[int]) -> Run:
     return Run(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024, facts)
 
 
-def time_of_others() -> float | None:
-    """CPU seconds that the machine has had for others than this process's ended children, stolen time
-    included; None where /proc/stat is absent. A difference of two says how quiet a machine was.
-
-    It does not see slower clocks, neighbours on a hyperthread, and limits of a container; in a container it
-    counts the whole host.
-    """
-    stat = Path("/proc/stat")
-    if not stat.exists():
-        return None
-    user, nice, system, _, _, interrupts, soft, stolen = map(int, stat.read_text().split()[1:9])
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    busy = (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
-    return busy - children.ru_utime - children.ru_stime
-
-
 def machine_facts() -> dict[str, Any]:
     """The machine, its load now, and the commit; JSON types."""
     return {
@@ -69,7 +51,7 @@ def machine_facts() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "load_average": os.getloadavg(),
         "python": platform.python_version(),
-        "commit": state_of_the_code()["commit"],
+        "commit": current_commit(),
     }
 
 
@@ -80,19 +62,9 @@ def processor() -> str:
     return names[0].split(":")[1].strip() if names else platform.processor()
 
 
-def state_of_the_code() -> dict[str, Any]:
-    """The `commit`, and the `code`, a hash of its Python files in brimful/ and bench/: both None without Git.
-    And which of these files are `changed_files`."""
-
-    def git(*command: str) -> str:
-        found = shutil.which("git")
-        return subprocess.run([found, *command], capture_output=True, text=True).stdout if found else ""
-
-    changed = git("status", "--porcelain", "-uno", "--", "brimful/*.py", "bench/*.py").splitlines()
-    files = git("ls-tree", "-r", "HEAD", "brimful", "bench").splitlines(True)
-    sources = "".join(line for line in files if line.rstrip().endswith(".py"))
-    return {
-        "commit": git("rev-parse", "HEAD").strip() or None,
-        "code": hashlib.sha256(sources.encode()).hexdigest() if sources else None,
-        "changed_files": [line[3:] for line in changed],
-    }
+def current_commit() -> str | None:
+    """The commit that is checked out; None without Git."""
+    if not shutil.which("git"):
+        return None
+    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    return run.stdout.strip() or None

@@ -9,13 +9,12 @@ agree (1e-5) before anything is timed; of the others the least cosine with float
     padded                                       the same in the order of the file
     onnxruntime, onnxruntime-int8                sorted batches, graphs of `brimful export`
     openvino, openvino-default                   the same: in float32, and as it chooses
-    ctranslate2, ctranslate2-int8                sorted batches
 
 Two sets of texts, both real: `skewed` are docstrings, or the lines of --file, as they are, and `long` are
 texts of 256 tokens, where nobody pads. The floor is what nobody can leave out: the flops of the matrix
 products of real tokens at the rate of a large product, and tokenization by all threads.
 
-The environment needs the peers: pip install -e '.[onnx,hf]' openvino ctranslate2. A missing one is skipped.
+The environment needs the peers: pip install -e '.[onnx,hf]' openvino. A missing one is skipped.
 
     python -m bench.infer [--texts skewed long] [--sides ...] [--rounds 5] [--out FILE.json]
     python -m bench.infer --model runs/student --file texts.txt
@@ -26,7 +25,6 @@ import importlib.util
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -51,13 +49,10 @@ from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.data.examples import encode_texts
 from brimful.exporting.formats import FormatName
-from brimful.exporting.gate import described_instructions
+from brimful.exporting.gate import describe_instructions
 from brimful.tables.table_files import read_texts
 
-SIDES = (
-    *("brimful", "brimful-int8", "sorted", "onnxruntime", "onnxruntime-int8"),
-    *("openvino-default", "ctranslate2", "ctranslate2-int8"),
-)
+SIDES = ("brimful", "brimful-int8", "sorted", "onnxruntime", "onnxruntime-int8", "openvino-default")
 """By default: those that every processor computes."""
 OTHERS = ("padded", "openvino", "brimful-bf16", "sorted-bf16")
 FORMATS: dict[str, FormatName] = {
@@ -68,7 +63,7 @@ FORMATS: dict[str, FormatName] = {
     "brimful-int8": "int8",
 }
 """The export that a side reads."""
-PACKAGES = ("transformers", "onnxruntime", "openvino", "ctranslate2")
+PACKAGES = ("transformers", "onnxruntime", "openvino")
 COUNTS = {"skewed": 1500, "long": 256}
 LENGTHS = {"skewed": 512, "long": texts.LONG}
 CALIBRATION = 600
@@ -91,17 +86,11 @@ def prepare(model: Path, work: Path, pool: list[str]) -> Path:
 def provide(side: str, work: Path) -> str | None:
     """Write the file that a side reads, once; why it cannot be measured, if it cannot."""
     try:
-        if side.startswith("ctranslate2") and not (work / "ctranslate2").is_dir():
-            convert = [sys.executable, "-m", "ctranslate2.converters.transformers"]
-            folders = ["--model", str(work / "encoder"), "--output_dir", str(work / "ctranslate2")]
-            subprocess.run([*convert, *folders], check=True, capture_output=True)
-        elif (form := FORMATS.get(side)) and not (work / form).is_dir():
+        if (form := FORMATS.get(side)) and not (work / form).is_dir():
             given = {"calibrate": str(work / "calibration.txt"), "most_loss": 1.0} if form != "onnx" else {}
             export(run=str(work / "encoder"), out=str(work / form), format=form, **given)
     except BrimfulError as error:
         return str(error)
-    except subprocess.CalledProcessError as error:
-        return error.stderr.decode().strip().splitlines()[-1]
     return None
 
 
@@ -244,7 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
     prepare(options.model or minilm(DATA), work, pool)
     facts = {"bench": "infer", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
     facts |= {
-        "instructions": described_instructions(),
+        "instructions": describe_instructions(),
         "model": name,
         "threads": options.threads,
         "torch": torch.__version__,

@@ -135,19 +135,6 @@ def openvino(
     )
 
 
-def ctranslate2(folder: Path, max_length: int, threads: int, kind: str = "float32") -> Embed:
-    """CTranslate2, sorted. It leaves padding out of the matrix products itself."""
-    import ctranslate2 as ct2
-
-    model = ct2.Encoder(str(folder / "ctranslate2"), intra_threads=threads, compute_type=kind)
-
-    def forward(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        tokens = [row[: int(real)].tolist() for row, real in zip(ids, mask.sum(1), strict=True)]
-        return mean(np.array(model.forward_batch(tokens).last_hidden_state), mask)
-
-    return _sorted_by(folder, max_length, forward)
-
-
 def _sorted_by(
     folder: Path, max_length: int, forward: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> Embed:
@@ -183,25 +170,17 @@ def _batches(encoded: list[list[int]], order: np.ndarray) -> Iterator[tuple[np.n
         yield ids, mask
 
 
-def mean(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The mean over the tokens of each text."""
-    weights = mask[:, :, None].astype(np.float32)
-    return np.einsum("blh,blo->bh", hidden, weights) / weights.sum(1)
-
-
 SIDES: dict[str, Callable[[Path, int, int], Embed]] = {
     "brimful": brimful,
     "padded": padded,
     "sorted": sorted_,
     "onnxruntime": onnxruntime,
     "openvino": partial(openvino, precision="f32"),
-    "ctranslate2": ctranslate2,
     "brimful-bf16": partial(brimful, precision="bf16"),
     "brimful-int8": partial(brimful, precision="int8"),
     "sorted-bf16": partial(_torch_peer, sort=True, bf16=True),
     "onnxruntime-int8": partial(onnxruntime, file="onnx-int8/onnx/model_quantized.onnx"),
     "openvino-default": openvino,
-    "ctranslate2-int8": partial(ctranslate2, kind="int8"),
 }
 """Those with a suffix round more than float32 does."""
 

@@ -12,10 +12,9 @@ nothing of Brimful before one of Brimful's is asked for. It checks what came out
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -65,12 +64,6 @@ class Rows:
     order: np.ndarray
     bound: int | None = None
 
-    @classmethod
-    def of(cls, rows: Sequence[Collection[int]]) -> "Rows":
-        """From a list of rows."""
-        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
-        return cls(_offsets(sizes), np.fromiter(chain.from_iterable(rows), np.int64))
-
 
 # ---- Peers: packages from PyPI, with their own data structures
 
@@ -84,8 +77,8 @@ def _trl_table(lengths: np.ndarray) -> Any:
     return pyarrow.table({"input_ids": lists})
 
 
-def trl_dataset(lengths: np.ndarray, capacity: int, clock: Clock, batch: int | None = None) -> Rows:
-    """`pack_dataset` in batches of sequences, or in one.
+def trl_dataset(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
+    """`pack_dataset` in its batches of 1,000 sequences.
 
     It tells the lengths in each row, not which sequences they are of.
     """
@@ -96,7 +89,7 @@ def trl_dataset(lengths: np.ndarray, capacity: int, clock: Clock, batch: int | N
     datasets.disable_progress_bars()
     dataset = datasets.Dataset(_trl_table(lengths))
     with clock:
-        packed = pack_dataset(dataset, capacity, strategy="bfd", map_kwargs={"batch_size": batch})
+        packed = pack_dataset(dataset, capacity, strategy="bfd")
     rows = packed.with_format("arrow").data.column("seq_lengths")
     placed = compute.list_flatten(rows).to_numpy()
     if not np.array_equal(np.bincount(placed), np.bincount(lengths)):
@@ -106,34 +99,7 @@ def trl_dataset(lengths: np.ndarray, capacity: int, clock: Clock, batch: int | N
     return Rows(_offsets(compute.list_value_length(rows).to_numpy()), order)
 
 
-# ---- Peers: first-fit decreasing, and SPFHP and LPFHP of Krell et al. (2021, arXiv 2107.02027)
-
-
-def first_fit_tree(lengths: np.ndarray, capacity: int, clock: Clock) -> Rows:
-    """First-fit decreasing with a tree over the bins, whose nodes hold the largest space below them."""
-    with clock:
-        leaves = 1 << (len(lengths) - 1).bit_length()
-        space = [capacity] * (2 * leaves)
-        bins: list[list[int]] = []
-        order = np.argsort(-lengths, kind="stable")
-        for index, length in zip(order.tolist(), lengths[order].tolist(), strict=True):
-            node = 1
-            while node < leaves:
-                node *= 2
-                if space[node] < length:
-                    node += 1
-            if node - leaves == len(bins):
-                bins.append([])
-            bins[node - leaves].append(index)
-            space[node] -= length
-            while node > 1:
-                node //= 2
-                left, right = space[2 * node], space[2 * node + 1]
-                largest = left if left >= right else right
-                if space[node] == largest:
-                    break
-                space[node] = largest
-    return Rows.of(bins)
+# ---- Peers: SPFHP and LPFHP of Krell et al. (2021, arXiv 2107.02027)
 
 
 def _pack_first(counts: np.ndarray, capacity: int, longest: bool) -> list[tuple[int, tuple[int, ...]]]:
@@ -206,20 +172,16 @@ class Method:
     Attributes:
         run: what it does.
         brimful: it is Brimful's.
-        most: sequences that it can be asked to pack; beyond, it takes hours or more memory than there is.
     """
 
     run: Callable[[np.ndarray, int, Clock], Rows]
     brimful: bool = False
-    most: int | None = None
 
 
 METHODS = {
     "brimful cutting stock": Method(partial(brimful_rows, plan="cutting_stock"), brimful=True),
     "brimful best-fit": Method(partial(brimful_rows, plan="best_fit"), brimful=True),
-    "TRL pack_dataset": Method(partial(trl_dataset, batch=1000)),
-    "TRL pack_dataset, one batch": Method(trl_dataset, most=1_000_000),
-    "numpy first-fit, tree": Method(first_fit_tree),
+    "TRL pack_dataset": Method(trl_dataset),
     "textbook SPFHP": Method(partial(textbook_rows, longest=False)),
     "textbook LPFHP": Method(partial(textbook_rows, longest=True)),
 }

@@ -17,6 +17,7 @@ import argparse
 import json
 import math
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,9 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.common.processes import machine_facts
-from bench.common.timing import alternated
 from brimful.precision.narrow import NarrowWeights
-from brimful.precision.rounding import _BLOCK, _noise, round_stochastically
+from brimful.precision.rounding import _BLOCK, _draw_noise, round_stochastically
 from brimful.train.freed_memory import keep_freed_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -42,8 +42,14 @@ def adamw(arm: str, weights: list[nn.Parameter], seed: int, **constants: float) 
 
 
 def medians(work: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Seconds of each call, in turns; the first two rounds make states and bring in memory."""
-    return {name: statistics.median(each) for name, each in alternated(work, rounds, warm_up=2).items()}
+    """Return the median CPU seconds of each call, in turns; two more rounds make states and memory."""
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(2 + rounds):
+        for name, call in work.items():
+            started = time.process_time()
+            call()
+            seconds[name].append(time.process_time() - started)
+    return {name: statistics.median(each[2:]) for name, each in seconds.items()}
 
 
 def rounding_speed(count: int, rounds: int) -> dict[str, float]:
@@ -54,7 +60,7 @@ def rounding_speed(count: int, rounds: int) -> dict[str, float]:
     work: dict[str, Callable[[], object]] = {
         "a += b": lambda: other.add_(source),
         "bf16 nearest": lambda: nearest.copy_(source),
-        "noise alone": lambda: [_noise(key, _BLOCK, 16) for _ in range(count // _BLOCK)],
+        "noise alone": lambda: [_draw_noise(key, _BLOCK, 16) for _ in range(count // _BLOCK)],
         **{
             f"{name} stochastic": lambda dtype=dtype: round_stochastically(source, dtype, 5)  # type: ignore[misc]
             for name, dtype in DTYPES.items()

@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from brimful.base.system import kernel_file
+from brimful.base.machine import read_kernel_file
 
 READY = re.compile(r" on http://([^:]+):(\d+)$", re.MULTILINE)
 PATIENCE = 120.0
@@ -37,12 +37,12 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Of all its threads, in the program and in the kernel."""
-        fields = (kernel_file(f"proc/{self.process.pid}/stat") or "").rpartition(")")[2].split()
+        fields = (read_kernel_file(f"proc/{self.process.pid}/stat") or "").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident_mb(self) -> float:
         """Its resident memory in MiB."""
-        status = kernel_file(f"proc/{self.process.pid}/status") or ""
+        status = read_kernel_file(f"proc/{self.process.pid}/status") or ""
         return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     def __enter__(self) -> "Server":

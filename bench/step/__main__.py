@@ -12,11 +12,11 @@ pieces. The peers have the same weights and sequences, SDPA, no dropout:
 
 Every variant is a process of its own, set up once; they take turns, round by round, and what counts is the
 ratio of medians. Their losses must agree before anything is timed. The ceiling of a ratio is that of the
-flops for each real token (brimful/model/flops.py). Other tables: micro-batches up to a memory budget, what
-packing itself costs by depth, what each idea contributes.
+flops for each real token (brimful/model/flops.py). Other tables: what packing itself costs by
+depth, what each idea contributes.
 
     python -m bench.step [--histogram FILE.json] [--models mini minilm base] [--rounds 5] [--out FILE.json]
-    python -m bench.step --micro-batches | --depth | --contributions
+    python -m bench.step --depth | --contributions
 """
 
 import argparse
@@ -32,7 +32,7 @@ from bench.common.processes import machine_facts
 from bench.common.record import Record, Row
 from bench.common.workload import VOCABULARY
 from bench.step.comparison import compare
-from bench.step.tables import contributions, depths, micro_batches
+from bench.step.tables import contributions, depths
 from bench.step.variants import Cell, Variant
 
 SEQUENCES = {"mini": 32, "minilm": 16, "base": 8}
@@ -141,12 +141,6 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--micro-batches",
-        action="store_true",
-        help="sequences a second and memory by batch size, to a budget",
-    )
-    parser.add_argument("--budget-gib", type=float, default=8.0)
     parser.add_argument("--depth", action="store_true", help="what packing costs, by sequences in a row")
     parser.add_argument(
         "--contributions", action="store_true", help="each idea switched off, and all of them"
@@ -181,13 +175,11 @@ def main(arguments: list[str] | None = None) -> None:
         f"{facts['cpu']}, {options.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
     )
     for cell in cells(options, record):
-        if options.micro_batches:
-            micro_batches(cell, options.rounds, options.budget_gib, options.quick, record)
         if options.depth:
             depths(cell, options.rounds, record)
         if options.contributions:
             contributions(cell, options.rounds, not options.quick, record)
-        if not (options.micro_batches or options.depth or options.contributions):
+        if not (options.depth or options.contributions):
             chosen = {name: VARIANTS[name] for name in options.variants}
             step_table(cell, chosen, options.rounds, record)
 

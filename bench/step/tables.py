@@ -1,61 +1,13 @@
-"""The other tables of bench/step: micro-batches up to a budget, packing by depth, contributions of ideas."""
+"""The other tables of bench/step: packing by depth, contributions of ideas."""
 
-import statistics
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from bench.common.ideas import IDEAS
-from bench.common.record import Record, Row
-from bench.common.turns import Worker, WorkerError
+from bench.common.record import Record
 from bench.step.comparison import compare
 from bench.step.variants import Cell, Variant
 
-MICRO_BATCHES = (4, 6, 12, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-QUICK_MICRO_BATCHES = (2, 4)
 DEPTHS = {"depth 1": 1, "depth 2": 2, "depth 3": 3, "depth 8": 8, "any depth": 0}
-
-
-def micro_batches(cell: Cell, rounds: int, budget_gib: float, quick: bool, record: Record) -> None:
-    """Sequences a second and peak memory over sizes of a micro-batch, until one does not fit the budget.
-
-    Each is a process of its own whose allocations fail beyond the budget, so the machine never swaps.
-    """
-    print(f"\n{cell.model} {cell.architecture} at {cell.length}, {cell.dtype}: within {budget_gib:g} GiB")
-    print("           micro-batch  sequences/s   peak MB", flush=True)
-    for side in ("brimful", "padded"):
-        for size in QUICK_MICRO_BATCHES if quick else MICRO_BATCHES:
-            row = _micro_batch(replace(cell, sequences=size), Variant(side), rounds, budget_gib)
-            record.add(
-                {
-                    "table": "micro-batches",
-                    "variant": side,
-                    "cell": vars(cell),
-                    "budget_gib": budget_gib,
-                    "micro_batch": size,
-                    **row,
-                }
-            )
-            if "error" in row:
-                print(f"{side:10} {size:11}  does not fit: {row['error']}", flush=True)
-                break
-            print(
-                f"{side:10} {size:11} {row['sequences_per_second']:12.2f} {row['peak_mb']:9,.0f}", flush=True
-            )
-
-
-def _micro_batch(cell: Cell, variant: Variant, rounds: int, budget_gib: float) -> Row:
-    with Worker("bench.step.worker") as worker:
-        try:
-            worker.ask("limit", megabytes=int(budget_gib * 1024))
-            worker.ask("setup", cell=asdict(cell), variant=asdict(variant), warm_ups=1)
-            seconds = [worker.ask("turn")["seconds"] for _ in range(rounds)]
-            peak = worker.ask("peak")
-        except WorkerError as error:
-            return {"error": str(error)}
-    return {
-        "seconds": seconds,
-        "sequences_per_second": cell.sequences / statistics.median(seconds),
-        **peak,
-    }
 
 
 def depths(cell: Cell, rounds: int, record: Record) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from bench.common.memory import limit_mb, peak_mb, saved_bytes
+from bench.common.memory import peak_mb, saved_bytes
 from bench.common.reference import matmul_rate
 from bench.common.turns import Answer, serve
 from bench.common.workload import sample_lengths
 from bench.step.variants import Cell, Step, Variant
-from brimful.model.flops import step_flops
+from brimful.model.flops import count_step_flops
 
 made: list[Step] = []
 TURN = 2.0  # so that the first of quick steps, after others had the caches, does not decide
@@ -32,7 +32,7 @@ def setup(cell: dict[str, Any], variant: dict[str, Any], warm_ups: int) -> Answe
     return {
         "loss": float(loss),
         "real_tokens": sum(item.real_tokens for item in step.items),
-        "flops": sum(step_flops(step.config, item.shape) for item in step.items),
+        "flops": sum(count_step_flops(step.config, item.shape) for item in step.items),
         "sequences_per_row": step.items[0].per_row,
         "setup_seconds": time.perf_counter() - started,
     }
@@ -68,11 +68,5 @@ def peak() -> Answer:
     return {"peak_mb": peak_mb()}
 
 
-def limit(megabytes: int) -> Answer:
-    """Let allocations fail beyond so much."""
-    limit_mb(megabytes)
-    return {}
-
-
 if __name__ == "__main__":
-    serve({"setup": setup, "turn": turn, "rate": rate, "saved": saved, "peak": peak, "limit": limit})
+    serve({"setup": setup, "turn": turn, "rate": rate, "saved": saved, "peak": peak})

@@ -20,29 +20,31 @@ WARNING = "warning: "
 _YELLOW = "\x1b[33m"
 
 
-def visible(text: str) -> str:
-    """Text of a corpus, safe for a terminal: control characters and bidi overrides become escapes."""
+def escape_controls(text: str) -> str:
+    """Make text of a corpus safe for a terminal: control characters and bidi overrides become escapes."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def shell_quoted(path: str) -> str:
-    """A file's name for a command of a shell, also if it is not UTF-8."""
+def quote_for_shell(path: str) -> str:
+    """Quote a file's name for a command of a shell, also if it is not UTF-8."""
     if path.isprintable():
         return shlex.quote(path)
-    return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"
+    return "$'\\x" + os.fsencode(path).hex(" ").replace(" ", "\\x") + "'"
 
 
-def counted(number: int, noun: str) -> str:
-    """1 row, 1,000 rows."""
-    return f"{number:,} {noun}" + ("s" if number != 1 else "")
+def pluralise(number: int, noun: str) -> str:
+    """Write a number with a noun: 1 row, 1,000 rows."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 _printing: list[set[str]] = []
-"""The warnings that were printed, of each `printed` that is open."""
+"""The printed warnings of each open `print_messages`: a stack, since one command may call another."""
 
 
 @contextmanager
-def printed() -> Iterator[None]:
+def print_messages() -> Iterator[None]:
     """A context, such as a command line, in which messages, warnings and progress are lines on stderr.
 
     Each warning is printed once. Outside, messages and progress go to the logger `brimful` at INFO, and
@@ -55,17 +57,18 @@ def printed() -> Iterator[None]:
         _printing.pop()
 
 
-def prints() -> bool:
-    """Whether `printed` is open."""
+def is_printing() -> bool:
+    """Whether messages are printed, as by a command, and not logged."""
     return bool(_printing)
 
 
 def say(message: str) -> None:
     """Say one line to the user. The text may come from a corpus, so control characters become escapes."""
-    text = "\n".join(map(visible, message.split("\n")))
+    text = "\n".join(map(escape_controls, message.split("\n")))
     if not _printing:
         LOGGER.info("%s", text)
         return
+    # Escaped before it is coloured: the colour is itself made of control characters.
     is_warning = message.startswith(WARNING) and _on_terminal() and "NO_COLOR" not in os.environ
     print(f"{_YELLOW}{text}\x1b[0m" if is_warning else text, file=sys.stderr)
 
@@ -78,7 +81,7 @@ _recording: list[list[str]] = []
 
 
 @contextmanager
-def recorded_warnings() -> Iterator[list[str]]:
+def record_warnings() -> Iterator[list[str]]:
     """Collect the lines of `warn`, which then go nowhere else."""
     lines: list[str] = []
     _recording.append(lines)
@@ -93,7 +96,7 @@ def warn(message: str) -> None:
     if _recording:
         _recording[-1].append(message)
     elif not _printing:
-        warnings.warn(visible(message), BrimfulWarning, stacklevel=_level_of_caller())
+        warnings.warn(escape_controls(message), BrimfulWarning, stacklevel=_level_of_caller())
     elif message not in _printing[-1]:
         _printing[-1].add(message)
         say(WARNING + message)
@@ -101,27 +104,28 @@ def warn(message: str) -> None:
 
 def _level_of_caller() -> int:
     """The stack level, seen from `warn`, of Brimful's caller. Between its functions there may be torch's."""
-    level, found = 1, 1
-    frame = sys._getframe(1)
-    while (outer := frame.f_back) is not None:
+    level, level_of_caller = 1, 1
+    inner = sys._getframe(1)
+    frame = inner.f_back
+    while frame is not None:
         level += 1
-        if frame.f_globals.get("__name__", "").partition(".")[0] == "brimful":
-            found = level
-        frame = outer
-    return found
+        if inner.f_globals.get("__name__", "").partition(".")[0] == "brimful":
+            level_of_caller = level
+        inner, frame = frame, frame.f_back
+    return level_of_caller
 
 
 @contextmanager
-def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
-    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
+def show_progress(title: str, total: int, *, done: int = 0, visible: bool = True) -> Iterator[Advance]:
+    """Show a progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds.
 
-    Such lines are printed where `printed` is open, and logged where it is not.
+    Such lines are printed where `print_messages` is open, and logged where it is not.
 
     Args:
         done: steps that were done before, as in a resumed run.
-        shown: False on ranks that print nothing.
+        visible: False on ranks that print nothing.
     """
-    if not shown:
+    if not visible:
         yield lambda steps=1, note="", limit=math.inf: None
         return
     if _on_terminal():
@@ -138,12 +142,14 @@ def progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> It
         done += steps
         latest = note or latest
         now = time.monotonic()
-        if now - printed >= SECONDS_BETWEEN_LINES and done > before:
-            printed = now
-            left = (now - started) * (total - done) / (done - before)
-            rest = f"at most {limit:.0f} s left" if limit < left else f"{left:.0f} s left"
-            place = f"{done:,} of {total:,}, {now - started:.0f} s, {rest}"
-            say(f"{title}: {place} {latest}".rstrip())
+        if now - printed < SECONDS_BETWEEN_LINES or done == before:
+            return
+        printed = now
+        seconds_left = (now - started) * (total - done) / (done - before)  # at the speed so far
+        estimate = f"{seconds_left:.0f} s left"
+        if limit < seconds_left:
+            estimate = f"at most {limit:.0f} s left"
+        say(f"{title}: {done:,} of {total:,}, {now - started:.0f} s, {estimate} {latest}".rstrip())
 
     yield advance_line
     say(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s")

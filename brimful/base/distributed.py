@@ -26,9 +26,9 @@ from brimful.base.device import default_device
 from brimful.base.environment import rank_and_size
 from brimful.base.errors import BrimfulError
 
-LONGEST_WAIT = 86400.0
+MAX_WAIT_SECONDS = 86400.0
 """Seconds in a collective outside of training, where one rank may work for hours while the others wait."""
-LONGEST_START = 1800.0
+MAX_START_SECONDS = 1800.0
 """Seconds that ranks wait for the last one to start; also torch's limit for its store."""
 ANSWER_SECONDS = 0.02
 """Between two looks of the main rank for ranks that ask to join."""
@@ -64,6 +64,7 @@ class World:
 
     def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
         """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
+        # One iterator for all groups: each takes as many sums as it has keys.
         sums = iter(self.sum([value for group in groups for value in group.values()]))
         return [dict(zip(group, sums, strict=False)) for group in groups]
 
@@ -98,26 +99,26 @@ class World:
 
     @contextmanager
     def waits(self, seconds: float) -> Iterator[None]:
-        """A context in which a rank waits at most `seconds` in a collective; 0 = `LONGEST_WAIT`, as outside.
+        """A context in which a rank waits at most `seconds` in a collective; 0 means `MAX_WAIT_SECONDS`.
 
-        Then gloo raises an error, which `world` explains, and NCCL's watchdog ends the process.
+        Then gloo raises an error, which `join_ranks` explains, and NCCL's watchdog ends the process.
         """
         if self.size == 1:
             yield
             return
-        _limit_waits(seconds or LONGEST_WAIT)
+        _limit_waits(seconds or MAX_WAIT_SECONDS)
         try:
             yield
         finally:
-            _limit_waits(LONGEST_WAIT)
+            _limit_waits(MAX_WAIT_SECONDS)
 
 
-ALONE = World(0, 1, torch.device("cpu"))
+SINGLE_RANK = World(0, 1, torch.device("cpu"))
 """A process without peers."""
 
 
 @contextmanager
-def world() -> Iterator[World]:
+def join_ranks() -> Iterator[World]:
     """Join the ranks that torchrun started, or be the only rank. On exit, leave them.
 
     Raises:
@@ -134,8 +135,9 @@ def world() -> Iterator[World]:
     if size == 1 or dist.is_initialized():
         yield World(rank, size, device)
         return
+    # A name of these ranks keeps them apart from what earlier ranks have left in the store.
     store, _, _ = next(dist.rendezvous("env://"))
-    name = common_name(store, rank, size)
+    name = agree_on_name(store, rank, size)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
         store=dist.PrefixStore(name, store),
@@ -146,14 +148,16 @@ def world() -> Iterator[World]:
     if unhandled and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     try:
-        _limit_waits(LONGEST_WAIT)
+        _limit_waits(MAX_WAIT_SECONDS)
         if on_cuda:
             dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory first
         yield World(rank, size, device)
     except RuntimeError as error:
-        if not is_of_ranks(error):
+        if not is_rank_failure(error):
             raise
-        raise BrimfulError(f"rank {rank} {_trouble(error)}; the run can go on with --resume") from error
+        raise BrimfulError(
+            f"rank {rank} {_describe_failure(error)}; the run can go on with --resume"
+        ) from error
     finally:
         if signal.getsignal(signal.SIGTERM) == _terminate:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -161,15 +165,17 @@ def world() -> Iterator[World]:
 
 
 def _limit_waits(seconds: float) -> None:
+    # torch has no public function for this.
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), dist.group.WORLD)
 
 
-def is_of_ranks(error: BaseException | None) -> bool:
+def is_rank_failure(error: BaseException | None) -> bool:
     """Whether a collective failed because another rank has ended, or has not come."""
     return isinstance(error, RuntimeError) and bool(_OF_RANKS.search(f"{type(error).__name__}: {error}"))
 
 
-def _trouble(error: RuntimeError) -> str:
+def _describe_failure(error: RuntimeError) -> str:
+    # The first line, without the place in gloo's source and its advice.
     reason = re.sub(r"^\[\S+\] ", "", str(error).strip().splitlines()[0]).partition(". This is")[0]
     if "Timed out" in reason:
         return f"has waited in vain for another rank, as long as trainer.hang_limit allows ({reason})"
@@ -177,23 +183,25 @@ def _trouble(error: RuntimeError) -> str:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """End by SIGTERM, as without a handler; but not on the way to the line about another rank's end, upon
-    which torchrun sends it."""
-    if not is_of_ranks(sys.exc_info()[1]):
+    """End by SIGTERM, as without a handler, unless this rank is about to report that another one has ended.
+
+    torchrun sends SIGTERM to the ranks that are left.
+    """
+    if not is_rank_failure(sys.exc_info()[1]):
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
 
-def common_name(store: dist.Store, rank: int, size: int) -> str:
-    """A name that these ranks share, and none before them. All ranks call it.
+def agree_on_name(store: dist.Store, rank: int, size: int) -> str:
+    """Agree on a name that no ranks before these have used. All ranks call it.
 
-    torchrun's store outlives the ranks, with the addresses that they have left there. No number will do: each
-    machine counts its own restarts, and a process may join several times. So each rank asks under a name of
-    its own. The main rank answers all questions that it finds, old ones too, until all ranks have read an
-    answer.
+    torchrun's store outlives the ranks, with the addresses that they have left there. A count of restarts is
+    not enough: each machine counts its own, and a process may join several times. So each rank asks under a
+    name of its own. The main rank answers all questions that it finds, old ones too, until all ranks have
+    read an answer.
 
     Args:
-        store: the same one for all ranks; it may hold anything that earlier ranks have left.
+        store: the store of all ranks; it may hold anything that earlier ranks have left.
 
     Raises:
         BrimfulError: a rank has not come within half an hour.
@@ -207,7 +215,7 @@ def common_name(store: dist.Store, rank: int, size: int) -> str:
             raise BrimfulError(f"rank {rank} has waited for rank 0 in vain: is it running?") from error
         store.set(f"{name} is known to {rank}", "")
         return name
-    missing, end = set(range(1, size)), time.monotonic() + LONGEST_START
+    missing, end = set(range(1, size)), time.monotonic() + MAX_START_SECONDS
     while missing := {other for other in missing if not store.check([f"{own} is known to {other}"])}:
         if time.monotonic() > end:
             ranks = ", ".join(map(str, sorted(missing)))

@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from brimful.base.config import build, complete, flat, merged, read_yaml, settings_from
+from brimful.base.config import build, fill_defaults, flatten, merge, read_yaml
 from brimful.base.errors import UsageError
 from brimful.cli.help import help_of
 from brimful.cli.options import HELP_FLAGS, Common, Option, options_of
+from brimful.cli.settings_errors import settings_from
 
 
 def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common]:
@@ -36,13 +37,13 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     if common.config is not None:
         file_values = read_yaml(common.config)
         with settings_from(common.config, alone=True):
-            complete(schema, file_values)
-    values = merged(file_values, flags)
+            fill_defaults(schema, file_values)
+    values = merge(file_values, flags)
     if help_flags:
-        print(help_of(schema, prog, complete(schema, values), every="--help-all" in help_flags), end="")
+        print(help_of(schema, prog, fill_defaults(schema, values), every="--help-all" in help_flags), end="")
         raise SystemExit(0)
     with _naming_help(prog):
-        _require(options, flat(values), prog.split()[-1])
+        _require(options, flatten(values), prog.split()[-1])
     with settings_from(common.config, alone=not flags):
         return build(schema, values), common
 

@@ -13,9 +13,9 @@ from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
 from brimful.exporting.formats import FORMATS, format_of, require_export_place
 from brimful.hf.model_folder import ModelFolder
-from brimful.runs.places import START, require_options, require_run, require_run_place
+from brimful.runs.start_checks import START, require_options, require_run, require_run_place
 from brimful.tables.layouts import find_layout
-from brimful.tables.table_files import glance
+from brimful.tables.table_files import check_first_row
 from brimful.tables.text_files import files_of_table, readable
 from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
 
@@ -76,7 +76,7 @@ def _check_texts(verb: str, config: Any) -> None:
         layout = find_layout(config)
         if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
             for path in tables:
-                glance(path, layout)
+                check_first_row(path, layout)
 
 
 def _check_export(config: "ExportConfig") -> None:

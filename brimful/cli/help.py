@@ -13,8 +13,8 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from brimful.base.config import flat
-from brimful.base.console import counted
+from brimful.base.config import flatten
+from brimful.base.console import pluralise
 from brimful.cli.options import Common, Option, docstrings_of, options_of
 
 MAX_MAIN_OPTIONS = 12
@@ -37,7 +37,7 @@ def help_of(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) 
         every: all options, by group; else the main ones.
     """
     width = max(MIN_COLUMNS, min(shutil.get_terminal_size().columns, MAX_COLUMNS))
-    flat_values = flat(values)
+    flat_values = flatten(values)
     options = [
         dataclasses.replace(option, default=flat_values.get(option.key, option.default))
         for option in options_of(schema)
@@ -66,7 +66,7 @@ def _main_lines(schema: type, options: Sequence[Option], prog: str, width: int) 
     example = f"example: {prog} {getattr(schema, 'EXAMPLE', ' '.join(needed))}"
     pairs = re.sub(r"(--\S+) (?!-)", rf"\1{UNBROKEN_SPACE}", example)  # an option and its value
     others = len(options) - len(main)
-    count = counted(others, "more option") if others else "the options in full"
+    count = pluralise(others, "more option") if others else "the options in full"
     command = f"{prog} --help-all".replace(" ", UNBROKEN_SPACE)
     option_lines = _option_lines(main, width, brief=True)
     return [

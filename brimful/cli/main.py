@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from brimful.base.console import printed, visible
-from brimful.base.environment import number_of
-from brimful.base.errors import BrimfulError, UsageError, is_out_of_memory, nearest
-from brimful.runs.signals import starting
+from brimful.base.console import escape_controls, print_messages
+from brimful.base.environment import read_number
+from brimful.base.errors import BrimfulError, UsageError, is_out_of_memory, suggest_name
+from brimful.runs.signals import catch_start_signals
 from brimful.version import VERSION
 
 VERBS = {
@@ -96,11 +96,11 @@ def _help() -> str:
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
-    number_of("RANK", 0)  # before any work
-    with starting():
-        from brimful.base.config import settings_from
+    read_number("RANK", 0)  # before any work
+    with catch_start_signals():
         from brimful.cli.arguments import parse
         from brimful.cli.early_checks import check_inputs
+        from brimful.cli.settings_errors import settings_from
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
         with settings_from(common.config):
@@ -110,7 +110,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     aside = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()
     with settings_from(common.config), aside:
         result = verb(options)
-    if number_of("RANK", 0):
+    if read_number("RANK", 0):
         return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
         print(json.dumps(result))  # in ASCII, which any terminal and file can hold
@@ -124,7 +124,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit code: 0 done, 1 error, 2 usage, 130 interrupted."""
-    with printed():
+    with print_messages():
         return _main(list(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -142,7 +142,7 @@ def _main(arguments: list[str]) -> int:
             return 0
         name, *options = arguments
         if name not in VERBS:
-            raise UsageError(f"unknown verb {name!r}: {nearest(name, VERBS)}")
+            raise UsageError(f"unknown verb {name!r}: {suggest_name(name, VERBS)}")
         if name == "serve":  # It reads its folders again at the signal, once it is up.
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
         _run(name, options)
@@ -160,7 +160,7 @@ def _main(arguments: list[str]) -> int:
     except (BrimfulError, OSError, MemoryError) as error:
         if debug:
             traceback.print_exc()
-        print(f"brimful: {visible(_one_line(error))}", file=sys.stderr)
+        print(f"brimful: {escape_controls(_one_line(error))}", file=sys.stderr)
         return error.exit_code if isinstance(error, BrimfulError) else 1
     except RuntimeError as error:
         if debug or not is_out_of_memory(error):

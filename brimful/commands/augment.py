@@ -5,13 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from brimful.augmentation.candidates import candidate_table
+from brimful.augmentation.candidates import find_candidates
 from brimful.augmentation.config import AugmentTableConfig
-from brimful.augmentation.copies import copies
+from brimful.augmentation.copies import make_copies
+from brimful.augmentation.table_rows import read_rows, table_file
 from brimful.augmentation.words import Words
-from brimful.augmentation.written import read_rows, table_file
 from brimful.base.config import verb
-from brimful.base.console import progress
+from brimful.base.console import show_progress
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
 from brimful.hf.model_folder import ModelFolder
@@ -29,7 +29,7 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
 
     Raises:
         BrimfulError: the input is no table of texts or has no word to replace; the output has another format
-            or cannot be written; or as `candidate_table`.
+            or cannot be written; or as `find_candidates`.
     """
     started = time.perf_counter()
     layout, path = find_layout(config), Path(config.output)
@@ -45,12 +45,12 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
         ModelFolder.open(config.encoder, "encoder")
         Words.read(config.stop_words, config.lexicon)
         return {"dry_run": True, **facts}
-    candidates = candidate_table(texts, config, default_device())
+    candidates = find_candidates(texts, config, default_device())
     if not (candidates.facts["masked_lm"] or candidates.facts["neighbours"]):
         raise BrimfulError(f"{config.input} has no word with candidates: there is nothing to replace")
-    drawn = partial(copies, count=config.copies, rate=config.rate, seed=config.seed)
+    drawn = partial(make_copies, count=config.copies, rate=config.rate, seed=config.seed)
     written = 0
-    with table_file(path, table) as add, progress("augment: rows", len(rows)) as advance:
+    with table_file(path, table) as add, show_progress("augment: rows", len(rows)) as advance:
         for number, row in enumerate(rows):
             seen = {tuple(row[column] for column in columns)}
             add(row)

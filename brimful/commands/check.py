@@ -4,21 +4,21 @@ from dataclasses import asdict
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.base.console import counted, recorded_warnings
+from brimful.base.console import pluralise, record_warnings
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.summary import Summary, make_table, with_overview
 from brimful.stages.task_options import CheckConfig
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_file
-from brimful.tasks.judging.checks import Finding, check_tables, label_counts
-from brimful.tasks.registry import task_of
+from brimful.tasks.judging.checks import Finding, check_tables, count_labels
+from brimful.tasks.registry import choose_task
 
 
 def summarise_check(facts: dict[str, Any]) -> Summary:
     """What was found in the tables, and a few facts about each file."""
     findings, files = facts["findings"], facts["files"]
-    found = counted(len(findings), "finding") if findings else "nothing found"
-    verdict = f"{found} in {counted(len(files), 'table')}."
+    found = pluralise(len(findings), "finding") if findings else "nothing found"
+    verdict = f"{found} in {pluralise(len(files), 'table')}."
     noticed = [[finding["file"], finding["message"]] for finding in findings]
     rows = []
     for file, known in files.items():
@@ -47,10 +47,10 @@ def check(config: CheckConfig) -> dict[str, Any]:
     if len(set(config.files)) < len(config.files):
         raise BrimfulError("the same file is given twice; give train, then the tables to compare with it")
     layout = find_layout(config)
-    kind = task_of(config.task, layout)
+    kind = choose_task(config.task, layout)
     tables, found = [], list[Finding]()
     for path in config.files:
-        with recorded_warnings() as messages:
+        with record_warnings() as messages:
             tables.append(read_file(kind, path, labelled=True, layout=layout))
         found += [Finding("reading", path, 1, line.removeprefix(f"{path}: "), []) for line in messages]
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(tables[0])
@@ -59,6 +59,6 @@ def check(config: CheckConfig) -> dict[str, Any]:
     files: dict[str, dict[str, Any]] = {str(table.path): {"rows": len(table)} for table in tables}
     if labels is not None:
         for table in tables:
-            files[str(table.path)]["labels"] = label_counts(labels, table)
+            files[str(table.path)]["labels"] = count_labels(labels, table)
     told = {"findings": [asdict(finding) for finding in found], "files": files}
     return with_overview(told, summarise_check(told))

@@ -19,14 +19,14 @@ from typing import Any
 
 from brimful.base.config import build, read_yaml, require_seeds, verb, write_yaml
 from brimful.base.console import say
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT
 from brimful.base.storage import require_folder_place
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.report import report
-from brimful.reports.load import CONFIG, SUMMARY
-from brimful.runs.signals import StoppedError, StopRequest, stop_request
+from brimful.reports.run_records import CONFIG, SUMMARY
+from brimful.runs.signals import StoppedError, StopRequest, catch_stop_signals
 
 SETTINGS = "demo.yaml"
 """The file of a demo with its options."""
@@ -99,7 +99,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         BrimfulError: a package of the demo is missing, --out holds something else, or a line failed.
         StoppedError: a signal asked the demo to stop.
     """
-    require("the demo", *PACKAGES, extra="demo")
+    require_packages("the demo", *PACKAGES, extra="demo")
     out = Path(config.out)
     require_place(config)
     reviews = load_reviews(find_reviews(), config.seed, config.max_reviews)
@@ -118,7 +118,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     if config.max_reviews is not None:
         updates = math.ceil(updates * facts["pretraining"] / ALL_TEXTS)
     values = {"out": out, "seed": config.seed, "updates": updates}
-    with stop_request() as request:
+    with catch_stop_signals() as request:
         for line in LINES:
             # The values are filled in after the line is split, since a path may have spaces.
             run_line([word.format(**values) for word in shlex.split(line)], request)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.base.console import visible
+from brimful.base.console import escape_controls
 
 SLOW_SPEED = 0.85
 """A device is slow if its speed is below this fraction of the others'."""
@@ -24,15 +24,15 @@ def show_report(report: dict[str, Any]) -> None:
     """Print the report."""
     for host in report["hosts"]:
         versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
-        print(visible(f"{host['name']}: {host['processor']}; {versions}"))
+        print(escape_controls(f"{host['name']}: {host['processor']}; {versions}"))
         space = f"{giga(host['memory'])} GB of memory and {giga(host['disk'])} GB of disk are free"
         print(f"  {host['cores']:g} usable cores, load {host['load']:.1f}; {space}")
     for one in report["devices"]:
         speed = "no memory" if one["flops"] is None else f"{giga(one['flops'])} GFLOP/s in {one['precision']}"
-        print(visible(f"rank {one['rank']}: {one['name']}, {speed}"))
+        print(escape_controls(f"rank {one['rank']}: {one['name']}, {speed}"))
     print("what is wrong:" if report["findings"] else "nothing is wrong")
     for finding in report["findings"]:
-        print(visible(f"- {finding}"))
+        print(escape_controls(f"- {finding}"))
 
 
 @verb(DoctorConfig, show=show_report)

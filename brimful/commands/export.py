@@ -17,25 +17,25 @@ import numpy as np
 
 from brimful.base.config import verb
 from brimful.base.console import warn
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import EXPORT as RECORD
 from brimful.base.seals import PAGES
 from brimful.base.storage import atomic_directory, commit, crc32
 from brimful.base.summary import with_overview
-from brimful.corpus.reading.charsets import charset
+from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.description import card, measure_model, summarise_export
-from brimful.exporting.exported import Export, find_texts, keep_rows
+from brimful.exporting.exported_model import Export, find_texts, keep_rows
 from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
-from brimful.exporting.gate import Gate, check_given
+from brimful.exporting.gate import Gate, check_source
+from brimful.exporting.summary_and_card import fill_card, measure_model, summarise_export
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, left_out
+from brimful.hf.folders import HEADS, list_unread_modules
 from brimful.hf.int8_steps import forget_steps
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.hf.text_reading import TextReading, reading_of, reads_token_types
@@ -43,12 +43,12 @@ from brimful.hf.tokenizer_check import check_ids
 from brimful.hf.weights import naming_weights
 from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
-from brimful.stages.run_tables import tables_of_run
+from brimful.stages.run_tables import find_run_tables
 
 
 def _texts(config: ExportConfig) -> Iterator[str]:
     """The texts whose pieces stay. After the last, a warning for each kind of problem in each file."""
-    charset(config.read.encoding)
+    find_charset(config.read.encoding)
     issues: dict[str, Counter[str]] = {}
     yield from read_texts(config.keep_pieces_of, config.out, config.read, issues, config.more_fields)
     for path, found in issues.items():
@@ -113,7 +113,7 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     if not config.dry_run:
         lock.take(out)
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
-    dropped = left_out(source, encoder, head)
+    dropped = list_unread_modules(source, encoder, head)
     head = form.head_of(head)
     reading: TextReading | None = None
     if head is None:
@@ -130,9 +130,9 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     kept: np.ndarray | None = None
     if config.keep_pieces_of:
         pruned = prune(tokenizer, _texts(config), [encoder.config.pad_id])
-        encoder, head = keep_rows(encoder, head, pruned.kept)
+        encoder, head = keep_rows(encoder, head, pruned.old_ids)
         encoder.tokenizer = tokenizer = pruned.tokenizer
-        kept = pruned.kept
+        kept = pruned.old_ids
         facts["pruned"] = asdict(pruned.statistics)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
@@ -150,7 +150,7 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     facts["source"] = os.path.relpath(source.path.resolve(), out.resolve())
     if config.step is None:  # a checkpoint's weights are not those of the folder
         with naming_weights(source):
-            facts["max_abs_hidden_difference"] = check_given(source, encoder, kept)
+            facts["max_abs_hidden_difference"] = check_source(source, encoder, kept)
     with naming_weights(source), atomic_directory(out) as folder:
         facts["max_abs_logit_difference"] = form.write(folder, model)
         if gate is not None:
@@ -175,13 +175,13 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
     if not form.rounds and not (config.test or config.calibrate):
         return None
     if form.runs_with:
-        require(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
+        require_packages(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
     if model.head is None and not form.makes_vectors:
         raise BrimfulError(
             f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on texts:"
             " leave --test and --calibrate out, or choose --format sentence-transformers"
         )
-    found = find_texts(model, config.test, config.calibrate, tables_of_run(model.source))
+    found = find_texts(model, config.test, config.calibrate, find_run_tables(model.source))
     if found is None:
         raise BrimfulError(
             f"--format {form.name} rounds, and what that costs is measured on real texts: name some with"
@@ -195,7 +195,7 @@ def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[st
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     facts["megabytes"] = measure_model(files)
     summary = summarise_export(facts)
-    page = card(model, form, out.resolve().name, summary)
+    page = fill_card(model, form, out.resolve().name, summary)
     pages = {"README.md": page, "example.py": form.example(model)}
     for name, text in pages.items():
         (folder / name).write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ import numpy as np
 from rich.text import Text
 
 from brimful.base.config import Argument, build, read_yaml, require_positive, verb
-from brimful.base.console import counted, progress, say, visible
+from brimful.base.console import escape_controls, pluralise, say, show_progress
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.seals import CHECKSUMS, EXPORT
@@ -24,9 +24,9 @@ from brimful.base.storage import read_commit, read_json, read_object, read_recor
 from brimful.base.terminal import output_console
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.inventory import PLAN
-from brimful.corpus.pipeline.text import TextPart, TextRecord, text_path
+from brimful.corpus.pipeline.text_parts import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, ManifestRecord, Shard
-from brimful.runs.places import CONFIG
+from brimful.runs.start_checks import CONFIG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -96,19 +96,21 @@ def show_findings(findings: dict[str, Any]) -> None:
         return
     for document in findings["documents"]:
         console.print(_heading(document["source"]))
-        console.print(Text(visible(" │ ".join(document["words"])) + (" ..." if document["cut"] else "")))
+        console.print(
+            Text(escape_controls(" │ ".join(document["words"])) + (" ..." if document["cut"] else ""))
+        )
     for rule, examples in findings["examples"].items():
         count = findings["counts"].get(rule)
         console.print(_heading(f"{rule}: {count:,}" if count is not None else rule))
         for example in examples:
-            console.print(Text(f"  {visible(example['source'])}", style="dim"))
+            console.print(Text(f"  {escape_controls(example['source'])}", style="dim"))
             console.print(Text(f"  - {example['before']!r}", style="red"))
             if example["after"]:
                 console.print(Text(f"  + {example['after']!r}", style="green"))
 
 
 def _heading(title: str) -> Text:
-    return Text(f"\n{visible(title)}", style="bold")
+    return Text(f"\n{escape_controls(title)}", style="bold")
 
 
 @verb(InspectConfig, show=show_findings)
@@ -167,7 +169,9 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
     if update > config.trainer.steps:
         raise BrimfulError(f"there is no update {update:,}: the run has {config.trainer.steps:,}")
     spikes = read_metrics(directory / SPIKES) if (directory / SPIKES).is_file() else []
-    known = {done: state["cursor"] for done, state in checkpoint.states(directory / "checkpoints").items()}
+    known = {
+        done: state["cursor"] for done, state in checkpoint.read_states(directory / "checkpoints").items()
+    }
     known |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
     corpora = open_sources(parse_sources(config.data or ()), verify=config.verify_data)
     tokenizer = load(next(iter(corpora.values())).tokenizer_path)
@@ -182,7 +186,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
             cursor = known[done] if done in known else stream.start()
             skipped = update - 1 - done
             title = f"from update {done + 1:,} to update {update:,}"
-            with progress(title, skipped, shown=skipped > 0) as advance:
+            with show_progress(title, skipped, visible=skipped > 0) as advance:
                 for _ in range(skipped):
                     cursor = stream.following(cursor)
                     advance()
@@ -327,7 +331,7 @@ def verify_folder(directory: Path) -> dict[str, Any]:
     damaged: set[Path] = set()
     size, problems = 0, []
     paths = sorted(directory.rglob("*.json"))
-    with progress("verify", len(paths)) as advance:
+    with show_progress("verify", len(paths)) as advance:
         for path in paths:
             try:
                 if _is_record(path):
@@ -350,7 +354,7 @@ def verify_folder(directory: Path) -> dict[str, Any]:
         say(problem)
     if problems:
         raise BrimfulError(
-            f"{counted(len(problems), 'problem')} below {directory}: put the right files back, or make them"
+            f"{pluralise(len(problems), 'problem')} below {directory}: put the right files back, or make them"
             " again"
         )
     return {"records": len(records), "files": len(files), "bytes": size}

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from brimful.base.distributed import World, world
+from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import is_out_of_memory
-from brimful.base.resources import (
+from brimful.base.machine import (
     available_memory,
     load_average,
-    processor,
+    processor_name,
     stolen_seconds,
     usable_cores,
 )
-from brimful.base.torch_compile import lacks
+from brimful.base.torch_compile import find_missing_compiler
 from brimful.precision.policy import DTYPES, resolve
 
 WATCHED_SECONDS = 1.0
@@ -37,7 +37,7 @@ SUMMED_NUMBERS = 1 << 22
 
 def check_machines() -> dict[str, Any]:
     """Measure the machines of all ranks; see `brimful.doctor` for the report, which has no findings yet."""
-    with world() as ranks, ranks.waits(WAITED_SECONDS):
+    with join_ranks() as ranks, ranks.waits(WAITED_SECONDS):
         stolen_before = stolen_seconds()
         time.sleep(WATCHED_SECONDS)
         # torchrun's number of the node tells apart containers of one name.
@@ -45,14 +45,14 @@ def check_machines() -> dict[str, Any]:
         host = {
             "rank": ranks.rank,
             "name": name,
-            "processor": processor(),
+            "processor": processor_name(),
             "cores": usable_cores(),
             "load": load_average(),
             "stolen_cores": (stolen_seconds() - stolen_before) / WATCHED_SECONDS,
             "memory": available_memory(),
             "disk": shutil.disk_usage(".").free,
             "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
-            "lacks": lacks(ranks.device) if ranks.device.type == "cuda" else None,
+            "lacks": find_missing_compiler(ranks.device) if ranks.device.type == "cuda" else None,
         }
         hosts: dict[str, dict[str, Any]] = {}
         for each in ranks.gather(host):
@@ -71,7 +71,7 @@ def measure_devices(ranks: World, host: str) -> list[dict[str, Any]]:
         devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     for device in devices:
         precision = resolve("auto", device)
-        facts: dict[str, Any] = {"rank": ranks.rank, "host": host, "name": processor()}
+        facts: dict[str, Any] = {"rank": ranks.rank, "host": host, "name": processor_name()}
         if device.type == "cuda":
             free, total = torch.cuda.mem_get_info(device)
             name = torch.cuda.get_device_properties(device).name

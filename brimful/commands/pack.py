@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from brimful.base.config import verb
-from brimful.base.console import progress, say, warn
+from brimful.base.console import say, show_progress, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.base.storage import write_json
@@ -122,7 +122,7 @@ def pack(config: PackConfig) -> dict[str, Any]:
 
     found: list[dict[str, Any]] = []
     best: Plan | None = None
-    with progress("planning", len(choices)) as advance:
+    with show_progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:
             PLANNERS[algorithm](np.array([0, 1]), 8, 1)  # loads the compiled loops
             started = time.perf_counter()

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from brimful.base.config import verb
-from brimful.base.console import counted, progress, recorded_warnings, visible
+from brimful.base.console import escape_controls, pluralise, record_warnings, show_progress
 from brimful.base.errors import BrimfulError
 from brimful.serving.config import PredictConfig
-from brimful.serving.opened import ServedTask, abstain
-from brimful.serving.opening import open_served
+from brimful.serving.open_model import open_served
+from brimful.serving.served_model import ServedTask, abstain
 from brimful.tables.layouts import FileLayout, find_layout, require_task
-from brimful.tables.slices import read_files
 from brimful.tables.table import Table, Take
+from brimful.tables.table_files import read_files
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.encoded import Encoded, warn_of_lost_ends
-from brimful.tasks.form import PredictionForm, Row, predicted_rows
-from brimful.tasks.output import ARRAYS, FORMATS, output_file
+from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
+from brimful.tasks.prediction_files import ARRAYS, FORMATS, output_file
+from brimful.tasks.prediction_form import PredictionForm, Row, predict_rows
 
 SHOWN_COLUMNS = 12
 """Columns that the last line names."""
@@ -28,7 +28,7 @@ SHOWN_COLUMNS = 12
 
 def show_predicted(result: Mapping[str, Any]) -> None:
     """Print the end of a prediction, or of its dry run."""
-    texts = counted(result["texts"], "text")
+    texts = pluralise(result["texts"], "text")
     if "dry_run" in result:
         print(f"dry run: {texts} can be predicted")
         return
@@ -36,7 +36,7 @@ def show_predicted(result: Mapping[str, Any]) -> None:
     speed = f"{result['tokens_per_second']:,.0f} tokens a second"
     how = f"{speed}, {result['precision']}"
     names = result.get("columns", [])
-    columns = f", columns {', '.join(map(visible, names[:SHOWN_COLUMNS]))}" if names else ""
+    columns = f", columns {', '.join(map(escape_controls, names[:SHOWN_COLUMNS]))}" if names else ""
     if len(names) > SHOWN_COLUMNS:
         columns += f" ... {len(names):,} in all, which --json lists"
     print(f"{texts} in {result['seconds']:,.1f} s ({how}){abstained} -> {result['output']}{columns}")
@@ -64,7 +64,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
     if os.path.realpath(output) == os.path.realpath(config.input):
         raise BrimfulError(f"--output {output} is the input; name another file")
-    served = open_served(config.opening)
+    served = open_served(config.model_options)
     task = served.task if isinstance(served, ServedTask) else None
     _check_options(config, task, layout)
 
@@ -74,7 +74,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         return served.read(str(path), layout, take)
 
     def read_quietly(path: Path, take: Take) -> Table:
-        with recorded_warnings():  # they were printed when the file was checked
+        with record_warnings():  # they were printed when the file was checked
             return read(path, take)
 
     texts = 0
@@ -82,24 +82,24 @@ def predict(config: PredictConfig) -> dict[str, Any]:
         # A first text can be too long, and windows can be impossible.
         crowds = table.second is not None and served.overlap is not None
         if len(table) and (crowds or not texts):
-            served.encode(table if crowds else table.take([0]), served.overlap, served.tokenizer)
+            served.encode(table if crowds else table.take([0]), served.overlap)
         texts += len(table)
     if config.dry_run:
         return {"dry_run": True, "texts": texts, **served.facts}
     started = time.perf_counter()
     tokens = cut = done = abstained = 0
-    with output_file(output, texts) as file, progress("predict: texts", texts) as advance:
+    with output_file(output, texts) as file, show_progress("predict: texts", texts) as advance:
         for table in read_files(read_quietly, files):
-            data = served.encode(table, served.overlap, served.tokenizer)
+            data = served.encode(table, served.overlap)
             answers = served.answers(served.outputs(data.examples), data)
             if task is None:
-                file.vectors("vector", answers)
+                file.write_vectors("vector", answers)
             elif output.suffix == ARRAYS:
-                file.vectors("scores", task.scores(answers))
+                file.write_vectors("scores", task.scores(answers))
             else:
                 rows = _rows(config, task, answers, data)
                 abstained += sum(row.get("abstained", False) for row in rows)
-                file.rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
+                file.write_rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
             done += len(table)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut
@@ -141,7 +141,7 @@ def _check_options(config: PredictConfig, task: PredictionForm | None, layout: F
 
 def _rows(config: PredictConfig, task: PredictionForm, answers: Any, data: Encoded) -> list[Row]:
     """The rows of a slice; with scores, they begin with their texts."""
-    rows, table = predicted_rows(task, answers, data, scores=config.scores), data.table
+    rows, table = predict_rows(task, answers, data, scores=config.scores), data.table
     if config.scores:
         texts = [{"text": text} for text in table.texts]
         if table.second is not None:

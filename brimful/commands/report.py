@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from brimful.base.config import Argument, verb
-from brimful.base.environment import require
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import atomic_file, require_file_place
 from brimful.base.summary import with_overview
@@ -37,14 +37,14 @@ def report(config: ReportConfig) -> dict[str, Any]:
         BrimfulError: matplotlib is missing, not a run directory, damaged files in it, or an --out that
             cannot be written.
     """
-    from brimful.reports.load import load_runs
+    from brimful.reports.run_records import load_runs
 
     if not config.runs:
         raise UsageError("report needs at least one run directory: brimful report RUN... --out FILE.html")
     out = Path(config.out)
     if out.suffix.lower() not in (".html", ".htm"):
         raise BrimfulError(f"--out {out} must end in .html: it is a page for a browser")
-    require("report", "matplotlib")
+    require_packages("report", "matplotlib")
     require_file_place(out)
     runs = load_runs([Path(path) for path in config.runs])
     if config.dry_run:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.config import verb
-from brimful.base.console import counted
-from brimful.base.environment import require
-from brimful.runs.signals import starting
+from brimful.base.console import pluralise
+from brimful.base.environment import require_packages
+from brimful.runs.signals import catch_start_signals
 from brimful.serving.config import ServeConfig
 
 
@@ -17,7 +17,7 @@ def show_served(result: Mapping[str, Any]) -> None:
             speed = f"{model['tokens_per_second']:,} tokens a second"
             print(f"dry run: {model['id']} ({model['task']}, {model['precision']}) reads {speed}")
         return
-    print(f"stopped; {counted(result['texts'], 'text')} answered")
+    print(f"stopped; {pluralise(result['texts'], 'text')} answered")
 
 
 @verb(ServeConfig, show=show_served)
@@ -32,13 +32,14 @@ def serve(config: ServeConfig) -> dict[str, Any]:
     Raises:
         BrimfulError: a package is missing, a model cannot be opened, or the address cannot be had.
     """
-    require("serve", "uvicorn", "prometheus_client")
-    with starting() as start:
+    require_packages("serve", "uvicorn", "prometheus_client")
+    # Until the server handles signals itself, one of them ends the start with a line.
+    with catch_start_signals() as start:
         if config.dry_run:
             from brimful.serving.batch_model import open_models
 
-            models = open_models(config.openings, lambda function: function())
-            return {"dry_run": True, "models": [model.card() for model in models.values()]}
-        from brimful.serving.server import Process
+            models = open_models(config.model_options, lambda function: function())
+            return {"dry_run": True, "models": [model.describe() for model in models.values()]}
+        from brimful.serving.server import ServerProcess
 
-        return Process(config).run(start.over)
+        return ServerProcess(config).run(start.end)

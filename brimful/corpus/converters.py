@@ -1,4 +1,4 @@
-"""Files that hold many texts -> JSON lines, a document a line: the command that refusals name (`many_texts`).
+"""Files that hold many texts -> JSON lines with one document each: the command that refusals name.
 
 python -m brimful.corpus.converters KIND FILES > OUT.jsonl
 """
@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, AnyStr
 from xml.etree import ElementTree
@@ -18,8 +19,8 @@ from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning.markup import read_page
 from brimful.corpus.reading.archives import read_chunks
-from brimful.corpus.reading.charsets import Decoder, charset
-from brimful.corpus.reading.detection import by_bytes, by_mark, by_page
+from brimful.corpus.reading.charsets import Decoder, find_charset
+from brimful.corpus.reading.detection import find_declared_charset, find_marked_charset, guess_charset
 from brimful.corpus.reading.forms import many_texts_of
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.lines import UNDECODABLE, read_runs
@@ -37,85 +38,87 @@ _LYRICS_TIME = re.compile(r"\[\w+:.*?\]|<\d+:\d\d\.\d+>")
 _CONLLU_WORD = re.compile(r"^\d+\t([^\t\n]+)", re.MULTILINE)
 _QQ_STAMP = r"\d{4}-\d\d-\d\d +\d+:\d\d:\d\d .*\n"
 
-# From a path, the charset of files that do not say theirs, and what counts faults.
-Converter = Callable[[str, str, Counter[str]], Iterator[str]]
 
+@dataclass(frozen=True)
+class _Source:
+    """A file to convert.
 
-def _runs(path: str, encoding: str, issues: Counter[str], kind: str = "text") -> Iterator[str]:
-    yield from read_runs(
-        Span(path=path),
-        encoding,
-        issues,
-        boundary=None,
-        run=1 << 20,
-        longest=1 << 28,
-        too_long="line longer than 256 MB, cut",
-        kind=kind,
-    )
+    Attributes:
+        encoding: its charset, if it does not declare one.
+        issues: counts its faults.
+    """
 
+    path: str
+    encoding: str
+    issues: Counter[str]
 
-def _whole(path: str, encoding: str, issues: Counter[str], kind: str = "text") -> str:
-    return "".join(_runs(path, encoding, issues, kind))
+    def read_runs(self, kind: str = "text") -> Iterator[str]:
+        yield from read_runs(
+            Span(path=self.path), self.encoding, self.issues, None,
+            run=1 << 20, longest=1 << 28, too_long="line longer than 256 MB, cut", kind=kind,
+        )  # fmt: skip
 
+    def read_text(self, kind: str = "text") -> str:
+        return "".join(self.read_runs(kind))
 
-def _decoded(data: bytes, label: str, issues: Counter[str]) -> str:
-    """A text in the charset of its mark, of its label, or of its bytes."""
-    try:
-        declared = charset(label)
-    except BrimfulError:  # nobody knows the label
-        declared = charset("utf-8")
-    decoder = Decoder(by_mark(data) or by_bytes(data, declared) or declared)
-    text = decoder.decode(data, final=True)
-    issues[UNDECODABLE] += decoder.replaced
-    return text
+    def decode(self, data: bytes, label: str) -> str:
+        """Decode a part of the file by its byte order mark, its bytes or its label."""
+        try:
+            declared = find_charset(label)
+        except BrimfulError:  # a label that no library knows
+            declared = find_charset("utf-8")
+        decoder = Decoder(find_marked_charset(data) or guess_charset(data, declared) or declared)
+        text = decoder.decode(data, final=True)
+        self.issues[UNDECODABLE] += decoder.replaced
+        return text
 
 
 def _split(pieces: Iterable[AnyStr], boundary: re.Pattern[AnyStr]) -> Iterator[AnyStr]:
-    """What stands between boundaries, which may reach from one piece of a file to the next."""
-    rest: AnyStr | None = None
+    """Yield the parts between boundaries, which may reach from one piece of a file to the next."""
+    tail: AnyStr | None = None
     for piece in pieces:
-        parts = boundary.split(piece if rest is None else rest + piece)
-        rest = parts.pop()
+        parts = boundary.split(piece if tail is None else tail + piece)
+        tail = parts.pop()
         yield from parts
-    if rest:
-        yield rest
+    if tail:
+        yield tail
 
 
-def _from_warc(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+def _from_warc(source: _Source) -> Iterator[str]:
     from fastwarc.warc import ArchiveIterator, WarcRecordType
 
     kinds = WarcRecordType.response | WarcRecordType.conversion
-    with open(path, "rb") as file:
+    with open(source.path, "rb") as file:
         for record in ArchiveIterator(file, record_types=kinds, parse_http=True, auto_decode="all"):
             if record.is_http and "html" not in (record.http_content_type or ""):
                 continue
             try:
                 data = record.reader.read()
-            except OSError:  # of a page that was compressed
-                issues["damaged pages, left out"] += 1
+            except OSError:  # a page that was compressed, and damaged
+                source.issues["damaged pages, left out"] += 1
                 continue
             if not record.is_http:
-                issues["texts that were cut short"] += len(data) < record.content_length
-                yield _decoded(data, encoding, issues)
+                source.issues["texts that were cut short"] += len(data) < record.content_length
+                yield source.decode(data, source.encoding)
             else:
-                declared = by_page(data)
-                label = record.http_charset or (declared.name if declared else encoding)
-                yield read_page(_decoded(data, label, issues))
+                declared = find_declared_charset(data)
+                page_label = declared.name if declared else source.encoding
+                yield read_page(source.decode(data, record.http_charset or page_label))
 
 
-def _from_documents(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    for document in _split(_runs(path, encoding, issues), re.compile("</doc>", re.IGNORECASE)):
+def _from_documents(source: _Source) -> Iterator[str]:
+    for document in _split(source.read_runs(), re.compile("</doc>", re.IGNORECASE)):
         yield html.unescape(_TAG.sub("", _NAME_OF_DOCUMENT.sub("", document)))
 
 
-def _from_wiki(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+def _from_wiki(source: _Source) -> Iterator[str]:
     try:
         import mwparserfromhell
     except ImportError as error:
         raise BrimfulError("dumps of wikis need: pip install mwparserfromhell") from error
     events: Any = ElementTree.XMLPullParser(["start", "end"])
     root: Any = None
-    for chunk in read_chunks(path, issues):
+    for chunk in read_chunks(source.path, source.issues):
         events.feed(chunk)
         for event, element in events.read_events():
             root = element if root is None else root
@@ -125,26 +128,27 @@ def _from_wiki(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
                 root.clear()  # a dump is larger than memory
 
 
-def _from_xml(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+def _from_xml(source: _Source) -> Iterator[str]:
     # The charset of a page is the one that its declaration names.
-    parts = re.split(r"<!\[CDATA\[(.*?)\]\]>", _whole(path, encoding, issues, "html"), flags=re.DOTALL)
-    parts[::2] = [html.unescape(_XML_MARKUP.sub("", _XML_BREAK.sub("\n", part))) for part in parts[::2]]
+    parts = re.split(r"<!\[CDATA\[(.*?)\]\]>", source.read_text("html"), flags=re.DOTALL)
+    for index in range(0, len(parts), 2):  # each other part is the content of a CDATA section, which is text
+        parts[index] = html.unescape(_XML_MARKUP.sub("", _XML_BREAK.sub("\n", parts[index])))
     yield "".join(parts)
 
 
-def _from_mail(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+def _from_mail(source: _Source) -> Iterator[str]:
     boundary = re.compile(rb"^(?=" + MAIL_START.encode() + rb")", re.MULTILINE)
-    for mail in _split(read_chunks(path, issues), boundary):
+    for mail in _split(read_chunks(source.path, source.issues), boundary):
         texts: dict[str, list[str]] = {"text/plain": [], "text/html": []}
         for part in email.message_from_bytes(mail).walk():
             kind, data = part.get_content_type(), part.get_payload(decode=True)
             if kind in texts and isinstance(data, bytes) and part.get_content_disposition() != "attachment":
-                texts[kind].append(_decoded(data, part.get_content_charset(encoding), issues))
+                texts[kind].append(source.decode(data, part.get_content_charset(source.encoding)))
         yield "\n".join(texts["text/plain"]) or read_page("\n".join(texts["text/html"]))
 
 
-def _from_subtitles(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    text = _whole(path, encoding, issues)
+def _from_subtitles(source: _Source) -> Iterator[str]:
+    text = source.read_text()
     if "\nDialogue:" in text:
         spoken = "\n".join(re.findall(r"^Dialogue:(?:[^,\n]*,){9}(.*)", text, re.MULTILINE))
         spoken = re.sub(r"\\[Nn]", "\n", spoken)
@@ -154,12 +158,12 @@ def _from_subtitles(path: str, encoding: str, issues: Counter[str]) -> Iterator[
         is_web = text.startswith("WEBVTT")
         blocks = re.split(r"\n\s*\n", text.strip("\n"))
         # Without times, blocks hold the title, notes and styles in WebVTT, and speech elsewhere.
-        spoken = "\n".join(_speech(block) for block in blocks if not is_web or "-->" in block)
+        spoken = "\n".join(_drop_times(block) for block in blocks if not is_web or "-->" in block)
     yield html.unescape(_SUBTITLE_STYLE.sub("", spoken))
 
 
-def _speech(block: str) -> str:
-    """The lines of a block without its times and the number or name before these."""
+def _drop_times(block: str) -> str:
+    """Return the lines of a block without its times and the number or name before them."""
     speech: list[str] = []
     for number, line in enumerate(block.split("\n")):
         if not SUBTITLE_TIMES.match(line):
@@ -169,45 +173,47 @@ def _speech(block: str) -> str:
     return "\n".join(speech)
 
 
-def _from_chat(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    messages = re.split(rf"(?m)^(?={CHAT_STAMP}|{_QQ_STAMP})", _whole(path, encoding, issues))
+def _from_chat(source: _Source) -> Iterator[str]:
+    messages = re.split(rf"(?m)^(?={CHAT_STAMP}|{_QQ_STAMP})", source.read_text())
     for message in messages:
-        # What has no name is of the program, not of a person.
-        if said_by := re.match(rf"{CHAT_STAMP}{CHAT_NAME}|{_QQ_STAMP}", message):
-            yield message[said_by.end() :]
+        # A message without a name was written by the program, not by a person.
+        sender = re.match(rf"{CHAT_STAMP}{CHAT_NAME}|{_QQ_STAMP}", message)
+        if sender:
+            yield message[sender.end() :]
 
 
-def _from_conllu(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    for document in re.split(r"(?m)^# newdoc\b", _whole(path, encoding, issues)):
+def _from_conllu(source: _Source) -> Iterator[str]:
+    for document in re.split(r"(?m)^# newdoc\b", source.read_text()):
         sentences = re.findall(r"^# text = (.*)", document, re.MULTILINE)
         if not sentences:
             sentences = [" ".join(_CONLLU_WORD.findall(part)) for part in document.split("\n\n")]
         yield "\n".join(sentences)
 
 
-def _from_pages(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    text = _whole(path, encoding, issues, "rows")  # of which form feeds are kept
-    pages = [page.strip("\n").split("\n") for page in text.rstrip("\f\n").split("\f")]
+def _from_pages(source: _Source) -> Iterator[str]:
+    text = source.read_text("rows")  # a kind of file that keeps its form feeds
+    pages = [page.strip("\n") for page in text.rstrip("\f\n").split("\f")]
     for _ in range(2):  # a title and a number may be two lines
-        for place in (0, -1):
-            lines = [page[place] for page in pages]
-            for index, page in enumerate(pages):
-                if lines[index] and _is_of_pages(lines, index):
-                    page.pop(place)
-            pages = ["\n".join(page).strip("\n").split("\n") for page in pages]
-    yield "\n".join("\n".join(page) for page in pages)
+        first_lines = [page.partition("\n")[0] for page in pages]
+        for index in _find_running_lines(first_lines):
+            pages[index] = pages[index].partition("\n")[2].strip("\n")
+        last_lines = [page.rpartition("\n")[2] for page in pages]
+        for index in _find_running_lines(last_lines):
+            pages[index] = pages[index].rpartition("\n")[0].strip("\n")
+    yield "\n".join(pages)
 
 
-def _is_of_pages(lines: list[str], index: int) -> bool:
-    """Has the line of a page a number that counts pages, or do two pages near it have that line?"""
-    near = [other for other in range(max(0, index - 2), min(len(lines), index + 3)) if other != index]
-    if any(counts_pages(lines[index], lines[other], other - index) for other in near):
-        return True
-    alike = [other for other in near if lines[other].strip() == lines[index].strip()]
-    return len(alike) >= max(1, min(2, len(near)))
+def _find_running_lines(lines: list[str]) -> Iterator[int]:
+    """Yield the pages whose first or last lines have a number that counts pages, or recur near them."""
+    for index, line in enumerate(lines):
+        near = {*range(max(0, index - 2), min(len(lines), index + 3))} - {index}
+        counting = [other for other in near if counts_pages(line, lines[other], other - index)]
+        alike = [other for other in near if lines[other].strip() == line.strip()]
+        if line and (counting or len(alike) >= max(1, min(2, len(near)))):
+            yield index
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, Callable[[_Source], Iterator[str]]] = {
     "warc": _from_warc,
     "documents": _from_documents,
     "wiki": _from_wiki,
@@ -221,22 +227,23 @@ CONVERTERS: dict[str, Converter] = {
 
 
 def _files_below(path: str, kind: str, encoding: str) -> Iterator[str]:
-    """A file, or the files of a kind in a folder and those below it."""
+    """Yield a file, or the files of a kind in a folder and the folders below it."""
     if not Path(path).is_dir():
         yield path
         return
     for file in sorted(Path(path).rglob("*")):
-        if file.is_file() and (form := many_texts_of(str(file), encoding)) and form.kind == kind:
+        form = many_texts_of(str(file), encoding) if file.is_file() else None
+        if form and form.kind == kind:
             yield str(file)
 
 
 def convert(kind: str, paths: Iterable[str], encoding: str = "utf-8") -> Iterator[str]:
-    """The documents of files that hold many texts. Warnings count what cannot be read.
+    """Yield the documents of files that hold many texts. Warnings count damaged parts.
 
     Args:
-        kind: of `CONVERTERS`.
-        paths: files, or folders, of which the files of that kind are read.
-        encoding: of files that do not say theirs.
+        kind: a name of `CONVERTERS`.
+        paths: files, or folders whose files of that kind are read.
+        encoding: the charset of files that do not declare one.
 
     Raises:
         BrimfulError: a file cannot be read, or is of another form.
@@ -245,8 +252,8 @@ def convert(kind: str, paths: Iterable[str], encoding: str = "utf-8") -> Iterato
         for file in _files_below(path, kind, encoding):
             issues: Counter[str] = Counter()
             try:
-                for text in CONVERTERS[kind](file, encoding, issues):
-                    if text := text.strip():
+                for text in map(str.strip, CONVERTERS[kind](_Source(file, encoding, issues))):
+                    if text:
                         yield text
             except (OSError, ElementTree.ParseError) as error:
                 raise BrimfulError(f"{file}: {error}") from error
@@ -259,7 +266,7 @@ def _main() -> None:
     parser.add_argument("kind", choices=CONVERTERS)
     parser.add_argument("files", nargs="+", help="files, or folders of them")
     parser.add_argument(
-        "--encoding", "--read.encoding", default="utf-8", help="of files that do not say theirs"
+        "--encoding", "--read.encoding", default="utf-8", help="charset of files that do not declare one"
     )
     options = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""How often each piece of the vocabulary occurs in a corpus."""
+"""The frequencies of the pieces of the vocabulary in a corpus."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,22 +7,21 @@ import numpy as np
 
 from brimful.corpus.shards import Corpus
 
-SAMPLE = 4_000_000
-"""Tokens that are counted of a corpus, a few milliseconds of work."""
-RUN = 4096
-"""Tokens that are read in a row."""
+# A few milliseconds of work.
+SAMPLE_TOKENS = 4_000_000
+RUN_TOKENS = 4096
 
 
 def sampled_runs(corpus: Corpus, most: int) -> Iterator[np.ndarray]:
-    """Runs of tokens at equal distances, together about `most` tokens: they depend on the corpus alone."""
+    """Yield runs of tokens at equal distances, about `most` tokens in all, the same in each call."""
     step = max(1, math.ceil(corpus.tokens / most))
     for shard in corpus.shards:
-        for start in range(0, len(shard.tokens), RUN * step):
-            yield shard.tokens[start : start + RUN]
+        for start in range(0, len(shard.tokens), RUN_TOKENS * step):
+            yield shard.tokens[start : start + RUN_TOKENS]
 
 
-def piece_counts(corpus: Corpus, most: int = SAMPLE) -> np.ndarray:
-    """How often each piece occurs, int64 (V,), in about `most` tokens."""
+def piece_counts(corpus: Corpus, most: int = SAMPLE_TOKENS) -> np.ndarray:
+    """Count how often each piece occurs in about `most` tokens, int64 (V,)."""
     counts = np.zeros(corpus.vocabulary_size, np.int64)
     for run in sampled_runs(corpus, most):
         counts += np.bincount(run, minlength=len(counts))
@@ -30,7 +29,7 @@ def piece_counts(corpus: Corpus, most: int = SAMPLE) -> np.ndarray:
 
 
 def piece_frequencies(corpora: Mapping[Corpus, float]) -> np.ndarray:
-    """The proportion of each piece in the tokens of corpora, each with its share of them: float64 (V,)."""
+    """Return the proportion of each piece in a mixture of corpora with these weights, float64 (V,)."""
     whole = sum(corpora.values())
     frequencies = np.zeros(next(iter(corpora)).vocabulary_size)
     for corpus, share in corpora.items():
@@ -40,6 +39,6 @@ def piece_frequencies(corpora: Mapping[Corpus, float]) -> np.ndarray:
 
 
 def entropy(frequencies: np.ndarray) -> float:
-    """The entropy in nats of frequencies (V,), which need not add up to 1."""
+    """Return the entropy of frequencies (V,), which need not add up to 1, in nats."""
     shares = frequencies[frequencies > 0] / frequencies.sum()
     return float(-(shares * np.log(shares)).sum())

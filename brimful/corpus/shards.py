@@ -1,12 +1,13 @@
 """The on-disk token format: flat little-endian files, opened in O(1). Specified in docs/shard-format.md.
 
 A corpus directory holds `shards/NAME.{tok,word.bits,sent.bits,idx,src,json}`, tokenizer.json and
-MANIFEST.json, which lists the shards: others do not exist. Special tokens are not stored.
+MANIFEST.json, which lists the shards; other shards are ignored. Special tokens are not stored.
 """
 
 import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,20 +17,20 @@ from typing import Any, BinaryIO, Literal, NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.machine import allow_open_files, count_open_files
 from brimful.base.storage import atomic_files, commit, is_empty, read_commit, read_record, require_shape
-from brimful.base.system import allow_open_files, open_files
 
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
 PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
 _PREPARE_AGAIN = "run prepare again to make it again"
 _TOTALS = ("documents", "tokens", "words", "sentences")
+# Files that a process may open in addition to its shards.
 _OTHER_FILES = 256
-"""How many files a process may open in addition to its shards."""
 
 
 class ShardRecord(TypedDict):
-    """What every commit record of a shard holds."""
+    """The entries that every commit record of a shard has."""
 
     split: Literal["train", "validation"]
     documents: int
@@ -52,14 +53,14 @@ class _Entry(TypedDict):
 
 
 class ManifestRecord(TypedDict):
-    """What every MANIFEST.json holds."""
+    """The entries that every MANIFEST.json has."""
 
     shards: list[_Entry]
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Some documents' tokens, one document after the other.
+    """The tokens of some documents, one document after the other.
 
     Attributes:
         tokens: ids, integer (T,).
@@ -76,7 +77,7 @@ class TokenBatch:
 
 
 def token_dtype(vocabulary_size: int) -> np.dtype:
-    """The dtype of `.tok`: uint16, or uint32 where ids need it."""
+    """Return the dtype of `.tok`: uint16, or uint32 if ids need it."""
     return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
 
 
@@ -85,16 +86,17 @@ class _BitFile:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._rest = np.empty(0, bool)
+        self._waiting = np.empty(0, bool)
 
     def append(self, bits: np.ndarray) -> None:
-        bits = np.concatenate([self._rest, bits])
+        # The bits of an unfinished byte wait for the next ones.
+        bits = np.concatenate([self._waiting, bits])
         whole = len(bits) // 8 * 8
         self._file.write(np.packbits(bits[:whole], bitorder="little").tobytes())
-        self._rest = bits[whole:]
+        self._waiting = bits[whole:]
 
     def finish(self) -> None:
-        self._file.write(np.packbits(self._rest, bitorder="little").tobytes())
+        self._file.write(np.packbits(self._waiting, bitorder="little").tobytes())
 
 
 def write_shard(
@@ -123,51 +125,44 @@ def write_shard(
         BrimfulError: the directory cannot be written.
     """
     dtype = token_dtype(vocabulary_size)
-    histogram = np.zeros(0, np.int64)
-    documents = tokens = words = sentences = 0
-    paths = {part: directory / f"{name}.{part}" for part in PARTS}
+    histogram: Counter[int] = Counter()
+    totals = dict.fromkeys(_TOTALS, 0)
+    paths = [directory / f"{name}.{part}" for part in PARTS]
     record = directory / f"{name}.json"
     with ExitStack() as stack:
-        temporaries = stack.enter_context(atomic_files(record, list(paths.values())))
-        files: dict[str, BinaryIO] = {
-            part: stack.enter_context(open(temporary, "wb"))
-            for part, temporary in zip(paths, temporaries, strict=True)
-        }
+        files: dict[str, BinaryIO] = {}
+        for part, temporary in zip(PARTS, stack.enter_context(atomic_files(record, paths)), strict=True):
+            files[part] = stack.enter_context(open(temporary, "wb"))
         word_bits, sentence_bits = _BitFile(files["word.bits"]), _BitFile(files["sent.bits"])
-        files["idx"].write(bytes(8))
+        files["idx"].write(bytes(8))  # the first document begins at 0
         for batch in batches:
             files["tok"].write(batch.tokens.astype(dtype).tobytes())
             word_bits.append(batch.word_starts)
             sentence_bits.append(batch.sentence_starts)
-            ends = tokens + np.cumsum(batch.lengths, dtype=np.int64)
+            ends = totals["tokens"] + np.cumsum(batch.lengths, dtype=np.int64)
             files["idx"].write(ends.astype("<u8").tobytes())
             files["src"].write(batch.sources.astype("<u8").tobytes())
-            documents += len(batch.lengths)
-            tokens += len(batch.tokens)
-            words += int(batch.word_starts.sum())
-            sentences += int(batch.sentence_starts.sum())
-            counts = np.bincount(batch.lengths, minlength=len(histogram))
-            counts[: len(histogram)] += histogram
-            histogram = counts
+            totals["documents"] += len(batch.lengths)
+            totals["tokens"] += len(batch.tokens)
+            totals["words"] += int(batch.word_starts.sum())
+            totals["sentences"] += int(batch.sentence_starts.sum())
+            histogram.update(batch.lengths.tolist())
         word_bits.finish()
         sentence_bits.finish()
-    lengths = np.flatnonzero(histogram)
+    lengths = sorted(histogram)
     return commit(
         record,
-        paths.values(),
+        paths,
         format_version=FORMAT_VERSION,
         split=split,
-        documents=documents,
-        tokens=tokens,
-        words=words,
-        sentences=sentences,
+        **totals,
         token_dtype=dtype.name,
         vocabulary_size=vocabulary_size,
         tokenizer_hash=tokenizer_hash,
         config_hash=config_hash,
         length_histogram={
-            "lengths": " ".join(map(str, lengths.tolist())),
-            "counts": " ".join(map(str, histogram[lengths].tolist())),
+            "lengths": " ".join(map(str, lengths)),
+            "counts": " ".join(str(histogram[length]) for length in lengths),
         },
         inputs=inputs,
         begins=begins or [0] * len(inputs),
@@ -176,33 +171,36 @@ def write_shard(
 
 
 def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict[str, Any]:
-    """Make a corpus of committed shards and tokenizer.json; returns the commit record, MANIFEST.json."""
-    records = [(name, read_record(directory / "shards" / f"{name}.json")) for name in shards]
+    """Make a corpus of committed shards and tokenizer.json; return its commit record, MANIFEST.json."""
+    totals = dict.fromkeys(_TOTALS, 0)
+    entries = []
+    for name in shards:
+        record = read_record(directory / "shards" / f"{name}.json")
+        entry = {"name": name, "split": record["split"]}
+        for key in _TOTALS:
+            entry[key] = record[key]
+            totals[key] += record[key]
+        entries.append({**entry, "crc32": record["crc32"]})
     return commit(
         directory / MANIFEST,
         [directory / "tokenizer.json"],
         format_version=FORMAT_VERSION,
-        totals={key: sum(record[key] for _, record in records) for key in _TOTALS},
-        shards=[
-            {"name": name, **{key: record[key] for key in ("split", *_TOTALS, "crc32")}}
-            for name, record in records
-        ],
+        totals=totals,
+        shards=entries,
         **facts,
     )
 
 
 def map_file(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
-    """A read-only memory map; numpy cannot map an empty file."""
-    return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
+    """Map a file into memory, read-only."""
+    if not path.stat().st_size:  # which numpy can't map
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, "r"))
 
 
 def _allow_open_files(path: Path, shards: int) -> None:
-    """Let this process open every file of this many more shards: a memory map keeps its file open.
-
-    Raises:
-        BrimfulError: the system's hard limit is lower.
-    """
-    needed = open_files() + shards * len(PARTS) + _OTHER_FILES
+    """Let this process open every file of `shards` more shards, since a memory map keeps its file open."""
+    needed = count_open_files() + shards * len(PARTS) + _OTHER_FILES
     most = allow_open_files(needed)
     if most is not None:
         raise BrimfulError(
@@ -212,15 +210,15 @@ def _allow_open_files(path: Path, shards: int) -> None:
 
 
 def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
-    """Bits `begin` to `end` of an array with eight bits a byte, the lowest bit first; bool (end - begin,)."""
+    """Return bits `begin` to `end` of an array of bytes, the lowest bit first; bool (end - begin,)."""
     first = begin // 8
     unpacked = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
     return unpacked[begin - 8 * first : end - 8 * first].view(bool)
 
 
 def _read(path: Path, shape: Any, *, verify: bool) -> dict[str, Any]:
-    """A commit record of this format and shape, after the sizes of its files were compared with it, with
-    `verify` every byte."""
+    """Read a commit record of this shape, and compare the sizes of its files with it; with `verify`, every
+    byte."""
     record = read_commit(path, verify=verify, remedy=_PREPARE_AGAIN)
     version = record.get("format_version")
     if version != FORMAT_VERSION:
@@ -233,7 +231,7 @@ def _read(path: Path, shape: Any, *, verify: bool) -> dict[str, Any]:
 
 
 class Origin(NamedTuple):
-    """Where a document was read: a record of a file, counted from the file's span that begins at `begin`."""
+    """The place of a document in the input: a record of a file, counted from a span's beginning."""
 
     path: str
     begin: int
@@ -267,12 +265,13 @@ class Shard:
         self._sources = map_file(directory / f"{name}.src", "<u8").reshape(-1, 2)
         parts = (self.tokens, self.offsets, self.word_bits, self.sentence_bits, self._sources)
         n, documents = self.record["tokens"], self.documents
-        sizes = [n, documents + 1, -(-n // 8), -(-n // 8), documents]
-        if [len(part) for part in parts] != sizes or self.offsets[0] != 0 or self.offsets[-1] != n:
+        bit_bytes = -(-n // 8)
+        sizes = [n, documents + 1, bit_bytes, bit_bytes, documents]
+        if list(map(len, parts)) != sizes or self.offsets[0] != 0 or self.offsets[-1] != n:
             raise self.damaged("its files do not belong together")
 
     def check(self, *, read: bool = True) -> dict[str, Any]:
-        """The commit record, after every byte was compared with it; without `read`, only the sizes.
+        """Compare every byte with the commit record, and return it; without `read`, compare only the sizes.
 
         Raises:
             BrimfulError: the shard is damaged, or of another format.
@@ -280,33 +279,33 @@ class Shard:
         return _read(self._path.with_name(f"{self.name}.json"), ShardRecord, verify=read)
 
     def damaged(self, how: str) -> BrimfulError:
-        """The error to raise when its files are inconsistent."""
+        """Return the error of inconsistent files."""
         return BrimfulError(
             f"the shard {self._path} is damaged: {how}; remove {self._path}.json and {_PREPARE_AGAIN}"
         )
 
     def ends(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where these documents (integer (n,)) begin and end in `tokens`, int64 (n,) each.
+        """Return where these documents (integer (n,)) begin and end in `tokens`, int64 (n,) each.
 
         Raises:
             BrimfulError: the offsets are damaged.
         """
-        offsets = self.offsets.view(np.int64)
+        offsets = self.offsets.view(np.int64)  # a damaged offset of 2^63 or more becomes negative
         begin, end = offsets[documents], offsets[documents + 1]
         if ((begin < 0) | (begin >= end) | (end > len(self.tokens))).any():
             raise self.damaged("its offsets do not ascend")
         return begin, end
 
     def word_starts(self, begin: int, end: int) -> np.ndarray:
-        """Which of the tokens begin..end start a word, bool (end - begin,)."""
+        """Return which of the tokens begin..end start a word, bool (end - begin,)."""
         return read_bits(self.word_bits, begin, end)
 
     def sentence_starts(self, begin: int, end: int) -> np.ndarray:
-        """Which of the tokens begin..end start a sentence, bool (end - begin,)."""
+        """Return which of the tokens begin..end start a sentence, bool (end - begin,)."""
         return read_bits(self.sentence_bits, begin, end)
 
     def origin(self, document: int) -> Origin:
-        """Where a document was read (see docs/shard-format.md).
+        """Return where a document was read (see docs/shard-format.md).
 
         Raises:
             BrimfulError: the sources are damaged.
@@ -318,21 +317,22 @@ class Shard:
 
 
 def how_to_prepare(directory: Path) -> str:
-    """The command that prepares the text in a folder, or text elsewhere into a folder that is free."""
-    holds_text = directory.is_dir() and not is_empty(directory)
-    text, out = (directory, f"{directory}-prepared") if holds_text else ("TEXT", directory)
-    return f"brimful prepare {text} --out {out}"
+    """Return the command that prepares the text in a folder, or text elsewhere into a free folder."""
+    if directory.is_dir() and not is_empty(directory):
+        return f"brimful prepare {directory} --out {directory}-prepared"
+    return f"brimful prepare TEXT --out {directory}"
 
 
 def require_prepared(directory: Path) -> None:
     """Refuse a folder that `prepare` has not finished.
 
     Raises:
-        BrimfulError: it is none.
+        BrimfulError: the folder is not a prepared corpus.
     """
     remedy = f"make one with: {how_to_prepare(directory)}"
     if not directory.is_dir():
-        remedy = "name the folder that prepare wrote" if directory.exists() else remedy
+        if directory.exists():
+            remedy = "name the folder that prepare wrote"
         raise BrimfulError(f"no prepared corpus: {directory} is not a folder; {remedy}")
     if not (directory / MANIFEST).is_file():
         raise BrimfulError(f"{directory} holds no finished corpus (no {MANIFEST}); {remedy}")
@@ -342,9 +342,9 @@ class Corpus:
     """A prepared folder: its shards in order, and the tokenizer that made them.
 
     Attributes:
-        directory, shards, tokenizer_path, tokenizer_hash, vocabulary_size.
-        documents, tokens: totals.
-        tokens_per_word: the mean.
+        directory, shards, tokenizer_path, tokenizer_hash, vocabulary_size: as `prepare` wrote them.
+        documents, tokens: how many all shards hold together.
+        tokens_per_word: the mean number of tokens in a word.
     """
 
     def __init__(self, directory: Path, shards: list[Shard]) -> None:
@@ -354,8 +354,8 @@ class Corpus:
         self.tokens = sum(len(shard.tokens) for shard in shards)
         self.tokens_per_word = self.tokens / max(1, sum(shard.record["words"] for shard in shards))
         self.tokenizer_path = directory / "tokenizer.json"
-        self.vocabulary_size: int = shards[0].record["vocabulary_size"] if shards else 0
-        self.tokenizer_hash: str = shards[0].record["tokenizer_hash"] if shards else ""
+        self.vocabulary_size: int = shards[0].record["vocabulary_size"]
+        self.tokenizer_hash: str = shards[0].record["tokenizer_hash"]
 
     @classmethod
     def open(cls, directory: Path | str, *, verify: bool = False) -> "Corpus":
@@ -373,25 +373,26 @@ class Corpus:
         if not shards:
             raise BrimfulError(f"{directory} holds no documents; prepare more text")
         for shard, entry in zip(shards, manifest["shards"], strict=True):
-            what = ""
+            flaw = ""
             if shard.record["crc32"] != entry["crc32"]:
-                what = f"the shard {shard.name} is not the one that {MANIFEST} names"
+                flaw = f"the shard {shard.name} is not the one that {MANIFEST} names"
             elif shard.record["tokenizer_hash"] != shards[0].record["tokenizer_hash"]:
-                what = f"shards {shards[0].name} and {shard.name} were made with different tokenizers"
-            if what:
-                raise BrimfulError(f"{directory}: {what}; run prepare again to finish it")
+                flaw = f"shards {shards[0].name} and {shard.name} were made with different tokenizers"
+            if flaw:
+                raise BrimfulError(f"{directory}: {flaw}; run prepare again to finish it")
         corpus = cls(directory, shards)
         if not corpus.documents:
             raise BrimfulError(f"the shards of {directory} hold no documents; prepare more text")
         return corpus
 
     def part(self, split: str) -> "Corpus | None":
-        """The documents of one split, `train` or `validation`; None if it is empty."""
-        corpus = Corpus(self.directory, [shard for shard in self.shards if shard.split == split])
-        return corpus if corpus.documents else None
+        """Return the documents of one split, `train` or `validation`; None if it has no documents."""
+        shards = [shard for shard in self.shards if shard.split == split]
+        has_documents = any(shard.documents for shard in shards)
+        return Corpus(self.directory, shards) if has_documents else None
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A short hash of the shards' records: it changes if and only if the data does."""
+        """A short hash of the shards' records, which changes if and only if the data does."""
         records = [(shard.name, shard.record) for shard in self.shards]
         return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()[:16]

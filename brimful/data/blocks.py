@@ -16,7 +16,7 @@ import numpy as np
 
 from brimful.base.compiled import compiled
 from brimful.base.config import config_hash
-from brimful.base.draws import shuffled_index
+from brimful.base.draws import shuffle_indices
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.storage import atomic_files, commit, find_commit
 from brimful.corpus.shards import Corpus, map_file
@@ -113,7 +113,7 @@ class Blocks:
         # A keyed permutation of all documents, of which only the places of this block are computed.
         size = self.corpus.documents
         places = np.arange(block * size // self.count, (block + 1) * size // self.count)
-        return np.sort(shuffled_index(derive_key(self.seed, "documents", epoch), places, size))
+        return np.sort(shuffle_indices(derive_key(self.seed, "documents", epoch), places, size))
 
     def row_order(self, epoch: int, block: int, rows: int) -> np.ndarray:
         """Draw the order in which an epoch visits a block's rows."""

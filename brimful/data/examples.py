@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
-from brimful.corpus.text.beginnings import LONG, beginning, in_full
+from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text, require_tokenizable
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.ragged import Ragged, list_ranges
 
@@ -180,12 +180,12 @@ def _shorten_long_texts(
     """
     shortened: list[str] | None = None
     for n, text in enumerate(texts):
-        if isinstance(text, str) and len(text) > LONG:
+        if isinstance(text, str) and len(text) > WHOLE_TEXT_CHARACTERS:
             shortened = shortened or list(texts)  # a copy: the caller's texts stay
             if whole:
-                shortened[n] = in_full(text, where(n))
+                shortened[n] = require_tokenizable(text, where(n))
             else:
-                shortened[n] = beginning(tokenizer, text, tokens, where(n))
+                shortened[n] = cut_text(tokenizer, text, tokens, where(n))
     return shortened or texts
 
 
@@ -215,8 +215,8 @@ def encode_texts(
 
     Raises:
         BrimfulError: a text is not a string, holds half a surrogate pair, or has more characters than
-            `beginnings.MOST`; or windows of this length cannot overlap by so much, or a first text leaves its
-            second no more room than the overlap.
+            `long_texts.MAX_TEXT_CHARACTERS`; or windows of this length cannot overlap by so much, or a first
+            text leaves its second no more room than the overlap.
     """
     room = max_length - tokenizer.num_special_tokens_to_add(second is not None)
     if overlap is not None and not 0 <= overlap < room:
@@ -326,7 +326,7 @@ def warn_of_empty(texts: Sequence[str]) -> None:
     if len(empty) == 1:
         warn(f"1 text (texts[{empty[0]}]) is empty")
     elif empty:
-        warn(f"{counted(len(empty), 'text')} (texts[{empty[0]}], ...) are empty")
+        warn(f"{pluralise(len(empty), 'text')} (texts[{empty[0]}], ...) are empty")
 
 
 def _locate_tokens(encodings: Sequence[Encoding], second: bool) -> Ragged:

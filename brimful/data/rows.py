@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brimful.base.draws import shuffled_index
+from brimful.base.draws import shuffle_indices
 from brimful.base.randomness import derive_key
 from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch
@@ -277,7 +277,7 @@ def deal(costs: np.ndarray, groups: int, key: np.uint64) -> np.ndarray:
     Returns:
         int64 (groups, rows / groups): the rows of each group.
     """
-    shuffled = shuffled_index(key, np.arange(len(costs)), len(costs))
+    shuffled = shuffle_indices(key, np.arange(len(costs)), len(costs))
     ascending = shuffled[np.argsort(costs[shuffled], kind="stable")]
     hands = ascending.reshape(-1, groups)[::-1, ::-1]  # (turns, groups), falling in both directions
     dealt = np.empty((groups, len(hands)), dtype=np.int64)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brimful.base.console import counted, visible
+from brimful.base.console import escape_controls, pluralise
 from brimful.base.terminal import output_console
 from brimful.base.types import IGNORED
 from brimful.corpus.shards import Shard
@@ -183,20 +183,20 @@ def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
     show("‹what to predict→what the model sees›")
     for row in rows:
         sequences = row["sequences"]
-        names = ", ".join(dict.fromkeys(visible(sequence["source"]) for sequence in sequences))
+        names = ", ".join(dict.fromkeys(escape_controls(sequence["source"]) for sequence in sequences))
         show(
             f"\nupdate {row['update']:,} · micro-batch {row['micro_batch']} of {row['micro_batches']}"
             f" · row {row['row']} of {row['rows']} · {names}"
         )
         show(
             f"{row['tokens']:,} of {row['slots']:,} slots full ({row['tokens'] / row['slots']:.1%}), "
-            f"{row['filler']:,} filler; {counted(len(sequences), 'sequence')}, "
-            f"{counted(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
+            f"{row['filler']:,} filler; {pluralise(len(sequences), 'sequence')}, "
+            f"{pluralise(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
         )
         # Only sequences within `most` tokens have words, and they come first.
         hidden = [sequence for sequence in sequences if not sequence["words"]]
         for number, sequence in enumerate(sequences[: len(sequences) - len(hidden)], start=1):
-            facts = [counted(sequence["tokens"], "token"), counted(sequence["predictions"], "prediction")]
+            facts = [pluralise(sequence["tokens"], "token"), pluralise(sequence["predictions"], "prediction")]
             if sequence["pair"] is not None:
                 facts.append(_PAIRS[sequence["pair"]])
             show(f"╭ {number}: {', '.join(facts)}")
@@ -207,26 +207,26 @@ def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
             show(f"│ {text}{' …' if count < sequence['tokens'] else ''}")
         if hidden:
             tokens = sum(sequence["tokens"] for sequence in hidden)
-            show(f"… and {counted(len(hidden), 'sequence')} of {counted(tokens, 'token')}")
+            show(f"… and {pluralise(len(hidden), 'sequence')} of {pluralise(tokens, 'token')}")
 
 
 def _format_place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
     after = f" after {place['after']:,}" if place["after"] else ""
     return (
-        f"{visible(sequence['source'])}, epoch {sequence['epoch']}: {visible(place['path'])}, record "
-        f"{place['record']}{after}, tokens {place['begin']:,} to {place['end']:,} of "
-        f"{place['document_tokens']:,} ({place['shard']}, document {place['document']})"
+        f"{escape_controls(sequence['source'])}, epoch {sequence['epoch']}: {escape_controls(place['path'])},"
+        f" record {place['record']}{after}, tokens {place['begin']:,} to {place['end']:,} of"
+        f" {place['document_tokens']:,} ({place['shard']}, document {place['document']})"
     )
 
 
 def _format_run(run: dict[str, Any]) -> str:
     """Format a run of tokens for a terminal; spaces inside it are visible."""
-    truth = visible(run["text"]).replace(" ", "␣")
+    truth = escape_controls(run["text"]).replace(" ", "␣")
     if "sees" not in run:
         return truth
     if run["kind"] == "kept":
         return f"‹{truth}→{truth}›"
     if run["kind"] == "random":
-        return f"‹{truth}→{visible(' '.join(run['sees']))}›"
+        return f"‹{truth}→{escape_controls(' '.join(run['sees']))}›"
     times = f"×{len(run['sees'])}" if len(run["sees"]) > 1 else ""
-    return f"‹{truth}→{visible(run['sees'][0])}{times}›"
+    return f"‹{truth}→{escape_controls(run['sees'][0])}{times}›"

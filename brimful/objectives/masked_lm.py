@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor, nn
 
+import brimful.kernels.linear_cross_entropy  # noqa: F401  (the fast form registers itself)
 from brimful.base.types import IGNORED, LossMean
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy
+from brimful.model.cross_entropy import count_hits, cross_entropy_sum, linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count_labels
@@ -54,9 +55,9 @@ class MaskedLM(Objective):
         return {"mlm": mlm, "accuracy": predictions}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        return self.masked_lm_sums(encoder(batch, layout, kept=self.kept_slots(batch)), batch)
+        return self.masked_lm_sums(encoder(batch, layout, output_slots=self.output_slots(batch)), batch)
 
-    def kept_slots(self, batch: PackedBatch) -> Tensor:
+    def output_slots(self, batch: PackedBatch) -> Tensor:
         """int64 (N,): the slots whose hidden states are read; the last M belong to the predictions."""
         assert batch.mlm_positions is not None
         return batch.mlm_positions
@@ -90,7 +91,7 @@ class MaskedLM(Objective):
             for batch in batches[runtime.world.rank :: runtime.world.size]:
                 batch = batch.to(runtime.device)
                 with runtime.autocast():
-                    measured = self.measure(encoder(batch, kept=self.kept_slots(batch)), batch)
+                    measured = self.measure(encoder(batch, output_slots=self.output_slots(batch)), batch)
                 sums[:, index] += torch.tensor([measured[name] for name in self.metrics], dtype=torch.float64)
         sums = torch.tensor(runtime.world.sum(sums.flatten().tolist()), dtype=torch.float64).view_as(sums)
         means: dict[str, float] = {}
@@ -157,14 +158,14 @@ class MaskedLMAndPairs(MaskedLM):
         pairs = count_labels(batch.targets["pair"])
         return super().normalizers(batch) | {"pair": pairs, "pair_accuracy": pairs}
 
-    def kept_slots(self, batch: PackedBatch) -> Tensor:
+    def output_slots(self, batch: PackedBatch) -> Tensor:
         """The first token of each sequence, then the predictions."""
-        return torch.cat((batch.first_positions, super().kept_slots(batch)))
+        return torch.cat((batch.first_positions, super().output_slots(batch)))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        first, hidden = self._split(encoder(batch, layout, kept=self.kept_slots(batch)), batch)
+        first, hidden = self._split(encoder(batch, layout, output_slots=self.output_slots(batch)), batch)
         logits, labels = self.head.pair.classify(first), batch.targets["pair"]  # (S, 2), (S,)
-        pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": hits(logits, labels)}
+        pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": count_hits(logits, labels)}
         return self.masked_lm_sums(hidden, batch) | pairs
 
     def _split(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:

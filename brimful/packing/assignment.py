@@ -7,7 +7,7 @@ others in each epoch, while the plan, which sees only lengths, stays the same.
 import numpy as np
 
 from brimful.base.compiled import compiled
-from brimful.base.draws import shuffle_bits, shuffle_word, shuffle_words
+from brimful.base.draws import count_shuffle_bits, make_shuffle_words, shuffle_word
 from brimful.base.randomness import hash_words
 from brimful.packing.histogram import Plan
 
@@ -30,11 +30,11 @@ def _group(lengths, starts, grouped):
 
 @compiled
 def _shuffle(grouped, starts, words, shuffled):
-    """Shuffle the sequences of each length; `words[length]` is the row of `shuffle_words` for its key."""
+    """Shuffle the sequences of each length; `words[length]`: `make_shuffle_words` of its key."""
     for length in range(len(starts) - 1):
         start = starts[length]
         size = starts[length + 1] - start
-        bits = shuffle_bits(size)
+        bits = count_shuffle_bits(size)
         for k in range(size):
             place = shuffle_word(np.uint64(k), np.uint64(size), bits, words[length])
             shuffled[start + np.int64(place)] = grouped[start + k]
@@ -80,7 +80,7 @@ def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray,
     shuffled = np.empty(len(lengths), dtype=index_type)
     # Each length has a key of its own, so its order does not depend on the other lengths.
     keys = hash_words(np.uint64(key), np.arange(len(counts)))
-    _shuffle(grouped, starts, shuffle_words(keys), shuffled)
+    _shuffle(grouped, starts, make_shuffle_words(keys), shuffled)
     del grouped  # before `order` is allocated
     order = np.empty(len(lengths), dtype=np.int64)
     _fill(plan.lengths, plan.offsets, plan.repeats, starts, shuffled, order)

@@ -17,7 +17,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csc_array, diags_array, hstack
 
 from brimful.base.compiled import compiled
-from brimful.base.randomness import derive_key, uniform
+from brimful.base.randomness import derive_key, draw_uniform
 from brimful.packing.histogram import Plan, check_counts, check_limits, depth_limit
 from brimful.packing.pack_first import best_fit
 
@@ -238,7 +238,7 @@ class _Program:
 
     def _price_shaken(self, duals: np.ndarray, *draw: int) -> csc_array:
         """The patterns worth most by slightly raised duals."""
-        noise = uniform(derive_key("shaken", *draw), np.arange(len(duals)))
+        noise = draw_uniform(derive_key("shaken", *draw), np.arange(len(duals)))
         return self._price(duals * (1 + 0.01 * noise))[1]
 
     def _first_duals(self) -> np.ndarray:

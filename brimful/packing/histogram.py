@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.base.console import counted
+from brimful.base.console import pluralise
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 
@@ -92,10 +92,10 @@ def check_counts(counts: np.ndarray, capacity: int) -> np.ndarray:
         )
     counts = counts.astype(np.int64)
     if len(counts) and counts[0]:
-        raise BrimfulError(f"{counted(int(counts[0]), 'sequence')} of length 0: leave empty sequences out")
+        raise BrimfulError(f"{pluralise(int(counts[0]), 'sequence')} of length 0: leave empty sequences out")
     if too_long := int(counts[capacity + 1 :].sum()):
         raise BrimfulError(
-            f"{counted(too_long, 'sequence')} longer than the capacity of {capacity:,} tokens (the longest:"
+            f"{pluralise(too_long, 'sequence')} longer than the capacity of {capacity:,} tokens (the longest:"
             f" {np.flatnonzero(counts)[-1]:,}): cut them, or raise the capacity"
         )
     fitting = np.zeros(capacity + 1, dtype=np.int64)

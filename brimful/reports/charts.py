@@ -16,16 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from brimful.base.numbers import SPACE, percent, short
+from brimful.base.numbers import NARROW_SPACE, format_percent, format_short
 from brimful.base.summary import SummaryChart
 
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 """Names of the page's colours of curves and points."""
-_PLACEHOLDERS = {
-    name: f"#0000{place:02x}" for place, name in enumerate(("ink", "muted", "grid", *COLOURS), 1)
-}
+_PLACEHOLDERS = {name: f"#0000{i:02x}" for i, name in enumerate(("ink", "muted", "grid", *COLOURS), 1)}
+"""Colours that occur nowhere else in a drawing, by the names of the page's colours."""
 _STYLE = {
-    "axes.prop_cycle": f"cycler('color', {[_PLACEHOLDERS[name] for name in COLOURS]})",
+    "axes.prop_cycle": f"cycler('color', {list(_PLACEHOLDERS.values())[-len(COLOURS) :]})",
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 9,
@@ -50,7 +49,7 @@ MAX_NAME_LETTERS = 32
 
 
 def to_svg(chart: SummaryChart) -> str:
-    """The chart as an <svg> element for an HTML page, with its numbers as a text for those who can't see."""
+    """Return the chart as an <svg> element for an HTML page, with its numbers as text for screen readers."""
     description = describe_chart(chart)
     drawing, file = draw_chart(chart), io.StringIO()
     with (
@@ -61,6 +60,7 @@ def to_svg(chart: SummaryChart) -> str:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
         drawing.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = file.getvalue()
+    # The page gives the size and the description, so only what is inside of <svg> is kept.
     width, height = drawing.get_size_inches() * 72
     head = f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img"'
     body = text[text.index(">", text.index("<svg")) + 1 :]
@@ -71,23 +71,22 @@ def to_svg(chart: SummaryChart) -> str:
 
 
 def describe_chart(chart: SummaryChart) -> str:
-    """What a chart shows, in words."""
-    show = percent if chart.share else short
+    """Return what a chart shows, in words."""
+    show = format_percent if chart.share else format_short
     parts = []
     for series in chart.series:
         if chart.kind == "lines":
             parts.append(f"{series.name} from {show(series.ys[0])} to {show(series.ys[-1])}")
         else:
             pairs = zip(series.xs, series.ys, strict=True)
-            values = ", ".join(f"{short(float(x))}: {show(y)}" for x, y in pairs)
+            values = ", ".join(f"{format_short(float(x))}: {show(y)}" for x, y in pairs)
             parts.append(f"{series.name} {values}".strip())
     return f"{chart.title}, {chart.y} by {chart.x}. {'; '.join(parts)}"
 
 
 def draw_chart(chart: SummaryChart) -> Figure:
-    """The drawing of a chart, for `to_svg`, or for a test of where its labels are."""
-    # The user's own matplotlibrc decides nothing.
-    with matplotlib.style.context(["default", _STYLE]):
+    """Draw a chart, for `to_svg`, or for a test of where its labels are."""
+    with matplotlib.style.context(["default", _STYLE]):  # the user's own matplotlibrc decides nothing
         drawing = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
         DRAW[chart.kind](chart, drawing, drawing.add_subplot())
         return drawing
@@ -108,8 +107,9 @@ def _draw_lines(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
 def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
     """Points with their errors over a logarithmic x; each series is a point.
 
-    The names stand in a column to the right, in the order of the points, so that none is on another.
+    The names stand in a column to the right, in the order of the points, so that they do not overlap.
     """
+    # A line of 0.22 inches for each name.
     drawing.set_figheight(max(HEIGHT_INCHES, 0.22 * len(chart.series) + 0.8))
     for series in chart.series:
         axes.errorbar(series.xs, series.ys, yerr=series.errors or None, fmt="o", markersize=5)
@@ -121,9 +121,11 @@ def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
     line = {"arrowstyle": "-", "color": _PLACEHOLDERS["muted"], "linewidth": 0.6, "relpos": (0, 0.5)}
     ordered = sorted(chart.series, key=lambda point: point.ys[0])
     for place, point in enumerate(ordered):
-        is_long = len(point.name) > MAX_NAME_LETTERS
+        name = point.name
+        if len(name) > MAX_NAME_LETTERS:
+            name = f"{name[: MAX_NAME_LETTERS - 1]}…"
         axes.annotate(
-            f"{point.name[: MAX_NAME_LETTERS - 1]}…" if is_long else point.name,
+            name,
             (float(point.xs[0]), point.ys[0]),
             xytext=(1.06, (place + 0.5) / len(ordered)),
             textcoords="axes fraction",
@@ -142,11 +144,12 @@ def _format_axis(axis: Any, share: bool = False, *, is_logarithmic: bool = False
         axis.set_minor_locator(NullLocator())
     else:
         axis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
-    if share:
-        axis.set_major_formatter(lambda value, _: f"{100 * value:g}{SPACE}%")
-    else:
-        axis.set_major_formatter(lambda value, _: short(value))
+
+    def format_tick(value: float, _: int) -> str:
+        return f"{100 * value:g}{NARROW_SPACE}%" if share else format_short(value)
+
+    axis.set_major_formatter(format_tick)
 
 
 DRAW = {"lines": _draw_lines, "points": _draw_points}
-"""What draws each kind of SummaryChart."""
+"""Functions that draw each kind of SummaryChart."""

@@ -10,10 +10,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from brimful.base.console import visible
-from brimful.base.numbers import SPACE, list_facts
-from brimful.base.summary import SummaryTable, compare_models, overview_of
+from brimful.base.console import escape_controls
+from brimful.base.numbers import NARROW_SPACE, list_facts
+from brimful.base.summary import SummaryTable, read_overview
 from brimful.base.terminal import output_console
+from brimful.reports.model_table import compare_models
 
 MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""
@@ -22,11 +23,11 @@ MIN_NAME_CHARACTERS = 20
 
 
 def show_result(result: Mapping[str, Any]) -> None:
-    """Print the title, the verdict, the models side by side, and the tables that are no detail.
+    """Print the title, the verdict, the models side by side, and the tables that are not details.
 
-    Of a result without a Summary each value is printed, by its dotted key.
+    Without a Summary, each value of the result is printed, by its dotted key.
     """
-    summary = overview_of(result, "the result")
+    summary = read_overview(result, "the result")
     if summary is None:
         for key, value in list_facts(result):
             print(_fit_terminal(f"{key}: {value}"))
@@ -43,17 +44,21 @@ def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
 
     Where a table is wider than the terminal, names are wrapped. If that is not enough, columns after the
     third are left out until it fits: the names, the metric and the distance from the best stay, and so do the
-    last ones. All cells are wrapped where even these are too wide.
+    last columns. All cells are wrapped where even these are too wide.
     """
     for content in tables:
+        # By their places, since a narrow terminal leaves some out.
         columns = list(range(len(content.columns)))
         wrapped: list[int] = []
         while _measure(_draw_table(content, columns), console) > console.width:
             others = _measure(_draw_table(content, columns[1:]), console)
-            wrapped = columns[:1] if others <= console.width - MIN_NAME_CHARACTERS else columns
-            if wrapped is not columns or len(columns) <= 4:
+            if others <= console.width - MIN_NAME_CHARACTERS:
+                wrapped = columns[:1]
                 break
-            del columns[3]
+            wrapped = columns
+            if len(columns) <= 4:
+                break
+            del columns[3]  # the first behind the names, the metric and the distance from the best
         console.print(_draw_table(content, columns, wrapped))
 
 
@@ -77,4 +82,4 @@ def _draw_table(content: SummaryTable, columns: Sequence[int], wrapped: Sequence
 
 def _fit_terminal(text: str) -> str:
     """A text without control characters, and with plain spaces before units."""
-    return visible(text.replace(SPACE, " "))
+    return escape_controls(text.replace(NARROW_SPACE, " "))

@@ -1,4 +1,4 @@
-"""Which requests are let in: those with the token or, without one, those that no foreign web page sent."""
+"""The requests that are let in: those with the token or, without one, those that no foreign page sent."""
 
 import hmac
 import os
@@ -10,40 +10,40 @@ from typing import Any
 from brimful.base.errors import BrimfulError
 from brimful.serving.queue import RefusedError
 
-TOKEN = "BRIMFUL_TOKEN"
+TOKEN_VARIABLE = "BRIMFUL_TOKEN"
 """The environment variable with the bearer token that requests must show."""
-OPEN = frozenset(["/", "/health", "/health/live"])
-"""Paths that need no token; the page asks for it."""
-HEADERS = 64 << 10
-"""The most bytes of a request before its body, of its trailers, and of the size of a chunk."""
+PUBLIC_PATHS = frozenset(["/", "/health", "/health/live"])
+"""Paths that need no token. The page at / asks for it."""
+MAX_HEADER_BYTES = 64 << 10
+"""Bytes of a request before its body, of its trailers, and of the size line of a chunk."""
 
 
-def token_of_environment() -> bytes:
-    """The token, without space around it; b"": there is none.
+def read_token() -> bytes:
+    """Return the token of the environment without the space around it; b"" if it is not set.
 
     Raises:
-        BrimfulError: no header can hold it, or it is empty.
+        BrimfulError: the token is empty, or a header cannot hold it.
     """
-    given = os.environ.get(TOKEN)
-    if given is None:
+    value = os.environ.get(TOKEN_VARIABLE)
+    if value is None:
         return b""
-    token = given.strip()
+    token = value.strip()
     if not re.fullmatch("[!-~]+", token):
         raise BrimfulError(
-            f"{TOKEN} is empty, or has characters that no header holds: unset it, or set it by $(openssl rand"
-            " -hex 32)"
+            f"{TOKEN_VARIABLE} is empty, or has characters that no header holds: unset it, or set it by"
+            " $(openssl rand -hex 32)"
         )
     return token.encode()
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask.
+    """The rules by which requests are let in.
 
     Attributes:
-        token: that requests must show; b"": none. Then pages of other servers are refused, by what their
-            browsers say of them.
-        local: whether this machine alone reaches the server, so that any other Host is a foreign page's
+        token: the token that requests must show. With b"" nobody needs one, and the server refuses what
+            pages of other servers send, as far as browsers mark it.
+        local: whether only this machine reaches the server. Then any other Host was sent by a foreign page
             (DNS rebinding).
     """
 
@@ -51,43 +51,50 @@ class Access:
     local: bool = True
 
     def check(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> None:
-        """Refuse a request by its head.
+        """Refuse a request by its method, path and headers.
 
         Raises:
             RefusedError: 401, 403, 421, 431 or 505.
         """
         if scope["http_version"] not in ("1.0", "1.1"):
             raise RefusedError(505, "only HTTP/1.1 is spoken here")
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADERS:
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
             raise RefusedError(431, "the headers are too long")
         if self.token:
-            if scope["path"] not in OPEN:
-                self._check_token([value for name, value in scope["headers"] if name == b"authorization"])
+            # A foreign page does not know the token, so its Host and Origin need no look.
+            if scope["path"] not in PUBLIC_PATHS:
+                self._check_token(scope["headers"])
             return
         host = headers.get(b"host", b"").decode("latin-1")
         if self.local and host and not is_local(host):
             raise RefusedError(
                 421,
-                f"without {TOKEN} a server of this machine alone answers requests to localhost, not to Host:"
-                f" {host:.100}; set {TOKEN}, or let a proxy send Host: localhost",
+                f"without {TOKEN_VARIABLE} a server of this machine alone answers requests to localhost, not"
+                f" to Host: {host:.100}; set {TOKEN_VARIABLE}, or let a proxy send Host: localhost",
             )
-        if scope["method"] == "POST":
+        if scope["method"] == "POST":  # a page may send GET, and cannot read the answer
             self._check_page(headers, host)
 
-    def _check_token(self, given: list[bytes]) -> None:
-        kind, _, token = b"".join(given).partition(b" ")
-        shown = len(given) == 1 and kind.lower() == b"bearer"
-        if not shown or not hmac.compare_digest(token.strip(), self.token):
+    def _check_token(self, headers: list[tuple[bytes, bytes]]) -> None:
+        # Of two headers a proxy may have looked at the other one.
+        values = [value for name, value in headers if name == b"authorization"]
+        kind, _, token = b"".join(values).partition(b" ")
+        is_bearer = len(values) == 1 and kind.lower() == b"bearer"
+        # The time of the comparison does not depend on how much of the token is right.
+        if not is_bearer or not hmac.compare_digest(token.strip(), self.token):
             raise RefusedError(
                 401, "the token is missing or wrong: send one header Authorization: Bearer TOKEN"
             )
 
     def _check_page(self, headers: dict[bytes, bytes], host: str) -> None:
-        site, origin = (headers.get(name, b"").decode("latin-1") for name in (b"sec-fetch-site", b"origin"))
-        is_own = site in ("same-origin", "none") or (
-            not site and origin.partition("://")[2].lower() == host.lower()
-        )
-        if (site or origin) and not is_own:
+        """Refuse the request of a page that another server sent. Programs send neither header."""
+        site = headers.get(b"sec-fetch-site", b"").decode("latin-1")
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if site:
+            is_foreign = site not in ("same-origin", "none")
+        else:  # a browser before 2023
+            is_foreign = origin != "" and origin.partition("://")[2].lower() != host.lower()
+        if is_foreign:
             raise RefusedError(
                 403, f"a page of {origin or 'another server'} asks: let its own server ask, or a proxy"
             )
@@ -100,15 +107,18 @@ class Access:
         """
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise RefusedError(415, "the body is compressed; send it as it is, without Content-Encoding")
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if not self.token and kind != b"application/json":  # which a foreign page cannot send unasked
+        media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        # A browser asks the server first (CORS) before a foreign page may send this type.
+        if not self.token and media_type != b"application/json":
             raise RefusedError(415, "the header Content-Type: application/json is missing")
 
 
 def is_local(host: str) -> bool:
-    """Whether a Host is this machine's own name or address."""
-    found = re.fullmatch(r"\[([\d:a-f]+)\]|([\w.-]+)", re.sub(r":\d*$", "", host), re.IGNORECASE)
-    name = (found[1] or found[2]).lower() if found else ""
+    """Return whether a Host header, with or without a port, names this machine."""
+    match = re.fullmatch(r"(?:\[([\d:a-f]+)\]|([\w.-]+))(?::\d*)?", host, re.IGNORECASE)
+    if match is None:
+        return False
+    name = (match[1] or match[2]).lower()
     try:
         return name == "localhost" or ip_address(name).is_loopback
     except ValueError:

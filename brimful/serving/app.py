@@ -1,4 +1,4 @@
-"""The application: a request's body in, JSON out, and every error as one line of JSON."""
+"""The ASGI application: a request's body in, JSON out, and every error as one line of JSON."""
 
 import asyncio
 import re
@@ -21,60 +21,60 @@ from brimful.serving.bodies import (
     BodyReader,
     ClassifyBody,
     EmbeddingsBody,
-    classified,
-    decoded,
-    embedded,
-    request_of,
+    decode_body,
+    make_request,
 )
 from brimful.serving.queue import LeftError, RefusedError, RequestQueue
 from brimful.serving.service import Service
 
 Scope = dict[str, Any]
-"""Of a request, as ASGI has it."""
+"""A request as ASGI describes it."""
 Headers = dict[bytes, bytes]
-Answer = tuple[int, bytes, list[tuple[bytes, bytes]]]
+Response = tuple[int, bytes, list[tuple[bytes, bytes]]]
 """A status, a body, and headers."""
-Post = tuple[str, "msgspec.json.Decoder[Any]", Callable[..., Any]]
 CLIENT = "brimful.client"
-"""The key of a scope's state for the transport of its connection; without it, a client never leaves."""
+"""The key in a scope's state of the connection's transport; without it, a client never leaves."""
 LARGE_ANSWER_NUMBERS = 10_000
-"""An answer with more is written beside the loop."""
+"""An answer with more numbers is written in another thread, beside the loop."""
 BUCKET_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Of the histograms in /metrics."""
-KINDS = {401: "unauthorized", 404: "not_found", 408: "timeout", 429: "overloaded", 500: "internal"}
-KINDS |= {503: "draining", 504: "timeout"}
-"""The types of errors by status; of others, invalid_request."""
+"""The upper bounds of the histograms in /metrics."""
+ERROR_TYPES = {
+    401: "unauthorized",
+    404: "not_found",
+    408: "timeout",
+    429: "overloaded",
+    500: "internal",
+    503: "draining",
+    504: "timeout",
+}
+"""The types of errors by status; those of other statuses are invalid_request."""
 
 
 class Metrics:
-    """What /metrics says: counters since the start of the server."""
+    """The counters of /metrics since the start of the server."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self.requests = self._counter("requests", "Requests by path and status", "path", "status")
-        self.texts = self._counter("texts", "Texts that were answered", "model")
-        self.tokens = self._counter("tokens", "Tokens that were computed", "model")
-        self.seconds = self._histogram("request_seconds", "From a request to its answer")
-        self.batch_seconds = self._histogram("batch_seconds", "Computing a batch")
-        self._waiting = Gauge("brimful_queue_requests", "Accepted, not answered", registry=self._registry)
-        self._tokens = Gauge("brimful_queue_tokens", "Theirs", registry=self._registry)
+        common: dict[str, Any] = {"namespace": "brimful", "registry": self._registry}
+        buckets = {"buckets": BUCKET_SECONDS, **common}
+        self.requests = Counter("requests", "Requests by path and status", ("path", "status"), **common)
+        self.texts = Counter("texts", "Texts that were answered", ("model",), **common)
+        self.tokens = Counter("tokens", "Tokens that were computed", ("model",), **common)
+        self.seconds = Histogram("request_seconds", "From a request to its answer", **buckets)
+        self.batch_seconds = Histogram("batch_seconds", "Computing a batch", **buckets)
+        self._queue_requests = Gauge("queue_requests", "Requests accepted and not answered", **common)
+        self._queue_tokens = Gauge("queue_tokens", "Tokens of these requests", **common)
 
-    def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(f"brimful_{name}", about, labels, registry=self._registry)
-
-    def _histogram(self, name: str, about: str) -> Histogram:
-        return Histogram(f"brimful_{name}", about, buckets=BUCKET_SECONDS, registry=self._registry)
-
-    def computed(self, model: BatchModel, tokens: int, seconds: float) -> None:
-        """Count a batch."""
+    def count_batch(self, model: BatchModel, tokens: int, seconds: float) -> None:
+        """Count a batch that was computed."""
         self.tokens.labels(model.name).inc(tokens)
         self.batch_seconds.observe(seconds)
 
-    def text(self, queue: RequestQueue) -> bytes:
-        """All of them, and what the queue has now, in Prometheus' text format."""
-        self._waiting.set(queue.requests)
-        self._tokens.set(queue.tokens)
+    def write(self, queue: RequestQueue) -> bytes:
+        """Return all metrics, and what the queue holds now, in Prometheus' text format."""
+        self._queue_requests.set(queue.requests)
+        self._queue_tokens.set(queue.tokens)
         return generate_latest(self._registry)
 
 
@@ -82,143 +82,154 @@ class App:
     """The ASGI application.
 
     Attributes:
-        posts: the name in metrics, the decoder of bodies, and the form of answers, by path.
+        posts: by path, the name in metrics of what is posted there, and the decoder of its bodies.
     """
 
     def __init__(self, service: Service, metrics: Metrics, access: Access) -> None:
         self.service, self.metrics, self.access = service, metrics, access
-        self.started, self.page = int(time.time()), page()
-        self.posts: dict[str, Post] = {
-            "/v1/classify": ("classify", msgspec.json.Decoder(ClassifyBody), classified),
-            "/v1/embeddings": ("embeddings", msgspec.json.Decoder(EmbeddingsBody), embedded),
+        self.started, self.page = int(time.time()), read_page()
+        self.posts: dict[str, tuple[str, msgspec.json.Decoder[Any]]] = {
+            "/v1/classify": ("classify", msgspec.json.Decoder(ClassifyBody)),
+            "/v1/embeddings": ("embeddings", msgspec.json.Decoder(EmbeddingsBody)),
         }
 
     async def __call__(self, scope: Scope, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
         client = scope.get("state", {}).get(CLIENT)
-        name, answer, arriving = "", None, BodyReader(receive)
+        reader = BodyReader(receive)
+        # What is shown is not counted, only what is posted and what is refused.
+        counted_as = ""
+        response: Response | None = None
         try:
             self.access.check(scope, headers)
             if method == "POST" and path in self.posts:
-                name = self.posts[path][0]
-                answer = await self._computed(path, headers, arriving, client)
+                counted_as, decoder = self.posts[path]
+                response = await self._answer_body(decoder, headers, reader, client)
             else:
-                answer = self._shown(method, path)
+                response = self._show(method, path)
         except LeftError:
             pass
         except RefusedError as error:
-            name, answer = name or "other", in_full(error, b"POST" if path in self.posts else b"GET, HEAD")
-            if closes(scope, headers, error.status) and b"expect" not in headers:
-                await arriving.discard()  # else a client that still sends would not read the answer
+            counted_as = counted_as or "other"
+            response = error_response(error, b"POST" if path in self.posts else b"GET, HEAD")
+            if closes_connection(scope, headers, error.status) and b"expect" not in headers:
+                # A client that still sends would not read the answer, and find its connection reset.
+                await reader.discard()
         except Exception as error:
-            say(f"serve: {path:.200}: {type(error).__name__}")
-            name, answer = name or "other", in_full(RefusedError(500, "an error of the server"))
-        if answer is None or (client is not None and client.is_closing()):
-            self.metrics.requests.labels(name or "other", "left").inc()
-            while (await receive())["type"] != "http.disconnect":  # uvicorn has yet to notice
+            say(f"serve: {path:.200}: {type(error).__name__}")  # the message may hold a text
+            counted_as = counted_as or "other"
+            response = error_response(RefusedError(500, "an error of the server"))
+        if response is None or (client is not None and client.is_closing()):
+            self.metrics.requests.labels(counted_as or "other", "left").inc()
+            # uvicorn complains of an application that ends without an answer before it has seen the end.
+            while (await receive())["type"] != "http.disconnect":
                 pass
             return
-        status, content, about = answer
-        if name:
-            self.metrics.requests.labels(name, str(status)).inc()
-        about = [*about, (b"content-length", b"%d" % len(content))]
-        await send({"type": "http.response.start", "status": status, "headers": about})
+        status, content, response_headers = response
+        if counted_as:
+            self.metrics.requests.labels(counted_as, str(status)).inc()
+        response_headers = [*response_headers, (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": status, "headers": response_headers})
         await send({"type": "http.response.body", "body": content})
 
-    async def _computed(self, path: str, headers: Headers, arriving: BodyReader, client: Any) -> Answer:
-        """What models say of a body."""
-        started, service, (_, decoder, form) = time.monotonic(), self.service, self.posts[path]
+    async def _answer_body(
+        self, decoder: "msgspec.json.Decoder[Any]", headers: Headers, reader: BodyReader, client: Any
+    ) -> Response:
+        started, service = time.monotonic(), self.service
+        # Refusals that need no body come first: under load they must cost little.
         service.refuse_if_busy()
         self.access.check_body(headers)
         if int(headers.get(b"content-length", 0)) > MAX_BODY_BYTES:
             raise RefusedError(413, TOO_LARGE)
-        body = decoded(decoder, await arriving.read())
-        model = service.model(body.model)
-        request = request_of(model, body)
+        body = decode_body(decoder, await reader.read())
+        model = service.find_model(body.model)
+        request = make_request(model, body)
         if client is not None:
             request.has_left = client.is_closing
         times = await service.finish(request)
         texts = request.results
         self.metrics.texts.labels(model.name).inc(len(texts))
-        write = lambda: as_json(form(model, body, texts))  # noqa: E731
-        is_large = len(texts) * max(len(model.labels), model.width) > LARGE_ANSWER_NUMBERS
-        status, content, about = await asyncio.to_thread(write) if is_large else write()
-        timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in times.items())
-        if timing:
-            about.append((b"server-timing", timing.encode()))
+        if len(texts) * max(len(model.labels), model.width) > LARGE_ANSWER_NUMBERS:
+            content = await asyncio.to_thread(body.write_answer, model, texts)
+        else:
+            content = body.write_answer(model, texts)
+        response_headers = [(b"content-type", b"application/json")]
+        if times:
+            timing = ", ".join(f"{name};dur={1e3 * seconds:.1f}" for name, seconds in times.items())
+            response_headers.append((b"server-timing", timing.encode()))
         self.metrics.seconds.observe(time.monotonic() - started)
-        return status, content, about
+        return 200, content, response_headers
 
-    def _shown(self, method: str, path: str) -> Answer:
-        """What a path shows.
+    def _show(self, method: str, path: str) -> Response:
+        """Return what GET shows at a path.
 
         Raises:
             RefusedError: 404 or 405.
         """
         service = self.service
-        match path:
-            case "/":
-                found = 200, *self.page
-            case "/health":
-                found = as_json({"status": service.state}, 200 if service.state == "ready" else 503)
-            case "/health/live":
-                found = as_json({"status": "live"})
-            case "/metrics":
-                found = (
-                    200,
-                    self.metrics.text(service.queue),
-                    [(b"content-type", b"text/plain; version=0.0.4")],
-                )
-            case "/v1/models":
-                found = as_json({"object": "list", "data": [*map(self._card, service.models.values())]})
-            case _ if path.startswith("/v1/models/"):
-                found = as_json(self._card(service.model(path.removeprefix("/v1/models/"))))
-            case _ if path not in self.posts:
-                raise RefusedError(404, f"{method} {path:.200}: there is nothing here")
+        if path == "/":
+            response = (200, *self.page)
+        elif path == "/health":
+            response = json_response({"status": service.state}, 200 if service.state == "ready" else 503)
+        elif path == "/health/live":
+            response = json_response({"status": "live"})
+        elif path == "/metrics":
+            media_type = (b"content-type", b"text/plain; version=0.0.4")
+            response = (200, self.metrics.write(service.queue), [media_type])
+        elif path == "/v1/models":
+            entries = [self._describe(model) for model in service.models.values()]
+            response = json_response({"object": "list", "data": entries})
+        elif path.startswith("/v1/models/"):
+            model = service.find_model(path.removeprefix("/v1/models/"))
+            response = json_response(self._describe(model))
+        elif path not in self.posts:
+            raise RefusedError(404, f"{method} {path:.200}: there is nothing here")
         if path in self.posts or method not in ("GET", "HEAD"):
             raise RefusedError(405, f"{method} {path:.200}: another method is needed")
-        return found
+        return response
 
-    def _card(self, model: BatchModel) -> dict[str, Any]:
-        return model.card() | {"created": self.started, "owned_by": "brimful"}
+    def _describe(self, model: BatchModel) -> dict[str, Any]:
+        return model.describe() | {"created": self.started, "owned_by": "brimful"}
 
 
-def closes(scope: Scope, headers: Headers, status: int) -> bool:
-    """Whether the connection closes after an answer with this status."""
+def closes_connection(scope: Scope, headers: Headers, status: int) -> bool:
+    """Return whether the connection closes after an answer with this status."""
     options = headers.get(b"connection", b"").lower().split(b",")
     return status == 503 or scope["http_version"] == "1.0" or b"close" in map(bytes.strip, options)
 
 
-def as_json(value: Any, status: int = 200) -> Answer:
-    """An answer in JSON."""
+def json_response(value: Any, status: int = 200) -> Response:
+    """Return a response in JSON."""
     return status, msgspec.json.encode(value), [(b"content-type", b"application/json")]
 
 
-def in_full(error: RefusedError, methods: bytes = b"") -> Answer:
-    """The answer of an error.
+def error_response(error: RefusedError, methods: bytes = b"") -> Response:
+    """Return the response to a request that is refused.
 
     Args:
-        methods: that the path has.
+        methods: the methods that the path has.
     """
-    kind = error.kind or KINDS.get(error.status, "invalid_request")
-    about = {"message": str(error), "type": kind, "param": None, "code": str(error.status)}
-    status, content, headers = as_json({"error": about}, error.status)
-    more = {
-        b"retry-after": error.wait is not None and b"%d" % error.wait,
-        b"connection": error.status == 503 and b"close",  # another server is to be asked
-        b"allow": error.status == 405 and methods,
-        b"www-authenticate": error.status == 401 and b"Bearer",
-    }
-    return status, content, headers + [(name, value) for name, value in more.items() if value]
+    kind = error.kind or ERROR_TYPES.get(error.status, "invalid_request")
+    message = {"message": str(error), "type": kind, "param": None, "code": str(error.status)}
+    status, content, headers = json_response({"error": message}, error.status)
+    if error.wait is not None:
+        headers.append((b"retry-after", b"%d" % error.wait))
+    if status == 503:  # so that the next request goes to another server
+        headers.append((b"connection", b"close"))
+    elif status == 405:
+        headers.append((b"allow", methods))
+    elif status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    return status, content, headers
 
 
-def page() -> tuple[bytes, list[tuple[bytes, bytes]]]:
-    """The page at `/` in UTF-8, and its headers: it runs its own script, and asks its own server.
+def read_page() -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """Return the page at `/` in UTF-8, and its headers. It runs its own script, and asks its own server.
 
     Its style and its script are allowed by their hashes, so nothing that reached the page as text could run.
     """
-    text = _resource("brimful.serving", "page.html")
-    text = text.replace("/* base.css */", _resource("brimful.reports", "base.css"))
+    text = _read_resource("brimful.serving", "page.html")
+    text = text.replace("/* base.css */", _read_resource("brimful.reports", "base.css"))
     policy = (
         f"default-src 'none'; script-src {_hash_of('script', text)}; style-src {_hash_of('style', text)}; "
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -234,11 +245,11 @@ def page() -> tuple[bytes, list[tuple[bytes, bytes]]]:
     return text.encode(), headers
 
 
-def _resource(package: str, name: str) -> str:
+def _read_resource(package: str, name: str) -> str:
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash_of(tag: str, text: str) -> str:
-    """The source expression of the page's one inline `tag`."""
+    """Return the source expression of the page's one inline `tag`."""
     (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
     return f"'sha256-{b64encode(sha256(content.encode()).digest()).decode()}'"

@@ -9,195 +9,229 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Encoding
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import require_utf8
-from brimful.corpus.text.beginnings import LONG, beginning
+from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.serving.config import Opening
-from brimful.serving.opened import ServedEncoder, ServedTask
-from brimful.serving.opening import open_served
+from brimful.serving.config import ModelOptions
+from brimful.serving.open_model import open_served
 from brimful.serving.queue import QueuedText, QueuedWindow
-from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
+from brimful.serving.served_model import ServedEncoder, ServedTask
+from brimful.tasks.encoded_tables import Encoded
 
-SECONDS = 0.02
-"""What a batch may take."""
-SLOW = 2 * SECONDS
-"""What a batch of `SMALLEST` tokens may take before more threads compute it."""
-MOST_WORKERS = 8
+BATCH_SECONDS = 0.02
+"""Seconds that a batch may take."""
+SLOW_BATCH_SECONDS = 2 * BATCH_SECONDS
+"""Seconds that a batch of `MIN_BATCH_TOKENS` may take before more threads compute it."""
+MAX_WORKERS = 8
 """Batches of a model that are computed at the same time."""
-SMALLEST, LARGEST = 256, 1 << 16
+MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 256, 1 << 16
 """Tokens of a batch, whatever a model's speed."""
-_TRIALS, _TRIAL_WORDS = 3, 24
+TRIALS = 3
+"""Times that a batch is measured; the fastest counts."""
+TRIAL_WORDS = 24
+"""Words of the made-up texts that are measured."""
 
 
 class BatchModel:
     """A model that is open, under a name.
 
     Attributes:
-        task: its name; of an encoder, "embeddings", and `width` that of its vectors, else 0.
-        abstains, scored: whether rows have a probability, and whether they have one for each of `labels`,
-            which are empty otherwise.
-        pairs: whether it reads pairs of texts, if known.
+        task: the name of its task; "embeddings" of an encoder, whose vectors have `width` numbers, else 0.
+        abstains: whether its rows have a probability.
+        labels: the labels that have scores; empty where no text has scores.
+        pairs: whether it reads pairs of texts, if that is known.
         workers: the most batches of it that are computed at the same time, each on its part of the cores.
-        speed: tokens a second of all, and `budget` the most tokens of a batch, once `measure` has found them.
+        speed: tokens a second of all workers, once `measure` has found it.
+        budget: the most tokens of a batch, found there too.
     """
 
     def __init__(self, name: str, served: ServedTask | ServedEncoder) -> None:
-        self.name, self.served = name, served
-        self.task, self.width = "embeddings", getattr(served, "width", 0)
-        self.abstains, self.scored, self.labels = False, False, list[str]()
+        self.name, self.served, self.width = name, served, served.width
+        self.task, self.abstains, self.labels = "embeddings", False, list[str]()
         self.pairs: bool | None = False
-        self.budget, self.speed = SMALLEST, 1.0
+        self.budget, self.speed = MIN_BATCH_TOKENS, 1.0
         self.workers, self._threads = 1, served.threads
         if isinstance(served, ServedTask):
             task = served.task
             self.task, self.abstains = task.name, task.abstains
             self.pairs = True if task.problem_type == "question_answering" else served.pairs
-            try:
-                task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))
-                self.scored = task.problem_type != "regression"  # whose value is its score
-                self.labels = list(task.labels) if self.scored else []
-            except BrimfulError:  # it has none
-                pass
-        probe = self._table(["a"], ["a"] if self.pairs else None)
-        self._pad = served.encode(probe, None, served.tokenizer).examples.pad
+            self.labels = _scored_labels(served)
+        probe = served.make_table(["a"], ["a"] if self.pairs else None)
+        self._pad = served.encode(probe, None).examples.pad
 
     def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[QueuedText]:
-        """Tokenize texts or pairs. Not for use by several threads at once.
+        """Tokenize texts or pairs. Only one thread may do so at a time.
 
         Args:
-            overlap: tokens that windows of a long text share; None: it is cut.
+            overlap: tokens that windows of a long text share; None cuts the text.
 
         Raises:
             BrimfulError: as the task's `encode`.
         """
-        served, given, tokenizer = self.served, texts, self.served.tokenizer
-        right = truncation_side(tokenizer) == "right"  # else places would count from where a part begins
-        if right and overlap is None and second is None and max(map(len, texts)) > LONG:
-            texts = [beginning(tokenizer, text, served.max_length, "the text") for text in texts]
-        examples = served.encode(self._table(texts, second), overlap, tokenizer).examples
+        served, tokenizer, readable = self.served, self.served.tokenizer, texts
+        is_right = truncation_side(tokenizer) == "right"
+        # On the left the beginning goes, from which places in the text are counted.
+        if is_right and overlap is None and second is None and max(map(len, texts)) > WHOLE_TEXT_CHARACTERS:
+            readable = [cut_text(tokenizer, text, served.max_length, "the text") for text in texts]
+        examples = served.encode(served.make_table(readable, second), overlap).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
-        characters = [] if examples.characters is None else list(examples.characters)
-        found = []
-        bounds = zip(examples.first_of_text.tolist(), examples.count_of_text.tolist(), strict=True)
-        for row, (first, count) in enumerate(bounds):
-            part = slice(first, first + count)
-            beside = None if second is None else second[row]
-            text = QueuedText(given[row], beside, tokens[part], segments[part], characters[part], overlap)
+        characters = list[np.ndarray]()
+        if examples.characters is not None:
+            characters = list(examples.characters)
+        queued = []
+        firsts, counts = examples.first_of_text.tolist(), examples.count_of_text.tolist()
+        for row, (first, count) in enumerate(zip(firsts, counts, strict=True)):
+            windows = slice(first, first + count)
+            text_b = None if second is None else second[row]
+            text = QueuedText(
+                texts[row], text_b, tokens[windows], segments[windows], characters[windows], overlap
+            )
             if overlap is None and text.lengths[0] >= served.max_length:
-                text.cut = self._cut(texts[row], beside, tokenizer)
-            found.append(text)
-        return found
+                text.cut = self._find_cuts(readable[row], text_b)
+            queued.append(text)
+        return queued
 
-    def _cut(self, text: str, second: str | None, tokenizer: Tokenizer) -> dict[str, int]:
-        prompt = getattr(self.served, "prompt", "")
-        cuts = places_of_cuts(tokenizer, prompt + text, second, self.served.max_length)
-        places = zip(("truncated_at", "truncated_at_b"), cuts, strict=True)
-        found = {name: max(0, place - len(prompt)) for name, place in places if place is not None}
-        left = truncation_side(tokenizer) == "left"
-        return {name: place for name, place in found.items() if place or not left}  # else the prompt was cut
-
-    def _table(self, texts: list[str], second: list[str] | None) -> Table:
-        if isinstance(self.served, ServedTask):
-            return self.served.task.from_texts(texts, second)
-        return Table(Path("texts"), texts, second, None)
+    def _find_cuts(self, text: str, second: str | None) -> dict[str, int]:
+        """Return `QueuedText.cut` of a text or pair that is read without windows."""
+        tokenizer, prompt = self.served.tokenizer, self.served.prompt
+        whole = tokenizer.encode(prompt + text, second)
+        if len(whole) <= self.served.max_length:
+            return {}
+        side = truncation_side(tokenizer)
+        tokenizer.enable_truncation(self.served.max_length, direction=side)
+        try:
+            read = tokenizer.encode(prompt + text, second)
+        finally:
+            tokenizer.no_truncation()
+        cuts = {}
+        for number, name in enumerate(("truncated_at", "truncated_at_b")):
+            spans = _spans_of(read, number)
+            if len(spans) == len(_spans_of(whole, number)):
+                continue
+            if side == "right":
+                end = max((end for _, end in spans), default=0)
+                cuts[name] = max(0, end - len(prompt))
+                continue
+            length = len(second or "") if number else len(prompt + text)
+            begin = min((begin for begin, _ in spans), default=length)
+            if begin > len(prompt):  # else only the prompt was cut
+                cuts[name] = begin - len(prompt)
+        return cuts
 
     def outputs(self, windows: Sequence[QueuedWindow]) -> list[np.ndarray]:
-        """What the model computes of windows, float32 (C,) or (tokens, C) of each.
+        """Return the model's outputs, float32 (C,) or (tokens, C) of each window.
 
         Args:
-            windows: all of single texts or all of pairs.
+            windows: windows of single texts only, or of pairs only.
 
         Raises:
             BrimfulError: outputs are NaN or infinite.
         """
         with self.served.on_threads(self._threads):
-            return list(self.served.outputs(self._examples(windows)))
+            return list(self.served.outputs(self._make_examples(windows)))
 
     def answer(self, texts: Sequence[QueuedText]) -> None:
         """Give texts whose outputs are computed their `value` and `scores`.
 
         Args:
-            texts: all single texts or all pairs; those that are read in windows share one overlap.
+            texts: single texts only, or pairs only; those that are read in windows share one overlap.
         """
-        second = [text.second for text in texts if text.second is not None] or None
-        counts = [len(text.lengths) for text in texts]
-        examples = self._examples(
-            [QueuedWindow(text, place) for text in texts for place in range(len(text.lengths))],
-            texts=np.repeat(np.arange(len(texts)), counts) if max(counts) > 1 else None,
-            characters=Ragged.of([each for text in texts for each in text.characters], np.int32, (2,)),
-            overlap=max((text.overlap for text in texts if text.overlap is not None), default=None),
+        second = [text.second for text in texts if text.second is not None]
+        windows, outputs, characters = list[QueuedWindow](), list[np.ndarray](), list[np.ndarray]()
+        owners, overlap = list[int](), None
+        for row, text in enumerate(texts):
+            for place, output in enumerate(text.outputs):
+                windows.append(QueuedWindow(text, place))
+                outputs.append(output)
+                owners.append(row)
+            characters += text.characters
+            if text.overlap is not None:
+                overlap = text.overlap
+        examples = self._make_examples(
+            windows,
+            # Without windows `Examples` needs no owners: example i is text i.
+            texts=np.array(owners) if len(windows) > len(texts) else None,
+            characters=Ragged.of(characters, np.int32, (2,)),
+            overlap=overlap,
         )
-        data = Encoded(self._table([text.text for text in texts], second), examples)
-        given = [output for text in texts for output in text.outputs]
-        by_token = given[0].ndim == 2
-        joined: Any = Ragged.of(given, np.float32, given[0].shape[1:]) if by_token else np.stack(given)
-        found = self.served.answers(joined, data)
-        task = getattr(self.served, "task", None)
-        rows = list(found) if task is None else task.rows(found, data)
-        scores = task.scores(found) if task is not None and self.scored else [None] * len(texts)
-        for text, row, numbers in zip(texts, rows, scores, strict=True):
-            text.value, text.scores = row, numbers
-            if task is not None:
+        data = Encoded(self.served.make_table([text.text for text in texts], second or None), examples)
+        joined: Any = np.stack(outputs) if outputs[0].ndim == 1 else None  # (texts, C)
+        if joined is None:
+            joined = Ragged.of(outputs, np.float32, outputs[0].shape[1:])  # (tokens, C) of each window
+        answers = self.served.answers(joined, data)
+        rows = self.served.rows(answers, data)
+        for text, row in zip(texts, rows, strict=True):
+            text.value = row
+            if isinstance(row, dict):
                 row.pop("id", None)  # of a question: its number in the batch
+        if isinstance(self.served, ServedTask) and self.labels:
+            scores = self.served.task.scores(answers)
+            for text, numbers in zip(texts, scores, strict=True):
+                text.scores = numbers
 
-    def _examples(self, windows: Sequence[QueuedWindow], **more: Any) -> Examples:
+    def _make_examples(self, windows: Sequence[QueuedWindow], **options: Any) -> Examples:
         return Examples(
             tokens=[text.tokens[place] for text, place in windows],
             segments=[text.segments[place] for text, place in windows],
             targets={},
             max_length=self.served.max_length,
             pad=self._pad,
-            **more,
+            **options,
         )
 
-    def card(self) -> dict[str, Any]:
-        """What there is to know of it, as JSON."""
-        served, task = self.served, getattr(self.served, "task", None)
-        about: dict[str, Any] = {"id": self.name, "object": "model", "task": self.task}
-        if task is None:
-            about |= {"labels": [], "width": self.width}
+    def describe(self) -> dict[str, Any]:
+        """Return the model's entry in /v1/models."""
+        served = self.served
+        entry: dict[str, Any] = {"id": self.name, "object": "model", "task": self.task}
+        if isinstance(served, ServedTask):
+            labels = getattr(served.task, "kinds", served.task.labels)  # of tags B-X and I-X the kind X
+            entry |= {"labels": list(labels), "pairs": self.pairs}
         else:
-            about |= {"labels": list(getattr(task, "kinds", task.labels)), "pairs": self.pairs}
-        about |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision}
-        about |= {"batch_tokens": self.budget, "batches_at_a_time": self.workers}
-        return about | {"tokens_per_second": round(self.speed)}
+            entry |= {"labels": [], "width": self.width}
+        entry |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision}
+        entry |= {"batch_tokens": self.budget, "batches_at_a_time": self.workers}
+        return entry | {"tokens_per_second": round(self.speed)}
 
     def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
-        """Find `workers`, `speed` and `budget`. A worker has as few threads as compute `SMALLEST` tokens in
-        about `SECONDS`; batches of made-up texts grow until one takes `SECONDS`.
+        """Find `workers`, `speed` and `budget` with made-up texts.
+
+        A worker has as few threads as compute `MIN_BATCH_TOKENS` in about `BATCH_SECONDS`. Then batches grow
+        until one takes `BATCH_SECONDS`.
 
         Args:
             call: runs a function in a thread that computes.
         """
-        rng = random.Random(0)
+        generator = random.Random(0)
         words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
 
-        def trial(count: int) -> tuple[int, float]:
-            given = [" ".join(rng.choices(words, k=_TRIAL_WORDS)) for _ in range(count)]
-            texts = self.read(given, given if self.pairs else None, None)
-            took = min(call(partial(self._seconds, texts)) for _ in range(_TRIALS))
-            return sum(text.lengths[0] for text in texts), took
+        def time_batch(count: int) -> tuple[int, float]:
+            """Return the tokens of a batch of `count` texts, and its seconds."""
+            texts = [" ".join(generator.choices(words, k=TRIAL_WORDS)) for _ in range(count)]
+            queued = self.read(texts, texts if self.pairs else None, None)
+            seconds = min(call(partial(self._time, queued)) for _ in range(TRIALS))
+            return sum(text.lengths[0] for text in queued), seconds
 
-        most, self._threads = self.served.threads, -(-self.served.threads // MOST_WORKERS)
-        count = SMALLEST // _TRIAL_WORDS
-        tokens, took = trial(count)
-        while self._threads < most and took * SMALLEST > SLOW * tokens:
-            self._threads = min(2 * self._threads, most)
-            tokens, took = trial(count)
-        while took < SECONDS and tokens < LARGEST:
+        all_threads = self.served.threads
+        self._threads = -(-all_threads // MAX_WORKERS)
+        count = MIN_BATCH_TOKENS // TRIAL_WORDS
+        tokens, seconds = time_batch(count)
+        while self._threads < all_threads and seconds * MIN_BATCH_TOKENS > SLOW_BATCH_SECONDS * tokens:
+            self._threads = min(2 * self._threads, all_threads)
+            tokens, seconds = time_batch(count)
+        while seconds < BATCH_SECONDS and tokens < MAX_BATCH_TOKENS:
             count *= 2
-            tokens, took = trial(count)
-        self.workers = most // self._threads
-        self.speed = self.workers * tokens / took
-        self.budget = max(SMALLEST, min(LARGEST, int(tokens / took * SECONDS)))
+            tokens, seconds = time_batch(count)
+        self.workers = all_threads // self._threads
+        self.speed = self.workers * tokens / seconds
+        self.budget = max(MIN_BATCH_TOKENS, min(MAX_BATCH_TOKENS, int(tokens / seconds * BATCH_SECONDS)))
 
-    def _seconds(self, texts: Sequence[QueuedText]) -> float:
+    def _time(self, texts: Sequence[QueuedText]) -> float:
+        """Return the seconds that the answers to tokenized texts take."""
         started = time.perf_counter()
         outputs = self.outputs([QueuedWindow(text, 0) for text in texts])
         for text, output in zip(texts, outputs, strict=True):
@@ -206,10 +240,27 @@ class BatchModel:
         return time.perf_counter() - started
 
 
+def _scored_labels(served: ServedTask) -> list[str]:
+    task = served.task
+    if task.problem_type == "regression":  # its score would be its value again
+        return []
+    try:
+        task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))
+    except BrimfulError:  # the task has no scores of whole texts
+        return []
+    return list(task.labels)
+
+
+def _spans_of(encoding: Encoding, number: int) -> list[tuple[int, int]]:
+    """Return the characters of each token of the first (0) or second (1) text of a pair."""
+    places = zip(encoding.offsets, encoding.sequence_ids, strict=True)
+    return [span for span, sequence in places if sequence == number]
+
+
 def open_models(
-    openings: Sequence[Opening], call: Callable[[Callable[[], Any]], Any]
+    options: Sequence[ModelOptions], call: Callable[[Callable[[], Any]], Any]
 ) -> dict[str, BatchModel]:
-    """Models by name, measured. A model has its folder's name.
+    """Open and measure models, each under its folder's name.
 
     Args:
         call: as of `BatchModel.measure`.
@@ -217,43 +268,14 @@ def open_models(
     Raises:
         BrimfulError: one cannot be opened, or two have the same name.
     """
-    found: dict[str, BatchModel] = {}
-    for opening in openings:
-        name = Path(os.path.abspath(opening.model)).name  # of a link, not of what it leads to today
+    models: dict[str, BatchModel] = {}
+    for each in options:
+        # Links are not followed: a link keeps its name when it is pointed at another model.
+        name = Path(os.path.abspath(each.model)).name
         require_utf8(name)
-        if name in found:
+        if name in models:
             raise BrimfulError(f"two models are called {name}, as their folders are; rename one")
-        found[name] = BatchModel(name, open_served(opening))
-    for model in found.values():
+        models[name] = BatchModel(name, open_served(each))
+    for model in models.values():  # once all are open, so that each is measured beside the others' memory
         model.measure(call)
-    return found
-
-
-def places_of_cuts(
-    tokenizer: Tokenizer, text: str, second: str | None, max_length: int
-) -> tuple[int | None, int | None]:
-    """Where a text or pair is cut that `encode_texts` reads without windows: the end of what is read of each,
-    or its beginning if the tokenizer cuts on the left; None of one that is read whole.
-
-    Args:
-        tokenizer: without truncation.
-    """
-    whole = tokenizer.encode(text, second)
-    if len(whole) <= max_length:
-        return None, None
-    left = truncation_side(tokenizer) == "left"
-    tokenizer.enable_truncation(max_length, direction=truncation_side(tokenizer))
-    try:
-        read = tokenizer.encode(text, second)
-    finally:
-        tokenizer.no_truncation()
-    found: list[int | None] = []
-    for sequence in (0, 1):
-        have, had = (
-            [span for span, which in zip(each.offsets, each.sequence_ids, strict=True) if which == sequence]
-            for each in (read, whole)
-        )
-        nowhere = len((second or "") if sequence else text) if left else 0
-        place = (min if left else max)((span[not left] for span in have), default=nowhere)
-        found.append(place if len(have) < len(had) else None)
-    return found[0], found[1]
+    return models

@@ -1,7 +1,8 @@
-"""What requests ask, checked; which of it a model takes; and the JSON that answers."""
+"""The bodies of requests: their fields, what a model can answer of them, and the JSON of the answers."""
 
 import codecs
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,39 +13,33 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from brimful.serving.batch_model import BatchModel
-from brimful.serving.opened import abstain
 from brimful.serving.queue import LeftError, QueuedRequest, QueuedText, RefusedError
+from brimful.serving.served_model import abstain
 
 MAX_BODY_BYTES = 8 << 20
+MAX_TEXTS = 2048
+"""Texts of a request."""
+MAX_TEXT_CHARACTERS = 200_000
+"""Characters of a text that is read in windows, or of a text of a pair."""
+MAX_SCORES = 250_000
+"""Scores of an answer: about 10 MB of JSON."""
+DEFAULT_OVERLAP_TOKENS = 32
+"""Tokens that neighbouring windows share where the model was trained without windows."""
 TOO_LARGE = f"the body has more than {MAX_BODY_BYTES:,} bytes"
-TOKEN_IDS = (
+TOKEN_IDS_HINT = (
     "; token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"
     " OpenAIEmbeddings does with check_embedding_ctx_length=False"
 )
 
 
-class Body(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What all bodies have."""
+class CommonFields(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The fields that all bodies have."""
 
     model: str | None = None
     overflow: Literal["window", "truncate", "reject"] | None = None
 
-    @property
-    def given(self) -> str | list[str]:
-        """The text, or the list of texts.
 
-        Raises:
-            RefusedError: they are in none of the forms, or in several.
-        """
-        raise NotImplementedError
-
-    @property
-    def second(self) -> list[str] | None:
-        """The second text of each pair."""
-        return None
-
-
-class ClassifyBody(Body):
+class ClassifyBody(CommonFields):
     """The body of /v1/classify."""
 
     text: str | None = None
@@ -54,79 +49,158 @@ class ClassifyBody(Body):
     abstain_below: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=1)] | None = None
 
-    @property
-    def given(self) -> str | list[str]:
-        if self.text is not None and self.texts is None:
-            return self.text
-        if self.texts is not None and self.text is None:
-            return self.texts
-        named = "none" if self.text is None else "both"
-        raise RefusedError(422, f"one of text and texts is needed, not {named}")
+    def texts_and_seconds(self) -> tuple[list[str], list[str] | None]:
+        """Return the texts, and of pairs the second texts.
 
-    @property
-    def second(self) -> list[str] | None:
-        lone = self.text_b is not None and self.text is None
-        if lone or (self.texts_b is not None and self.texts is None):
-            raise RefusedError(422, "text_b goes with text, and texts_b with texts")
-        if self.text_b is not None:
-            return [self.text_b]
-        if self.texts_b is not None and self.texts is not None and len(self.texts_b) != len(self.texts):
-            counts = f"{len(self.texts)} texts cannot be paired with {len(self.texts_b)} texts_b"
-            raise RefusedError(422, counts)
-        return self.texts_b
+        Raises:
+            RefusedError: a field is missing, or two fields contradict each other.
+        """
+        if self.text is not None and self.texts is not None:
+            raise RefusedError(422, "one of text and texts is needed, not both")
+        if self.text is not None and self.texts_b is None:
+            return [self.text], None if self.text_b is None else [self.text_b]
+        if self.texts is not None and self.text_b is None:
+            if self.texts_b is not None and len(self.texts_b) != len(self.texts):
+                counts = f"{len(self.texts)} texts cannot be paired with {len(self.texts_b)} texts_b"
+                raise RefusedError(422, counts)
+            return self.texts, self.texts_b
+        if self.text is None and self.texts is None:
+            raise RefusedError(422, "one of text and texts is needed, not none")
+        raise RefusedError(422, "text_b goes with text, and texts_b with texts")
+
+    def check_model(self, model: BatchModel, texts: int) -> None:
+        """Refuse a model that cannot answer so many texts with these fields."""
+        if model.width:
+            problem = "is an encoder, which gives vectors: post to /v1/embeddings"
+            raise RefusedError(422, f"{model.name} {problem}")
+        if self.abstain_below is not None and not model.abstains:
+            raise RefusedError(422, f"{model.name} does {model.task}; abstain_below is for classification")
+        if self.top_k is not None and not model.labels:
+            raise RefusedError(422, f"{model.name} does {model.task}; top_k is for classification")
+        labels = len(model.labels)
+        if texts * min(self.top_k or labels, labels) > MAX_SCORES:
+            raise RefusedError(
+                422,
+                f"{texts:,} texts of {labels:,} labels have more scores than the {MAX_SCORES:,} of an"
+                " answer: send fewer texts, or top_k for the likeliest labels alone",
+            )
+
+    def write_answer(self, model: BatchModel, texts: Sequence[QueuedText]) -> bytes:
+        """Return the answer in JSON."""
+        rows = [text.value for text in texts]
+        if self.abstain_below is not None:
+            rows = abstain(rows, self.abstain_below)
+        results, tokens = list[msgspec.Raw](), 0
+        for row, text in zip(rows, texts, strict=True):
+            if model.labels:
+                row = row | {"scores": self._scores(model.labels, text)}
+            length = sum(text.lengths)
+            tokens += length
+            results.append(_as_raw(row | {"tokens": length, "windows": len(text.lengths)} | text.cut))
+        return msgspec.json.encode({"model": model.name, "results": results, "usage": {"tokens": tokens}})
+
+    def _scores(self, labels: Sequence[str], text: QueuedText) -> dict[str, float]:
+        """Return the scores of all labels in their order, or the `top_k` highest, the best first."""
+        assert text.scores is not None
+        order = np.arange(len(labels))
+        if self.top_k is not None:
+            order = np.argsort(-text.scores, kind="stable")[: self.top_k]
+        names = [labels[index] for index in order.tolist()]
+        return dict(zip(names, text.scores[order].tolist(), strict=True))
 
 
-class EmbeddingsBody(Body):
-    """The body of /v1/embeddings. OpenAI's clients may send `user`, which nothing reads."""
+class EmbeddingsBody(CommonFields):
+    """The body of /v1/embeddings, as OpenAI's clients send it. Nothing reads `user`."""
 
     input: str | list[str]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None
 
-    @property
-    def given(self) -> str | list[str]:
-        return self.input
+    def texts_and_seconds(self) -> tuple[list[str], list[str] | None]:
+        if isinstance(self.input, str):
+            return [self.input], None
+        return self.input, None
+
+    def check_model(self, model: BatchModel, texts: int) -> None:
+        if not model.width:
+            problem = f"does {model.task} and gives no vectors: post to /v1/classify"
+            raise RefusedError(422, f"{model.name} {problem}")
+        if self.dimensions is not None and self.dimensions > model.width:
+            problem = f"has {model.width} dimensions, fewer than {self.dimensions}"
+            raise RefusedError(422, f"{model.name} {problem}")
+
+    def write_answer(self, model: BatchModel, texts: Sequence[QueuedText]) -> bytes:
+        rows, tokens = list[msgspec.Raw](), 0
+        for index, text in enumerate(texts):
+            vector: np.ndarray = text.value  # float32 (width,)
+            if self.dimensions is not None:
+                vector = vector[: self.dimensions]
+                vector = vector / max(np.linalg.norm(vector), 1e-12)
+            numbers: Any = vector.tolist()
+            if self.encoding_format == "base64":
+                numbers = b64encode(vector.astype("<f4").tobytes()).decode()
+            rows.append(_as_raw({"object": "embedding", "index": index, "embedding": numbers} | text.cut))
+            tokens += sum(text.lengths)
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return msgspec.json.encode({"object": "list", "model": model.name, "data": rows, "usage": usage})
 
 
-def decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes) -> Any:
-    """A body, checked.
+Body = ClassifyBody | EmbeddingsBody
+
+
+def _as_raw(row: dict[str, Any]) -> msgspec.Raw:
+    # One call for all of a large answer would keep Python's lock from other threads until its end.
+    return msgspec.Raw(msgspec.json.encode(row))
+
+
+def decode_body(decoder: "msgspec.json.Decoder[Any]", content: bytes) -> Any:
+    """Return the body that JSON holds.
 
     Raises:
-        RefusedError: 400 if it is no JSON in UTF-8; 422 if it is not what is expected.
+        RefusedError: 400 if it is not JSON in UTF-8; 422 if a field is unknown, repeated or of a wrong type.
     """
-    body = body.removeprefix(codecs.BOM_UTF8)
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        found = decoder.decode(body)
-        if any(body.count(b'"%s"' % name.encode()) > 1 for name in found.__struct_fields__):
-            json.loads(body, object_pairs_hook=_refuse_twice)
+        body = decoder.decode(content)
+        # Text may look like a repeated name, so what this cheap look finds is parsed again.
+        if any(content.count(b'"%s"' % name.encode()) > 1 for name in body.__struct_fields__):
+            json.loads(content, object_pairs_hook=_refuse_repeats)
     except msgspec.ValidationError as error:
-        are_ids = any(f"got `{kind}` - at `$.input[" in str(error) for kind in ("int", "array"))
-        raise RefusedError(422, f"{error}{TOKEN_IDS if are_ids else ''}") from None
+        message = str(error)
+        if re.search(r"got `(int|array)` - at `\$\.input\[", message):
+            message += TOKEN_IDS_HINT
+        raise RefusedError(422, message) from None
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise RefusedError(
-            400, f"the body is no JSON ({error}), or a text holds half a surrogate pair"
+            400, f"the body is not JSON ({error}), or a text holds half a surrogate pair"
         ) from None
-    return found
+    return body
 
 
-def _refuse_twice(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse a field that is there twice, of which msgspec would take the last."""
-    names = [name for name, _ in pairs]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise RefusedError(422, f"{twice[0]} is there twice")
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse a field that occurs twice, of which msgspec would take the last."""
+    names = set[str]()
+    for name, _ in pairs:
+        if name in names:
+            raise RefusedError(422, f"{name} is there twice")
+        names.add(name)
 
 
 class BodyReader:
-    """The body of a request, as its pieces arrive."""
+    """Reads the body of a request, which arrives in pieces.
+
+    Args:
+        receive: the ASGI function that returns the next piece.
+    """
 
     def __init__(self, receive: Callable[[], Any]) -> None:
         self._receive, self._has_ended = receive, False
 
     async def read(self) -> bytes:
-        """All of it.
+        """Return the whole body.
 
         Raises:
             RefusedError: 413.
@@ -134,18 +208,18 @@ class BodyReader:
         """
         body = bytearray()
         while not self._has_ended:
-            body += await self._piece()
+            body += await self._next_piece()
             if len(body) > MAX_BODY_BYTES:
                 raise RefusedError(413, TOO_LARGE)
         return bytes(body)
 
     async def discard(self) -> None:
-        """Read what is left of it."""
+        """Read the body to its end, and keep nothing."""
         with suppress(LeftError):
             while not self._has_ended:
-                await self._piece()
+                await self._next_piece()
 
-    async def _piece(self) -> bytes:
+    async def _next_piece(self) -> bytes:
         message = await self._receive()
         self._has_ended = not message.get("more_body", False)
         if message["type"] == "http.disconnect":
@@ -153,105 +227,33 @@ class BodyReader:
         return bytes(message.get("body", b""))
 
 
-TEXTS, CHARACTERS = 2048, 200_000
-"""The most texts of a request, and the most characters of a text."""
-OVERLAP = 32
-"""Tokens that windows share where the model was trained without windows."""
-SCORES = 250_000
-"""The most scores of an answer: about 10 MB."""
-
-
-def request_of(model: BatchModel, body: Body) -> QueuedRequest:
-    """A body's texts on their way to a model.
+def make_request(model: BatchModel, body: Body) -> QueuedRequest:
+    """Return the request that asks a model for the answers to a body.
 
     Raises:
-        RefusedError: 413 or 422: the model cannot read them so.
+        RefusedError: 413 or 422: the model cannot read the texts as the body says.
     """
-    served, second = model.served, body.second
-    texts = [body.given] if isinstance(body.given, str) else body.given
-    if problem := _unfit(model, body):
-        raise RefusedError(422, f"{model.name} {problem}")
-    if len(texts) > TEXTS:
-        raise RefusedError(422, f"{len(texts):,} texts are more than the {TEXTS:,} of a request: divide it")
-    labels = len(model.labels)
-    scores = min(getattr(body, "top_k", None) or labels, labels) * len(texts)
-    if scores > SCORES:
-        raise RefusedError(
-            422,
-            f"{len(texts):,} texts of {labels:,} labels have more scores than the {SCORES:,} of an"
-            " answer: send fewer texts, or top_k for the likeliest labels alone",
-        )
-    if model.pairs is not None and texts and (second is not None) != model.pairs:
-        need = "text_b (or texts_b) beside text" if model.pairs else "text (or texts) alone"
-        raise RefusedError(422, f"{model.name} reads {need}")
-    lengths = [len(text) for text in (*texts, *(second or ()))]
-    if lengths and max(lengths) > CHARACTERS:
-        raise RefusedError(413, f"a text has {max(lengths):,} characters, over {CHARACTERS:,}: divide it")
-    overlap = served.overlap if body.overflow is None else None
-    if body.overflow == "window":
-        overlap = min(OVERLAP, served.max_length // 4) if served.overlap is None else served.overlap
-    most = served.max_length if overlap is None else CHARACTERS
-    tokens = sum(min(length // 2 + 2, most) for length in lengths)  # until they are counted
+    texts, second = body.texts_and_seconds()
+    if len(texts) > MAX_TEXTS:
+        message = f"{len(texts):,} texts are more than the {MAX_TEXTS:,} of a request: divide it"
+        raise RefusedError(422, message)
+    body.check_model(model, len(texts))
+    if model.pairs is not None and texts and model.pairs != (second is not None):
+        fields = "text_b (or texts_b) beside text" if model.pairs else "text (or texts) alone"
+        raise RefusedError(422, f"{model.name} reads {fields}")
+    longest = max(map(len, (*texts, *(second or ()))), default=0)
+    if longest > MAX_TEXT_CHARACTERS:
+        message = f"a text has {longest:,} characters, over {MAX_TEXT_CHARACTERS:,}: divide it"
+        raise RefusedError(413, message)
+    served = model.served
+    overlap, max_tokens = None, served.max_length
+    if body.overflow == "window" and served.overlap is None:
+        overlap = min(DEFAULT_OVERLAP_TOKENS, served.max_length // 4)
+    elif body.overflow in ("window", None):
+        overlap = served.overlap
+    if overlap is not None:  # windows read all of a text
+        max_tokens = MAX_TEXT_CHARACTERS
+    # An estimate until the texts are tokenized: two characters a token, and two markers.
+    tokens = sum(min(len(text) // 2 + 2, max_tokens) for text in (*texts, *(second or ())))
     reject = body.overflow == "reject"
     return QueuedRequest(model, texts, second, overlap=overlap, reject=reject, tokens=tokens)
-
-
-def _unfit(model: BatchModel, body: Body) -> str | None:
-    """What of a body a model cannot answer."""
-    if isinstance(body, ClassifyBody):
-        if model.width:
-            return "is an encoder, which gives vectors: post to /v1/embeddings"
-        if body.abstain_below is not None and not model.abstains:
-            return f"does {model.task}; abstain_below is for classification"
-        if body.top_k is not None and not model.labels:
-            return f"does {model.task}; top_k is for classification"
-    elif not model.width:
-        return f"does {model.task} and gives no vectors: post to /v1/classify"
-    elif isinstance(body, EmbeddingsBody) and (body.dimensions or 0) > model.width:
-        return f"has {model.width} dimensions, fewer than {body.dimensions}"
-    return None
-
-
-def classified(model: BatchModel, body: ClassifyBody, texts: Sequence[QueuedText]) -> Any:
-    """The answer of /v1/classify."""
-    rows = [text.value for text in texts]
-    if model.labels:
-        rows = [text.value | {"scores": _scores(model, text, body.top_k)} for text in texts]
-    if body.abstain_below is not None:
-        rows = abstain(rows, body.abstain_below)
-    counts = [sum(text.lengths) for text in texts]
-    results = []
-    for row, text, tokens in zip(rows, texts, counts, strict=True):
-        about = {"tokens": tokens, "windows": len(text.lengths)}
-        results.append(_written(row | about | text.cut))
-    return {"model": model.name, "results": results, "usage": {"tokens": sum(counts)}}
-
-
-def _scores(model: BatchModel, text: QueuedText, top_k: int | None) -> dict[str, float]:
-    """The scores of all labels in their order, or of the likeliest, the best first."""
-    assert text.scores is not None
-    ranked = [] if top_k is None else np.argsort(-text.scores, kind="stable")[:top_k].tolist()
-    values = text.scores.tolist()
-    return {model.labels[index]: values[index] for index in ranked or range(len(values))}
-
-
-def _written(row: Any) -> msgspec.Raw:
-    """A row as JSON: a call that wrote all of a large answer at once would hold up other threads."""
-    return msgspec.Raw(msgspec.json.encode(row))
-
-
-def embedded(model: BatchModel, body: EmbeddingsBody, texts: Sequence[QueuedText]) -> Any:
-    """The answer of /v1/embeddings, in OpenAI's form."""
-    data = []
-    for index, text in enumerate(texts):
-        vector: np.ndarray = text.value
-        if body.dimensions is not None:
-            vector = vector[: body.dimensions]
-            vector = vector / max(np.linalg.norm(vector), 1e-12)
-        written = vector.tolist()
-        if body.encoding_format == "base64":
-            written = b64encode(vector.astype("<f4").tobytes()).decode()
-        data.append(_written({"object": "embedding", "index": index, "embedding": written} | text.cut))
-    tokens = sum(sum(text.lengths) for text in texts)
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "model": model.name, "data": data, "usage": usage}

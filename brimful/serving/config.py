@@ -1,4 +1,4 @@
-"""How a model is opened to predict, and the options of `brimful predict` and `brimful serve`."""
+"""The options of `brimful predict` and `brimful serve`, and those with which both open a model."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -14,15 +14,15 @@ Device = Literal["auto", "cpu", "cuda"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
-    """How a model is opened to predict.
+class ModelOptions:
+    """The options with which a model is opened to predict.
 
     Attributes:
         model: its folder.
         pooling, max_length, overlap, precision: as in `PredictConfig`.
-        device: of a model that torch computes; auto: a GPU if there is one.
-        stays: whether many small tables follow, as in a server. Then `auto` is decided at once, as for a long
-            file, and the copies of weights that fast products make stay in memory.
+        device: where torch computes; auto takes a GPU if there is one.
+        resident: whether many small tables follow, as in a server. Then the copies of weights that fast
+            products make stay in memory.
     """
 
     model: str
@@ -31,7 +31,7 @@ class Opening:
     overlap: int | None = None
     precision: InferencePrecision = "auto"
     device: Device = "auto"
-    stays: bool = False
+    resident: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class PredictConfig(TableOptions):
     scores: bool = False
     """Write the texts and their `scores` too: the probability of each label, or the value of a regression."""
     pooling: Pool = "auto"
-    """Of an encoder: whether a vector is the mean over the tokens, the first token, or the largest value of
-    each unit. auto: as its folder says; else the mean."""
+    """How an encoder makes a vector: the mean over the tokens, the first token, or the largest value of each
+    unit. auto: as its folder says; else the mean."""
     max_length: int | None = None
     """The most tokens of an example; by default the same as in training."""
     overlap: int | None = None
@@ -74,9 +74,9 @@ class PredictConfig(TableOptions):
             raise BrimfulError(f"abstain_below is {self.abstain_below}: a probability is from 0 to 1")
 
     @property
-    def opening(self) -> Opening:
-        """How its model is opened."""
-        return Opening(
+    def model_options(self) -> ModelOptions:
+        """The options with which the model is opened."""
+        return ModelOptions(
             model=self.model,
             pooling=None if self.pooling == "auto" else self.pooling,
             max_length=self.max_length,
@@ -100,8 +100,8 @@ class ServeConfig:
     port: int = 8080
     """Port to listen on; 0 takes a free one."""
     precision: InferencePrecision = "auto"
-    """Number format of the computation, as of `predict` for a long file; decided at the start, so that an
-    answer does not depend on load. Exports to ONNX have their own."""
+    """Number format of the computation, as in `predict`; decided at the start, so that an answer does not
+    depend on load. Exports to ONNX have their own."""
     device: Device = "auto"
     """Where torch computes; auto: on a GPU if there is one. Other models use the CPU."""
     deadline: float = 10.0
@@ -122,7 +122,7 @@ class ServeConfig:
             raise BrimfulError(f"deadline is {self.deadline}: it must be from 0 to 86,400 seconds")
 
     @property
-    def openings(self) -> list[Opening]:
-        """How its models are opened."""
-        how = Opening(model="", precision=self.precision, device=self.device, stays=True)
-        return [replace(how, model=path) for path in self.models]
+    def model_options(self) -> list[ModelOptions]:
+        """The options with which each model is opened."""
+        common = ModelOptions(model="", precision=self.precision, device=self.device, resident=True)
+        return [replace(common, model=path) for path in self.models]

@@ -1,4 +1,4 @@
-"""The process: its socket, its signals, its models, and its end; and what a client's connection may do."""
+"""The server process (socket, signals, models, end), and the limits of a client's connection."""
 
 import asyncio
 import os
@@ -16,74 +16,93 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from brimful.base.console import say, visible, warn
+from brimful.base.console import escape_controls, say, warn
 from brimful.base.errors import BrimfulError
-from brimful.base.system import allow_open_files
-from brimful.serving.access import HEADERS, TOKEN, Access, token_of_environment
-from brimful.serving.app import CLIENT, App, Metrics, in_full
+from brimful.base.machine import allow_open_files
+from brimful.serving.access import MAX_HEADER_BYTES, TOKEN_VARIABLE, Access, read_token
+from brimful.serving.app import CLIENT, App, Metrics, error_response
 from brimful.serving.batch_model import open_models
 from brimful.serving.config import ServeConfig
 from brimful.serving.queue import RefusedError
 from brimful.serving.service import Service
 
-SLICE = 1e-4
+SWITCH_SECONDS = 1e-4
 """Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""
-BACKLOG = 2048
+BACKLOG_CONNECTIONS = 2048
 """Clients that wait for a connection, and the most that get one in a turn of the loop."""
-INCOMPLETE = 1 << 20
-"""Bytes of a part of a request at which h11 says 400: a read more than `HEADERS`, at which `Connection` says
-431."""
-EVERY = 0.1
+MAX_EVENT_BYTES = 1 << 20
+"""Bytes of a part of a request at which h11 answers 400: a read more than `MAX_HEADER_BYTES`, at which
+`Connection` answers 431."""
+WATCH_SECONDS = 0.1
 """Seconds between two looks at deadlines and slow clients."""
+MAX_CONNECTIONS = 4096
+"""For one more connection, the one whose client has been silent for longest gives way."""
+MAX_REQUEST_BYTES = 64 << 20
+"""Bytes of a request. A body that is refused is read to its end, since many clients read an answer only after
+they have sent everything."""
+REQUEST_SECONDS = 10.0
+"""Seconds that a client has for headers, and again for a body."""
+BYTES_PER_SECOND = 256 << 10
+"""Bytes that give a client one more second."""
+IDLE_SECONDS = 75
+"""Seconds that a connection stays open between two requests: longer than a proxy keeps it."""
+UNREAD_SECONDS = 75
+"""Seconds after which an answer is dropped of which the client reads nothing."""
 
 
-class Process:
+class ServerProcess:
     """A server from its start to its end.
 
+    Attributes:
+        clients: all connections; the one whose client has been silent for longest is the first.
+        error: the error with which the process ends, if any.
+        stale: set while the models have to be loaded, at the start and after SIGHUP.
+
     Raises:
-        BrimfulError: the address cannot be had.
+        BrimfulError: the server cannot listen on the address.
     """
 
     def __init__(self, config: ServeConfig) -> None:
         self.config, self.metrics = config, Metrics()
-        self.service = Service(config.queue_requests, config.deadline, self.metrics.computed)
+        self.service = Service(config.queue_requests, config.deadline, self.metrics.count_batch)
+        self.clients: dict[Connection, None] = {}
         self.error: BaseException | None = None
         self.stale = asyncio.Event()
-        token = token_of_environment()
-        kind: dict[str, Any] = {"family": socket.AF_INET6 if ":" in config.host else socket.AF_INET}
-        kind["dualstack_ipv6"] = config.host == "::" and socket.has_dualstack_ipv6()
-        try:
-            self.listener = socket.create_server((config.host, config.port), **kind, backlog=BACKLOG)
-        except OSError as error:
-            where = f"--host {config.host} --port {config.port}"
-            why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise BrimfulError(f"cannot listen on {where}: {why}; choose another --host or --port") from error
-        self.listener.setblocking(False)
-        self.listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+        token = read_token()
+        self.listener = open_listener(config)
         local = ip_address(self.listener.getsockname()[0]).is_loopback
         if not token and not local:
             warn(
-                f"--host {config.host} is open to other machines, and {TOKEN} is not set: set it, or keep to"
-                " 127.0.0.1 behind a proxy"
+                f"--host {config.host} is open to other machines, and {TOKEN_VARIABLE} is not set: set it, or"
+                " keep to 127.0.0.1 behind a proxy"
             )
-        allow_open_files(CONNECTIONS + 64)
-        sys.setswitchinterval(SLICE)
-        self.clients: dict[Connection, None] = {}
-        options: dict[str, Any] = {"ws": "none", "lifespan": "off", "proxy_headers": False}
-        options |= {"log_config": None, "log_level": "critical", "access_log": False}
-        options |= {"server_header": False, "date_header": False, "timeout_keep_alive": KEPT}
-        options["timeout_graceful_shutdown"] = PATIENCE  # for clients that do not read their answers
-        options |= {"backlog": BACKLOG, "h11_max_incomplete_event_size": INCOMPLETE}
-        options["http"] = partial(Connection, self.metrics, self.clients)
-        app = App(self.service, self.metrics, Access(token, local))
-        self.server = uvicorn.Server(uvicorn.Config(app, **options))
-        self.server.capture_signals = nullcontext  # type: ignore[assignment]
+        allow_open_files(MAX_CONNECTIONS + 64)
+        sys.setswitchinterval(SWITCH_SECONDS)
+        options = uvicorn.Config(
+            App(self.service, self.metrics, Access(token, local)),
+            http=partial(Connection, self.metrics, self.clients),  # type: ignore[arg-type]
+            backlog=BACKLOG_CONNECTIONS,
+            h11_max_incomplete_event_size=MAX_EVENT_BYTES,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=REQUEST_SECONDS,  # type: ignore[arg-type]  # clients may not read
+            ws="none",
+            lifespan="off",
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            # Nothing is logged: a path or a header may hold what nobody else should read.
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+        )
+        self.server = uvicorn.Server(options)
+        self.server.capture_signals = nullcontext  # type: ignore[assignment]  # `_serve` handles them
 
     def run(self, begin: Callable[[], None]) -> dict[str, Any]:
         """Serve until a signal ends it.
 
         Args:
-            begin: is called before the server heeds signals.
+            begin: is called just before the server handles signals itself.
 
         Returns:
             the number of `texts` that were answered.
@@ -95,148 +114,180 @@ class Process:
             asyncio.run(self._serve(begin))
         if self.error is not None:
             raise self.error
-        (texts,) = self.metrics.texts.collect()
-        return {"texts": int(sum(each.value for each in texts.samples if each.name.endswith("_total")))}
+        texts = 0
+        for metric in self.metrics.texts.collect():
+            for sample in metric.samples:
+                if sample.name.endswith("_total"):
+                    texts += int(sample.value)
+        return {"texts": texts}
 
     async def _serve(self, begin: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         begin()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._drain)
+        loop.add_signal_handler(signal.SIGTERM, self._drain)
+        loop.add_signal_handler(signal.SIGINT, self._drain)
         loop.add_signal_handler(signal.SIGHUP, self.stale.set)
-        tasks = [loop.create_task(self._load()), loop.create_task(self._look())]
+        tasks = [loop.create_task(self._load()), loop.create_task(self._watch())]
         await self.server.serve(sockets=[self.listener])
         for task in tasks:
             task.cancel()
 
     async def _load(self) -> None:
-        """Open the models, and again after signals: once for all that come while models are opened, whose
-        folders may have changed since. The first time, an error ends the server; later, it keeps those that
-        it has."""
+        """Open the models, and open them again after signals.
+
+        Signals that come while models are opened, whose folders may have changed since, have them opened once
+        more. The first time, an error ends the server; later, the server keeps its models.
+        """
         service = self.service
         self.stale.set()
         while await self.stale.wait():
             self.stale.clear()
             if service.queue.closed:
                 continue
+            is_first = not service.models
             try:
-                models = await asyncio.to_thread(open_models, self.config.openings, service.engine.call)
-                is_first = not service.models
+                models = await asyncio.to_thread(open_models, self.config.model_options, service.engine.call)
                 service.use(models)
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:  # also a panic of tokenizers, which is no Exception
-                if not service.models:
+            except BaseException as error:  # a panic of tokenizers is not an Exception
+                if is_first:
                     self.error, self.server.should_exit = error, True
                     return
-                why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__}: {error}"
-                say(f"serve: the models stay as they are: {why}")
+                reason = str(error)
+                if not isinstance(error, BrimfulError):
+                    reason = f"{type(error).__name__}: {error}"
+                say(f"serve: the models stay as they are: {reason}")
                 continue
-            names = visible(", ".join(models))
+            names = escape_controls(", ".join(models))
             if not is_first:
                 say(f"serve: loaded again: {names}")
-            else:
-                host, port = self.listener.getsockname()[:2]
-                where = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-                print(f"serving {names} on {where}", flush=True)
+                continue
+            host, port = self.listener.getsockname()[:2]
+            if ":" in host:  # IPv6
+                host = f"[{host}]"
+            print(f"serving {names} on http://{host}:{port}", flush=True)
 
     def _drain(self) -> None:
         """Accept nothing more; a second signal does not wait for what was accepted."""
         self.server.force_exit = self.server.should_exit = self.service.queue.closed
         self.service.queue.closed = True
 
-    async def _look(self) -> None:
+    async def _watch(self) -> None:
         """Look at deadlines and slow clients, and for the end of a drain."""
-        queue, drained = self.service.queue, False
+        queue, is_drained = self.service.queue, False
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(WATCH_SECONDS)
             queue.expire()
-            for each in list(self.clients):
-                each.look()
+            for connection in list(self.clients):
+                connection.check()
             if self.service.engine.lost:
                 self.error = BrimfulError(self.service.engine.lost)
-            self.server.should_exit |= drained  # a look later: what was on its way has its 503
-            drained = queue.closed and not queue.requests
+            # One look later, so that a request that was on its way gets its 503.
+            self.server.should_exit |= is_drained
+            is_drained = queue.closed and not queue.requests
 
 
-CONNECTIONS = 4096
-"""The most connections; for another one, that whose client has been silent for longest gives way."""
-DISCARDED = 64 << 20
-"""The most bytes of a request: a body that is refused is read to its end, since many clients read an answer
-only after they have sent all."""
-PATIENCE = 10.0
-"""Seconds that a client has for headers, and again for a body; `PACE` bytes give it one more."""
-PACE = 256 << 10
-KEPT = 75
-"""Seconds that a connection stays open without a request, or unread: longer than a proxy keeps it."""
+def open_listener(config: ServeConfig) -> socket.socket:
+    """Return the socket that listens on the address of the configuration.
+
+    Raises:
+        BrimfulError: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    is_dual = config.host == "::" and socket.has_dualstack_ipv6()
+    try:
+        listener = socket.create_server(
+            (config.host, config.port), family=family, backlog=BACKLOG_CONNECTIONS, dualstack_ipv6=is_dual
+        )
+    except OSError as error:
+        reason = str(error)
+        if error.errno and error.errno > 0:  # negative: of the lookup of a name
+            reason = os.strerror(error.errno)
+        address = f"--host {config.host} --port {config.port}"
+        raise BrimfulError(
+            f"cannot listen on {address}: {reason}; choose another --host or --port"
+        ) from error
+    listener.setblocking(False)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+    return listener
 
 
 class Connection(H11Protocol):
     """HTTP/1.1 as uvicorn reads it, within limits.
 
     Attributes:
-        clients: all connections; that whose client has been silent for longest is the first.
-        awaited: what its client was to do at the last look, `since` when, and `size`: bytes that it has sent.
+        clients: all connections; the one whose client has been silent for longest is the first.
+        progress: how far the client was at the last look.
+        since: when the client had got that far.
+        size: bytes that the client has sent since then.
+        has_ended: whether the client has closed its half of the connection.
     """
 
-    def __init__(self, metrics: Metrics, clients: dict["Connection", None], **given: Any) -> None:
-        super().__init__(**given)
-        self.metrics, self.clients, self.ended = metrics, clients, False
-        self.awaited, self.since, self.size = tuple[Any, ...](), self.loop.time(), 0
+    def __init__(self, metrics: Metrics, clients: dict["Connection", None], **options: Any) -> None:
+        super().__init__(**options)
+        self.metrics, self.clients, self.has_ended = metrics, clients, False
+        self.progress, self.since, self.size = tuple[Any, ...](), self.loop.time(), 0
+
+    @property
+    def awaits_client(self) -> bool:
+        """Whether it is the client's turn to send, since no request waits for an answer."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.app_state, self.clients[self] = {CLIENT: transport}, None
-        if len(self.clients) > CONNECTIONS:
-            oldest = next(each for each in self.clients if each.owes)
+        if len(self.clients) > MAX_CONNECTIONS:
+            oldest = next(connection for connection in self.clients if connection.awaits_client)
             del self.clients[oldest]
             oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        self.clients[self] = self.clients.pop(self)
+        self.clients[self] = self.clients.pop(self)  # moves it to the end
         self.size += len(data)
         super().data_received(data)
-        if self.owes and len(self.conn.trailing_data[0]) > HEADERS:
+        if self.awaits_client and len(self.conn.trailing_data[0]) > MAX_HEADER_BYTES:
             self.hang_up(431, "the headers are too long")
-        elif self.size > DISCARDED:
+        elif self.size > MAX_REQUEST_BYTES:
             self.hang_up(413, "the request is too long")
 
     def send_400_response(self, msg: str) -> None:
         self.hang_up(400, "the request is not HTTP/1.1")
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        self.ended = True  # `look` closes it, once its requests are answered
-        return not self.owes
+        self.has_ended = True  # `check` closes the connection once its requests are answered
+        return not self.awaits_client
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.clients.pop(self, None)
-        super().connection_lost(None)  # after an error it would keep its timer, which keeps it
+        # Given an error, uvicorn would leave its timer running, which keeps the connection in memory.
+        super().connection_lost(None)
 
-    @property
-    def owes(self) -> bool:
-        """Whether no request waits for an answer, so that the client is to send."""
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-
-    def look(self) -> None:
-        """End it if its client does not send a request in time, or reads nothing of an answer."""
+    def check(self) -> None:
+        """Close the connection if its client sends no request in time, or reads nothing of an answer."""
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()
         is_idle = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-        awaited = self.cycle, is_idle, unread
-        if awaited != self.awaited or not (self.owes or unread):
-            self.awaited, self.since, self.size = awaited, now, 0
-        is_kept = unread > 0 or (is_idle and self.cycle is not None)
-        is_late = now - self.since > (KEPT if is_kept else PATIENCE + self.size / PACE)
-        if is_late and not is_kept:
+        progress = self.cycle, is_idle, unread
+        if progress != self.progress or not (self.awaits_client or unread):
+            self.progress, self.since, self.size = progress, now, 0
+        seconds = now - self.since
+        if unread:
+            if seconds > UNREAD_SECONDS:
+                self.transport.abort()
+        elif is_idle and self.cycle is not None:  # between two requests
+            if seconds > IDLE_SECONDS or self.has_ended:
+                self.transport.abort()
+        elif seconds > REQUEST_SECONDS + self.size / BYTES_PER_SECOND:
             self.hang_up(408, "the request was not sent in time")
-        elif is_late or (self.ended and self.owes and not unread):
+        elif self.has_ended and self.awaits_client:
             self.transport.abort()
 
-    def hang_up(self, status: int, why: str) -> None:
-        """Close it, and say why where no answer has begun."""
+    def hang_up(self, status: int, reason: str) -> None:
+        """Close the connection, and give the reason if no answer has begun."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
-            if self.conn.our_state is h11.IDLE:  # else its endpoint counts it
+            if self.conn.our_state is h11.IDLE:  # else the application counts the request
                 self.metrics.requests.labels("early", str(status)).inc()
-            status, content, headers = in_full(RefusedError(status, why))
+            status, content, headers = error_response(RefusedError(status, reason))
             headers += [(b"content-length", b"%d" % len(content)), (b"connection", b"close")]
             response = h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase)
             for event in (response, h11.Data(data=content), h11.EndOfMessage()):

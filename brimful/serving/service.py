@@ -22,38 +22,41 @@ from brimful.serving.queue import (
     UnreadText,
 )
 
-QUEUED = 0.25
-"""Part of the deadline in which the slowest model computes what is accepted: in time even where refusals, and
-other processes, leave the engine a third of the speed that it was measured with."""
+QUEUE_SHARE = 0.25
+"""The part of the deadline in which the slowest model computes all that is accepted. Answers are in time even
+where refusals and other processes leave the engine a third of the speed that was measured."""
 Part = UnreadText | QueuedWindow | QueuedText
-"""Of a request."""
+"""A part of a request, at one of its stages."""
 
 
 class BatchEngine:
-    """The threads.
+    """The threads that tokenize and compute.
 
     Attributes:
-        lost: why one of them has ended, which none should; empty while they run.
+        lost: the reason why a thread has ended, after which the engine is dead; empty while all run.
     """
 
-    def __init__(self, queue: RequestQueue, computed: Callable[[BatchModel, int, float], None]) -> None:
+    def __init__(self, queue: RequestQueue, report_batch: Callable[[BatchModel, int, float], None]) -> None:
         """
         Args:
-            computed: takes the model of each batch, its tokens, and the seconds that it took.
+            report_batch: takes the model of each batch, its tokens, and the seconds that it took.
         """
-        self.queue, self.lost, self._computed, self._workers = queue, "", computed, 0
+        self.queue, self.lost, self._report_batch, self._workers = queue, "", report_batch, 0
         self._start(self._tokenize)
         self.employ(1)
 
     def employ(self, workers: int) -> None:
-        """Have at least `workers` threads that compute. Batches beside each other, each with its part of the
-        cores, take less of them than one after the other with all, which wait for each other."""
+        """Have at least `workers` threads that compute.
+
+        Several batches, each on its part of the cores, take less time beside each other than one after the
+        other on all cores, since the threads of one batch wait for each other.
+        """
         for _ in range(self._workers, workers):
             self._workers += 1
             self._start(self._compute)
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """What a function returns that a computing thread calls between two batches."""
+        """Call a function in a computing thread between two batches, and return its result."""
         return self.queue.call(function).result()
 
     def _start(self, work: Callable[[], None]) -> None:
@@ -67,60 +70,66 @@ class BatchEngine:
             say(f"serve: {self.lost}")
             self.queue.stop(RefusedError(500, self.lost))
 
-    def _apart(
+    def _isolate(
         self, work: Callable[[Any], None], parts: Sequence[Part], caught: type[BaseException] = Exception
     ) -> None:
-        """Do something with parts of requests; if that fails, with each request's by themselves, so that none
-        fails for another."""
+        """Do something with parts of requests; if it fails, again with the parts of each request separately,
+        so that no request fails because of another one."""
         try:
             work(parts)
         except caught as error:
-            requests = list(dict.fromkeys(part.request for part in parts))
-            if len(requests) == 1:
-                self.queue.fail(requests, _failure(parts[0], error))
+            by_request = defaultdict(list)
+            for part in parts:
+                by_request[part.request].append(part)
+            if len(by_request) == 1:
+                self.queue.fail(list(by_request), _failure(parts[0], error))
                 return
-            for request in requests:
-                self._apart(work, [part for part in parts if part.request is request], caught)
+            for own_parts in by_request.values():
+                self._isolate(work, own_parts, caught)
 
     def _tokenize(self) -> None:
         while (parts := self.queue.wait_for_texts()) is not None:
-            alike = defaultdict(list)
+            batches = defaultdict(list)
             for part in parts:
-                alike[part.request.model, part.request.overlap, part.second is None].append(part)
-            for some in alike.values():
-                self._apart(self._read, some, BaseException)  # as a panic of the tokenizer is
+                batches[part.request.model, part.request.overlap, part.second is None].append(part)
+            for batch in batches.values():
+                # A panic of the tokenizer, which is Rust, is a BaseException.
+                self._isolate(self._read, batch, BaseException)
 
     def _read(self, parts: Sequence[UnreadText]) -> None:
         model, overlap = parts[0].request.model, parts[0].request.overlap
-        second = [part.second for part in parts if part.second is not None] or None
-        texts = model.read([part.text for part in parts], second, overlap)
+        second = [part.second for part in parts if part.second is not None]
+        texts = model.read([part.text for part in parts], second or None, overlap)
         for part, text in zip(parts, texts, strict=True):
             text.request, text.place = part.request, part.place
             if part.request.reject and text.cut:
-                which = f"text {part.place + 1}" if len(part.request.results) > 1 else "the text"
-                most = f"more tokens than the {model.served.max_length:,} that {model.name} reads"
-                self.queue.fail([part.request], RefusedError(422, f"{which} has {most}"))
-        self.queue.put(texts)
+                name = "the text"
+                if len(part.request.results) > 1:
+                    name = f"text {part.place + 1}"
+                limit = f"the {model.served.max_length:,} that {model.name} reads"
+                self.queue.fail([part.request], RefusedError(422, f"{name} has more tokens than {limit}"))
+        self.queue.add_tokenized(texts)
 
     def _compute(self) -> None:
         while (batch := self.queue.wait_for_batch()) is not None:
             if isinstance(batch, list):
                 model = batch[0].request.model
-                self._apart(self._answer, batch)
-                self.queue.computed(model)
+                self._isolate(self._answer, batch)
+                self.queue.end_batch(model)
                 continue
             function, future = batch
             try:
                 future.set_result(function())
-            except BaseException as error:
+            except BaseException as error:  # it belongs to the caller, not to this thread
                 future.set_exception(error)
 
     def _answer(self, batch: list[QueuedWindow]) -> None:
         model, started = batch[0].request.model, time.monotonic()
-        texts = self.queue.keep(batch, model.outputs(batch))
-        if texts:
-            self._apart(self._conclude, texts)
-        self._computed(model, sum(window.length for window in batch), time.monotonic() - started)
+        tokens = sum(window.length for window in batch)
+        complete = self.queue.store_outputs(batch, model.outputs(batch))
+        if complete:
+            self._isolate(self._conclude, complete)
+        self._report_batch(model, tokens, time.monotonic() - started)
 
     def _conclude(self, texts: list[QueuedText]) -> None:
         texts[0].request.model.answer(texts)
@@ -128,57 +137,63 @@ class BatchEngine:
 
 
 def _failure(part: Part, error: BaseException) -> RefusedError:
-    """The answer to a request that failed; a line says so of those in the model, without their texts."""
-    if isinstance(error, BrimfulError) and isinstance(part, UnreadText):  # it is the request's own fault
+    """Return the answer to a failed request; print a line, without its texts, if the model is at fault."""
+    if isinstance(error, BrimfulError) and isinstance(part, UnreadText):  # the request's own fault
         return RefusedError(422, str(error))
-    name = part.request.model.name
-    why = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__} in the model"
-    why = "out of memory; send fewer or shorter texts" if is_out_of_memory(error) else why
-    say(f"serve: {name}: {why}")
-    return RefusedError(500, f"{name}: {why}")
+    if is_out_of_memory(error):
+        reason = "out of memory; send fewer or shorter texts"
+    elif isinstance(error, BrimfulError):
+        reason = str(error)
+    else:  # the message may hold a text
+        reason = f"{type(error).__name__} in the model"
+    line = f"{part.request.model.name}: {reason}"
+    say(f"serve: {line}")
+    return RefusedError(500, line)
 
 
 class Service:
-    """What all requests share.
+    """The models, the queue and the engine that all requests share.
 
     Attributes:
-        models: by name; empty until they are loaded.
+        models: the models by name; empty until they are loaded.
     """
 
     def __init__(
         self,
-        most_requests: int,
+        max_requests: int,
         deadline: float,
-        computed: Callable[[BatchModel, int, float], None],
+        report_batch: Callable[[BatchModel, int, float], None],
     ) -> None:
         """
         Args:
-            most_requests: that are accepted and not answered yet.
+            max_requests: the most requests that are accepted and not answered yet.
             deadline: seconds that a request may wait.
-            computed: as of `BatchEngine`.
+            report_batch: as of `BatchEngine`.
         """
         self.models: dict[str, BatchModel] = {}
-        self.queue = RequestQueue(most_requests, self._over)
-        self.engine = BatchEngine(self.queue, computed)
+        self.queue = RequestQueue(max_requests, self._report_over)
+        self.engine = BatchEngine(self.queue, report_batch)
         self._deadline = deadline
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def use(self, models: dict[str, BatchModel]) -> None:
-        """Answer with these models from now on; requests that are accepted keep theirs."""
+        """Answer with these models from now on; accepted requests keep theirs."""
         self.queue.speed = min(model.speed for model in models.values())
-        self.queue.most_tokens = int(self.queue.speed * self._deadline * QUEUED)
+        self.queue.max_tokens = int(self.queue.speed * self._deadline * QUEUE_SHARE)
         self.models = models
         self.engine.employ(max(model.workers for model in models.values()))
 
     @property
     def state(self) -> str:
-        """ready, loading, draining, or why the engine has stopped."""
+        """ready, loading, draining, or the reason why the engine has stopped."""
         if self.engine.lost:
             return self.engine.lost
-        return "draining" if self.queue.closed else "ready" if self.models else "loading"
+        if self.queue.closed:
+            return "draining"
+        return "ready" if self.models else "loading"
 
     def refuse_if_busy(self) -> None:
-        """Refuse a request before it is read.
+        """Refuse a request before its body is read.
 
         Raises:
             RefusedError: 429 or 503.
@@ -187,29 +202,30 @@ class Service:
         if not self.models:
             raise RefusedError(503, "the server is loading", 1, kind="loading")
 
-    def model(self, name: str | None) -> BatchModel:
-        """The model that a request means.
+    def find_model(self, name: str | None) -> BatchModel:
+        """Return the model that a request names, or the only one.
 
         Raises:
-            RefusedError: it is not served, or the request must say which.
+            RefusedError: no model has the name, or the request must name one of several.
         """
         if name is None and len(self.models) == 1:
             return next(iter(self.models.values()))
-        known = ", ".join(self.models)
+        served = ", ".join(self.models)
         if name is None:
-            raise RefusedError(422, f"several models are served; name one as model: {known}")
+            raise RefusedError(422, f"several models are served; name one as model: {served}")
         if name not in self.models:
-            raise RefusedError(404, f"no model is called {name!r:.100}; served: {known}")
+            raise RefusedError(404, f"no model is called {name!r:.100}; served: {served}")
         return self.models[name]
 
     async def finish(self, request: QueuedRequest) -> dict[str, float]:
         """Wait until a request is over.
 
         Returns:
-            the seconds that it was in the `queue`, and those since, to `compute`; empty of no texts.
+            the seconds that it was in the `queue`, and those since then, to `compute`; empty if it has no
+            texts.
 
         Raises:
-            RefusedError, LeftError: why it has no results.
+            RefusedError, LeftError: the reason why it has no results.
         """
         if not request.texts:
             return {}
@@ -222,7 +238,7 @@ class Service:
         assert request.began is not None
         return {"queue": request.began - request.arrived, "compute": self.queue.clock() - request.began}
 
-    def _over(self, requests: list[QueuedRequest]) -> None:
+    def _report_over(self, requests: list[QueuedRequest]) -> None:
         if requests and self._loop is not None:
             self._loop.call_soon_threadsafe(_wake, requests)
 

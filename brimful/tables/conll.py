@@ -2,7 +2,7 @@
 
 Columns are divided by tabs if the first line has one, and by spaces otherwise. The word is the first and the
 tag the last of them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file
-have as many columns.
+have the same number of columns.
 """
 
 import re
@@ -10,11 +10,11 @@ import shlex
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN, Columns
 from brimful.tables.schemes import OUTSIDE, is_tag
@@ -22,17 +22,17 @@ from brimful.tables.text_files import text_lines
 
 _DOCUMENT = "-DOCSTART-"
 _COLUMNS = re.compile(r"[^ \t\n]+")
-_NUMBERED = re.compile(r".+\d", re.DOTALL)
+_NUMBERED_WORD = re.compile(r".+\d", re.DOTALL)
 _NUMBER = re.compile(r"\d{1,9}")
 _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
 _COLUMNS_OF_CONLL_U = 10
-_MOST_WORDS = 0.8
-"""A file of characters with numbers has them behind at least this proportion of its different words."""
+_NUMBERED_SHARE = 0.8
+"""In a file of characters with numbers, at least this share of the different words have one behind them."""
 
 
 class Sentence(NamedTuple):
-    """The words of a text, their tags, and the line of the first."""
+    """The words of a text, their tags, and the line of the first word."""
 
     line: int
     words: list[str]
@@ -40,15 +40,19 @@ class Sentence(NamedTuple):
 
 
 def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[list[Sentence], bool]:
-    """The texts of a file, and whether all its words are characters, some of them of scripts without spaces.
+    """Read the texts of a file.
+
+    Returns:
+        The texts, and whether all words are characters, some of them of scripts without spaces.
 
     Raises:
         BrimfulError: a line has other columns than the first, or no tag; the first column counts words, or
             words have numbers behind them.
     """
-    layout = _Layout(path, _place(columns.text, OWN.text, 0), _place(columns.label, OWN.label, -1), labelled)
-    sentences = list(_sentences(path, layout))
-    if columns.text == OWN.text and layout.width > 1 + labelled and _count_words(sentences):
+    word = _find_column(columns.text, OWN.text, 0)
+    reader = _LineReader(path, word, _find_column(columns.label, OWN.label, -1), labelled)
+    sentences = list(_read_sentences(path, reader))
+    if columns.text == OWN.text and reader.width > 1 + labelled and _have_numbers_for_words(sentences):
         raise BrimfulError(
             f"{path}: its first column counts words or names their text: --columns.text 2 reads the next one"
             " (and --columns.label N the tags, where they are not in the last)"
@@ -56,10 +60,11 @@ def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[lis
     words: dict[str, None] = {}
     for sentence in sentences:
         words |= dict.fromkeys(sentence.words)
-    if not any(unspaced(word[0]) for word in words):
+    if not any(is_unspaced(word[0]) for word in words):
         return sentences, False
-    numbered = [word for word in words if _NUMBERED.fullmatch(word)]
-    if len(numbered) >= _MOST_WORDS * len(words):
+    # The files of Weibo's names have the place of each character in its word behind it.
+    numbered = [word for word in words if _NUMBERED_WORD.fullmatch(word)]
+    if len(numbered) >= _NUMBERED_SHARE * len(words):
         raise BrimfulError(
             f"{path}: the words have numbers behind them ({numbered[0]!r:.20}); remove them with perl -CSD"
             f" -pe 's/^(\\X)\\d+/$1/' {shlex.quote(str(path))} > plain.conll"
@@ -67,8 +72,8 @@ def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[lis
     return sentences, all(map(is_character, words))
 
 
-def _place(column: str, default: str, default_place: int) -> int:
-    """The place of a column in a line."""
+def _find_column(column: str, default: str, default_place: int) -> int:
+    """Return the place of a column in a line."""
     if column == default:
         return default_place
     if not column.isdecimal() or not int(column):
@@ -77,11 +82,12 @@ def _place(column: str, default: str, default_place: int) -> int:
 
 
 @dataclass
-class _Layout:
-    """Where words and tags stand in a line.
+class _LineReader:
+    """Reads the word and the tag of each line.
 
     Attributes:
-        width: the columns of the first line with a word; 0 before it.
+        word, tag: their columns, from 0; -1 is the last.
+        width: the number of columns of the first line with a word; 0 before it.
         is_tabbed: whether that line has a tab.
         comments: the lines that were left out.
     """
@@ -94,15 +100,16 @@ class _Layout:
     is_tabbed: bool = False
     comments: list[str] = field(default_factory=list)
 
-    def parts(self, line: str, number: int) -> tuple[str, str] | None:
-        """The word and the tag of a line; None of a comment.
+    def read(self, line: str, number: int) -> tuple[str, str] | None:
+        """Return the word and the tag of a line; None for a comment.
 
         Raises:
             BrimfulError: it has other columns than the first line.
         """
         if not self.width:
             self.is_tabbed = "\t" in line
-        if self.is_tabbed:  # white space of other kinds than these, such as U+3000, can be a word
+        if self.is_tabbed:
+            # Other white space than tabs and spaces, such as U+3000, can be a word; a single space, too.
             cells = [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t\n ").split("\t")]
         else:
             cells = _COLUMNS.findall(line)
@@ -118,13 +125,13 @@ class _Layout:
             least = 1 + max(self.word, self.tag, self.labelled)
             if self.width < least:
                 fault = f"{least}: a word and its tag, or those that --columns names"
-                raise self._refusal(number, f"has {counted(self.width, 'column')}; expected {fault}")
+                raise self._error(number, f"has {pluralise(self.width, 'column')}; expected {fault}")
         if len(cells) != self.width:
             mark = "tabs" if self.is_tabbed else "spaces"
             fault = f"the lines before it {self.width}, with {mark} between them: write all in one way"
-            raise self._refusal(number, f"has {counted(len(cells), 'column')}, {fault}")
+            raise self._error(number, f"has {pluralise(len(cells), 'column')}, {fault}")
         if not cells[self.word]:
-            raise self._refusal(number, "has a tag and no word: remove the line, or write the word")
+            raise self._error(number, "has a tag and no word: remove the line, or write the word")
         return cells[self.word], cells[self.tag] if self.labelled else OUTSIDE
 
     def _is_word(self, cells: Sequence[str]) -> bool:
@@ -135,13 +142,13 @@ class _Layout:
             return False
         return is_tag(cells[min(self.tag, len(cells) - 1)])
 
-    def _refusal(self, number: int, fault: str) -> BrimfulError:
+    def _error(self, number: int, fault: str) -> BrimfulError:
         return BrimfulError(f"{self.path}, line {number} {fault}")
 
 
-def _sentences(path: Path, layout: _Layout) -> Iterator[Sentence]:
+def _read_sentences(path: Path, reader: _LineReader) -> Iterator[Sentence]:
     sentence = Sentence(0, [], [])
-    for number, line in enumerate(chain(text_lines(path), ["\n"]), 1):
+    for number, line in enumerate(chain(text_lines(path), ["\n"]), 1):  # an empty line ends the last text
         if number == 1 and line.startswith("#FORMAT=WebAnno TSV"):
             raise BrimfulError(
                 f"{path} is WebAnno TSV: export it as CoNLL 2003 from INCEpTION or WebAnno, or convert it as"
@@ -154,53 +161,56 @@ def _sentences(path: Path, layout: _Layout) -> Iterator[Sentence]:
                 yield sentence
             sentence = Sentence(0, [], [])
             continue
-        parts = layout.parts(line, number)
-        if parts is not None:
+        word_and_tag = reader.read(line, number)
+        if word_and_tag is not None:
             if not sentence.words:
                 sentence = sentence._replace(line=number)
-            sentence.words.append(parts[0])
-            sentence.tags.append(parts[1])
-    if layout.comments:
-        comments = counted(len(layout.comments), "line")
-        warn(f"{path}: {comments} without a word are left out as comments ({layout.comments[0]})")
+            sentence.words.append(word_and_tag[0])
+            sentence.tags.append(word_and_tag[1])
+    if reader.comments:
+        comments = pluralise(len(reader.comments), "line")
+        warn(f"{path}: {comments} without a word are left out as comments ({reader.comments[0]})")
 
 
-def _count_words(sentences: Sequence[Sentence]) -> bool:
+def _have_numbers_for_words(sentences: Sequence[Sentence]) -> bool:
     """Whether words are numbers that count up by 1, or in each text the same name; some text has several."""
+    has_several = False
     for _, words, _ in sentences:
-        if len(set(words)) > 1 and not _are_counted(words):
+        has_several = has_several or len(words) > 1
+        if len(set(words)) < 2:
+            continue
+        if not all(map(_NUMBER.fullmatch, words)):
             return False
-    return any(len(words) > 1 for _, words, _ in sentences)
+        first = int(words[0])
+        if list(map(int, words)) != list(range(first, first + len(words))):
+            return False
+    return has_several
 
 
-def _are_counted(words: Sequence[str]) -> bool:
-    if not all(map(_NUMBER.fullmatch, words)):
-        return False
-    return all(int(after) == int(before) + 1 for before, after in pairwise(words))
-
-
-def joined(words: Sequence[str], characters: bool = False) -> tuple[str, list[tuple[int, int]]]:
-    """The text of words, and the characters of each.
+def join_words(words: Sequence[str], are_characters: bool = False) -> tuple[str, list[tuple[int, int]]]:
+    """Join words to a text: with spaces between them, but not between characters of scripts that write none.
 
     Args:
-        characters: whether every word of the file is a character, as in files of Chinese, where "2019" and
-            "iPhone" are divided, too.
+        are_characters: whether every word of the file is a character, as in files of Chinese, where "2019"
+            and "iPhone" are divided, too.
+
+    Returns:
+        The text, and the place of each word in it.
     """
-    alone = all(map(is_character, words)) and (characters or any(unspaced(word[0]) for word in words if word))
-    if alone:
-        ends = list(accumulate(map(len, words), initial=0))
-        return "".join(words), list(pairwise(ends))
+    are_characters = are_characters or any(is_unspaced(word[0]) for word in words if word)
+    joins_all = are_characters and all(map(is_character, words))
     text, places = "", []
     for word in words:
-        apart = text and word and not (unspaced(text[-1]) and unspaced(word[0]))
-        if apart and not text[-1].isspace() and not word[0].isspace():
-            text += " "
+        if text and word and not joins_all:
+            is_joined = is_unspaced(text[-1]) and is_unspaced(word[0])
+            has_space = text[-1].isspace() or word[0].isspace()
+            text += "" if is_joined or has_space else " "
         places.append((len(text), len(text) + len(word)))
         text += word
     return text, places
 
 
-def unspaced(character: str) -> bool:
+def is_unspaced(character: str) -> bool:
     """Whether a character belongs to a script without spaces between words, or to its punctuation."""
     return unicodedata.east_asian_width(character) in "WF" and not "\uac00" <= character <= "\ud7a3"
 

@@ -1,7 +1,7 @@
 """Files of questions on contexts: SQuAD's JSON, rows of Hugging Face datasets, CMRC's own JSON.
 
-The own text of an answer must stand at its offset. An answer whose text is nowhere in its context can
-be compared with predictions, but not be learnt.
+An answer must have its own text at its offset. An answer whose text is nowhere in its context can be compared
+with predictions, but not be learnt.
 """
 
 import json
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT
-from brimful.tables.offsets import Place, fits, place_spans, quoted
-from brimful.tables.table import Table, Take, everything
+from brimful.tables.offsets import Place, fits, place_spans, quote
+from brimful.tables.table import Table, Take, take_all
 from brimful.tables.text_files import readable, suffix_of
 
 NOWHERE = -1
@@ -27,6 +27,7 @@ _KEYS = ("question", "context")
 _OTHER_KEYS = {"query_text": "question", "query_id": "id", "qid": "id"}
 """Names in CMRC's own JSON and in MRQA's lines, and the usual ones."""
 _PLACES = PLACES | {".json": "question"}
+"""The nouns of the numbers in messages; an article of SQuAD, a record, has many questions."""
 
 
 class Answer(NamedTuple):
@@ -38,10 +39,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionTable(Table):
-    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty where there is none.
+    """Questions as `texts`, contexts as `second`; a label is a list of answers, empty without an answer.
 
     Attributes:
-        ids: what the file calls the questions; else their lines or numbers.
+        ids: the file's names of the questions; else their lines or numbers.
     """
 
     ids: Sequence[str] = field(kw_only=True)
@@ -49,13 +50,13 @@ class QuestionTable(Table):
     types = {"labels": list[Answer], "ids": str}  # noqa: RUF012
 
     def groups(self) -> Sequence[str | tuple[str, ...]]:
-        """The contexts."""
+        """Return the contexts."""
         assert self.second is not None
         return self.second
 
 
 def read_questions(
-    path: Path | str, *, labelled: bool, offsets: str = "characters", take: Take = everything
+    path: Path | str, *, labelled: bool, offsets: str = "characters", take: Take = take_all
 ) -> QuestionTable:
     """Read SQuAD's or CMRC's .json, MRQA's lines, or rows of id, question, context and answers.
 
@@ -64,7 +65,7 @@ def read_questions(
     places, and the questions with an answer that is not in their context.
 
     Args:
-        offsets: what the starts count (`offsets`).
+        offsets: the unit of the starts (`offsets`).
 
     Raises:
         BrimfulError: the file cannot be read or holds no question, a question lacks a part, or an answer
@@ -78,7 +79,7 @@ def read_questions(
                 " rows"
             )
         form, numbered = open_rows(path, _KEYS, OWN_LAYOUT, every=True)
-        rows = list(take(_questions(numbered, counts=form == ".json")))
+        rows = list(take(_list_questions(numbered, counts=form == ".json")))
     if not rows:
         raise BrimfulError(f"{path} holds no questions")
     place = _PLACES.get(form, "line")
@@ -96,23 +97,27 @@ def read_questions(
         contexts.append(row["context"])
         ids.append(str(row.get("id", number)))
         if labelled:
-            answers.append(_answers(row, f"{path}, {where}"))
+            answers.append(_read_answers(row, f"{path}, {where}"))
     lines = np.array([number for number, _ in rows], dtype=np.int64) if place == "line" else None
-    labels = _placed(path, wheres, contexts, answers, offsets) if labelled else None
+    labels = _place_answers(path, wheres, contexts, answers, offsets) if labelled else None
     return QuestionTable(path, texts, contexts, labels, lines=lines, ids=ids)
 
 
-def _questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
-    """The questions of rows, or of SQuAD's paragraphs, CMRC's or MRQA's; counted if `counts` says so."""
+def _list_questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
+    """Yield the questions of rows, or of SQuAD's paragraphs, CMRC's or MRQA's.
+
+    Args:
+        counts: whether they are numbered from 1, since several are in one record.
+    """
     questions = 0
     for number, row in rows:
-        for question in _questions_of_row(row):
+        for question in _split_row(row):
             questions += 1
             yield questions if counts else number, question
 
 
-def _questions_of_row(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if row.keys() == {"header"}:  # of MRQA
+def _split_row(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if row.keys() == {"header"}:  # the first line of MRQA's files
         return
     if not isinstance(row.get("qas"), list):
         yield dict(row)
@@ -126,95 +131,93 @@ def _questions_of_row(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class _FileAnswer(NamedTuple):
-    """An answer as a file has it; the place of its text, if it has one."""
+    """An answer as a file has it; `start` is None if the file says only its text."""
 
     start: int | None
     text: str
 
 
-def _answers(row: Mapping[str, Any], where: str) -> list[_FileAnswer]:
-    """The answers of a question; an empty list where it says that there is none."""
+def _read_answers(row: Mapping[str, Any], where: str) -> list[_FileAnswer]:
+    """Return the answers of a question; an empty list if the file says that it has no answer."""
     if row.get("is_impossible") is True:
         return []
     value = row.get("answers")
     if isinstance(value, dict):
-        value = _of_lists(value, where)
+        value = _from_lists(value, where)
     if not isinstance(value, list):
         raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
     answers = []
     for answer in value:
         if isinstance(answer, str | int | float):  # CMRC's own file has dates that a spreadsheet made numbers
             answer = {"text": str(answer)}
-        part = answer if isinstance(answer, dict) else {}
-        text, start = part.get("text"), part.get("answer_start")
+        values = answer if isinstance(answer, dict) else {}
+        text, start = values.get("text"), values.get("answer_start")
         if not isinstance(text, str) or not (start is None or type(start) is int):
-            shown = json.dumps(answer, ensure_ascii=False)
-            raise BrimfulError(f"{where}: an answer needs answer_start and text: {shown:.80}")
+            example = json.dumps(answer, ensure_ascii=False)
+            raise BrimfulError(f"{where}: an answer needs answer_start and text: {example:.80}")
         if text.strip():  # an empty one says that there is no answer
             answers.append(_FileAnswer(start, text))
     return answers
 
 
-def _of_lists(value: Mapping[str, Any], where: str) -> list[Any]:
-    """Answers of Hugging Face datasets."""
+def _from_lists(value: Mapping[str, Any], where: str) -> list[Any]:
+    """Return the answers of a row of Hugging Face datasets."""
     starts, texts = value.get("answer_start"), value.get("text")
     if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):
         raise BrimfulError(f"{where}: answers need the lists answer_start and text, equally long")
     return [{"answer_start": start, "text": text} for start, text in zip(starts, texts, strict=True)]
 
 
-def _placed(
+def _place_answers(
     path: Path,
     wheres: Sequence[str],
     contexts: Sequence[str],
     file_answers: Sequence[Sequence[_FileAnswer]],
     offsets: str,
 ) -> list[list[Answer]]:
-    """The answers of each question, without the white space around them, where they stand in the context.
-
-    Raises:
-        BrimfulError: the context has another text at the start of an answer, and that answer elsewhere.
-    """
+    """Return the answers of each question, without white space around them, with their places."""
     places: list[Place] = []
     slots: list[tuple[int, int]] = []  # the row of each place, and its answer
     spaced, several, absent = list[str](), list[str](), dict[int, str]()
     labels: list[list[Answer]] = []
     for row, (where, context) in enumerate(zip(wheres, contexts, strict=True)):
         labels.append([])
-        for start, written in file_answers[row]:
-            text = written.strip()
-            example = f"{where}: {quoted(text)}"
-            if text != written:
-                spaced.append(f"{where}: {written!r:.60}")
+        for start, file_text in file_answers[row]:
+            text = file_text.strip()
+            example = f"{where}: {quote(text)}"
+            if text != file_text:
+                spaced.append(f"{where}: {file_text!r:.60}")
             first = context.find(text)
             if start is None:
                 if context.find(text, first + 1) > first >= 0:
                     several.append(example)
             else:
-                start += len(written) - len(written.lstrip())
+                start += len(file_text) - len(file_text.lstrip())
                 place = Place(where, context, start, None, text)
+                # An answer that is nowhere must not refuse the file; its place may fit but for case or width.
                 if first >= 0 or fits(place, offsets):
                     slots.append((row, len(labels[row])))
                     places.append(place)
                     first = start
-            if first < 0:
+            if first < 0:  # `NOWHERE`, too
                 absent.setdefault(row, example)
             labels[row].append(Answer(first, text))
     for (row, index), (start, _) in zip(slots, place_spans(path, "answer", places, offsets), strict=True):
         labels[row][index] = labels[row][index]._replace(start=start)
     if spaced:
         warn(
-            f"{path}: {counted(len(spaced), 'answer')} read without the white space at the ends ({spaced[0]})"
+            f"{path}: {pluralise(len(spaced), 'answer')} read without the white space at the ends"
+            f" ({spaced[0]})"
         )
     if several:
         warn(
-            f"{path}: {counted(len(several), 'answer')} without answer_start stand in several places"
+            f"{path}: {pluralise(len(several), 'answer')} without answer_start stand in several places"
             f" ({several[0]}); the first is taken"
         )
     if absent:
         example = next(iter(absent.values()))
         warn(
-            f"{path}: {len(absent):,} of {counted(len(labels), 'question')} have an answer that is not in"
+            f"{path}: {len(absent):,} of {pluralise(len(labels), 'question')} have an answer that is not in"
             f" their context ({example}); it counts in a test, and training leaves it out"
         )
     return labels

@@ -2,18 +2,18 @@
 
 A tag is a mark and a label, such as B-PER. All schemes are read in the marks of one (Krishnan and Ganapathy,
 2005): B for the first token of a span, I for those within, E for the last, S for a span of one token, O for
-the rest. Which marks there are tells the scheme, as seqeval defines them:
+others. The set of marks tells the scheme, as seqeval defines them:
 
-    IO                    I alone; so is a label without marks
+    IO                    only I; a label without marks is one too
     IOB1                  B only where a span touches one of the same label before it
     BIO (IOB2)            B and I
     IOE1, IOE2            I and E
     IOBES, BIOE           as named; BILOU has L and U for E and S, BMES has M for I, BMEWO has W for S
 
-Marks stand before or behind their labels, with - or _ between them, or alone.
+Marks stand before or behind their labels, with - or _ between them, or without labels.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from brimful.base.errors import BrimfulError
@@ -28,16 +28,19 @@ UNNAMED = "_"
 """The label of spans whose tags are only marks, as in seqeval."""
 
 _MARKS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}
+_SPLITS = (("-", True), ("-", False), ("_", True), ("_", False), ("", True))
+"""The separators of mark and label, and whether the mark is first; without a separator, a tag is only a mark.
+"""
 _OUTSIDE = (OUTSIDE, OUTSIDE.lower())
 _SPECIAL = ("[cls]", "[sep]", "[pad]", "[unk]", "<s>", "</s>", "<pad>", "<unk>", "<start>", "<stop>", "pad")
 
 
 class Tag(NamedTuple):
-    """What a tag means.
+    """The meaning of a tag.
 
     Attributes:
         mark: B, I, E, S or O; CONTINUED or NEVER.
-        label: of the span; empty for O, CONTINUED and NEVER.
+        label: the label of the span; empty for O, CONTINUED and NEVER.
     """
 
     mark: str
@@ -45,7 +48,7 @@ class Tag(NamedTuple):
 
 
 def read_tags(names: Iterable[str]) -> dict[str, Tag]:
-    """What each tag of a set means; the set tells where marks stand.
+    """Return the meaning of each tag of a set; the set tells where marks stand.
 
     A name without a mark among others that have one means I, as in the pipelines of `transformers`; but O
     where it is the only one, and O is not there.
@@ -54,32 +57,35 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
         BrimfulError: the tags describe no spans.
     """
     names = list(dict.fromkeys(names))
-    outside = next((name for name in _OUTSIDE if name in names), None)
-    special = [name for name in names if name.lower() in _SPECIAL]
-    candidates = [name for name in names if name != outside and name not in special]
-    marked = _marked(candidates)
-    if marked is None:
-        if outside is None and candidates:
-            raise BrimfulError(
-                f"the tags {_shown(candidates)} have no marks such as B- and I-, and lack O: with them"
-                " every token would be in a span; call the tag of tokens outside of spans O"
-            )
-        span_tags = {name: Tag("I", name) for name in candidates}
-    else:
-        unmarked = [name for name in candidates if name not in marked and name.upper() != CONTINUED]
-        if outside is None and len(unmarked) == 1:  # or else every token would be in a span
-            outside = unmarked[0]
-        span_tags = {name: _unmarked(name) for name in candidates if name != outside} | marked
-    if not any(tag.label for tag in span_tags.values()):
-        raise BrimfulError(f"the tags {_shown(names)} have no label of spans")
-    tags = {name: Tag(NEVER, "") for name in special} | span_tags
-    if outside is not None:
-        tags[outside] = Tag(OUTSIDE, "")
-    return {name: tags[name] for name in names}
+    outside = OUTSIDE if OUTSIDE in names else OUTSIDE.lower()
+    candidates = [name for name in names if name != outside and name.lower() not in _SPECIAL]
+    has_outside = outside in names
+    marked = _read_marks(candidates)
+    if not marked and not has_outside and candidates:
+        raise BrimfulError(
+            f"the tags {_list_names(candidates)} have no marks such as B- and I-, and lack O: with them"
+            " every token would be in a span; call the tag of tokens outside of spans O"
+        )
+    unmarked = [name for name in candidates if name not in marked and name.upper() != CONTINUED]
+    if marked and not has_outside and len(unmarked) == 1:  # or else every token would be in a span
+        outside = unmarked[0]
+    tags: dict[str, Tag] = {}
+    for name in names:
+        if name == outside:
+            tags[name] = Tag(OUTSIDE, "")
+        elif name.lower() in _SPECIAL:
+            tags[name] = Tag(NEVER, "")
+        elif marked and name.upper() == CONTINUED:
+            tags[name] = Tag(CONTINUED, "")
+        else:
+            tags[name] = marked.get(name, Tag("I", name))
+    if not any(label for _, label in tags.values()):
+        raise BrimfulError(f"the tags {_list_names(names)} have no label of spans")
+    return tags
 
 
 def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[LabelledSpan]:
-    """The spans that tags describe, by the rules of conlleval and of seqeval's default mode.
+    """Return the spans that tags describe, by the rules of conlleval and of seqeval's default mode.
 
     A span begins at B and S, where the label changes, and after O; it ends before the next one, and after E
     and S. Where tags keep to their scheme, these are the spans that the scheme defines.
@@ -88,68 +94,60 @@ def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[Lab
         places: the characters of each tagged word.
     """
     spans: list[LabelledSpan] = []
-    inside = is_open = False  # the word before is in a span; and the span may go on
+    is_inside = is_open = False  # the word before is in a span; and the span may go on
     for (mark, label), (start, end) in zip(tags, places, strict=True):
         if mark == CONTINUED:
-            if inside:
+            if is_inside:
                 spans[-1] = spans[-1]._replace(end=end)
             continue
-        inside = mark not in (OUTSIDE, NEVER)
-        if inside:
+        is_inside = mark not in (OUTSIDE, NEVER)
+        if is_inside:
             if is_open and mark not in "BS" and spans[-1].label == label:
                 spans[-1] = spans[-1]._replace(end=end)
             else:
                 spans.append(LabelledSpan(start, end, label))
-        is_open = inside and mark not in "ES"
+        is_open = is_inside and mark not in "ES"
     return spans
 
 
 def is_tag(name: str) -> bool:
     """Whether a name is O, or has the mark of a tag."""
-    return name in _OUTSIDE or any(split(name) is not None for split in _SPLITS)
+    return name in _OUTSIDE or any(_split_mark(name, *split) for split in _SPLITS)
 
 
-def _marked(names: Sequence[str]) -> dict[str, Tag] | None:
-    """The tags that have marks, or None where names have none."""
+def _read_marks(names: Sequence[str]) -> dict[str, Tag]:
+    """Return the tags that have marks, split in the way that most names allow; empty if names have none."""
     candidates = [name for name in names if name.upper() != CONTINUED]
     best: dict[str, Tag] = {}
-    for split in _SPLITS:
-        tags = {name: tag for name in candidates if (tag := split(name)) is not None}
-        marks = {tag.mark for tag in tags.values()}
-        scheme = bool(marks) and (len(marks) > 1 or split is not _alone)
-        if scheme and (len(tags), -_labels(tags)) > (len(best), -_labels(best)):
+    for separator, mark_is_first in _SPLITS:
+        tags: dict[str, Tag] = {}
+        for name in candidates:
+            tag = _split_mark(name, separator, mark_is_first)
+            if tag is not None:
+                tags[name] = tag
+        if not separator and len(set(tags.values())) < 2:
+            continue  # a single S is the name of a label
+        # Of two ways for the same names, E-B and E-I have fewer labels behind their marks than before them.
+        if (len(tags), -_count_labels(tags)) > (len(best), -_count_labels(best)):
             best = tags
-    if len(best) < len(candidates) and _labels(best) == len(best):
-        return None  # what looks like a mark is a part of names: B-cell, T-cell
-    return best or None
+    if len(best) < len(candidates) and _count_labels(best) == len(best):
+        return {}  # what looks like a mark is a part of names: B-cell, T-cell
+    return best
 
 
-def _unmarked(name: str) -> Tag:
-    return Tag(CONTINUED, "") if name.upper() == CONTINUED else Tag("I", name)
-
-
-def _labels(tags: dict[str, Tag]) -> int:
+def _count_labels(tags: dict[str, Tag]) -> int:
     return len({tag.label for tag in tags.values()})
 
 
-def _tag(mark: str, label: str) -> Tag | None:
+def _split_mark(name: str, separator: str, mark_is_first: bool) -> Tag | None:
+    if not separator:
+        mark, label = name, UNNAMED
+    elif mark_is_first:
+        mark, _, label = name.partition(separator)
+    else:
+        label, _, mark = name.rpartition(separator)
     return Tag(_MARKS[mark.upper()], label) if mark.upper() in _MARKS and label else None
 
 
-def _before(separator: str) -> Callable[[str], Tag | None]:
-    return lambda name: _tag(*name.partition(separator)[::2])
-
-
-def _behind(separator: str) -> Callable[[str], Tag | None]:
-    return lambda name: _tag(*name.rpartition(separator)[::-2])
-
-
-def _alone(name: str) -> Tag | None:
-    return _tag(name, UNNAMED)
-
-
-_SPLITS = (*(side(separator) for separator in "-_" for side in (_before, _behind)), _alone)
-
-
-def _shown(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")

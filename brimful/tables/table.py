@@ -1,35 +1,99 @@
-"""Tables of texts: columns of texts, second texts and labels. `table_files` reads them."""
+"""Tables of texts: columns of texts, second texts and labels, in memory or in an Arrow file."""
 
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
 
+import msgspec
 import numpy as np
 
 from brimful.base.console import warn
-from brimful.base.errors import BrimfulError, nearest
-from brimful.tables.columns import Column
+from brimful.base.errors import BrimfulError, suggest_name
 
-_LARGEST = float(np.finfo(np.float32).max)
+if TYPE_CHECKING:
+    import pyarrow
 
+_LARGEST_LABEL = float(np.finfo(np.float32).max)
 _DECIMAL = re.compile(r"[+-]?\d+(?:,\d+)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,(?!\d{3}\Z)\d+")
+"""A number whose comma does not divide thousands, since other than three digits are behind it."""
+_VALUES_AT_ONCE = 1 << 14
 
 Take = Callable[[Iterator[Any]], Iterable[Any]]
-"""Which rows of a file are read: `everything`, or the next part of them (`slices.Slices`)."""
+"""Chooses the rows of a file that are read: `take_all`, or the next slice of them (`table_files.Slices`)."""
 
 
-def everything(rows: Iterator[Any]) -> Iterator[Any]:
-    """All rows of a file."""
+def take_all(rows: Iterator[Any]) -> Iterator[Any]:
+    """Return all rows of a file."""
     return rows
 
 
+@dataclass(frozen=True)
+class Column(Sequence[Any]):
+    """A column of n values in an Arrow file, as text or as JSON; a value is decoded when it is read.
+
+    Attributes:
+        values: large_string, the text or the JSON of each value.
+        type: the type of the values, as `msgspec.convert` takes it; `str` for text.
+        rows: int64 (n,), the places of the column's values in `values`; None if it has all of them, in order.
+    """
+
+    values: "pyarrow.ChunkedArray"
+    type: Any = str
+    rows: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[Any], type: Any = str) -> Self:
+        """Return a column in memory.
+
+        Raises:
+            TypeError, ValueError: a value cannot be written as JSON.
+        """
+        import pyarrow
+
+        texts = list(values) if type is str else [msgspec.json.encode(value).decode() for value in values]
+        return cls(pyarrow.chunked_array([pyarrow.array(texts, pyarrow.large_string())]), type)
+
+    def __len__(self) -> int:
+        return len(self.values if self.rows is None else self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        row = range(len(self))[index]  # pyarrow does not count from the end
+        if self.rows is not None:
+            row = int(self.rows[row])
+        return self._decode(self.values[row].as_py())
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.rows is not None:
+            for row in self.rows:
+                yield self._decode(self.values[int(row)].as_py())
+            return
+        # Many values at once: one by one, pyarrow takes several times as long.
+        for start in range(0, len(self), _VALUES_AT_ONCE):
+            yield from map(self._decode, self.values.slice(start, _VALUES_AT_ONCE).to_pylist())
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Return the values of the given rows (int64)."""
+        return type(self)(self.values, self.type, rows if self.rows is None else self.rows[rows])
+
+    def _decode(self, text: str) -> Any:
+        return text if self.type is str else msgspec.json.decode(text, type=self.type)
+
+
 class LabelledSpan(NamedTuple):
-    """`text[start:end]` has the label."""
+    """A span with its label: `text[start:end]` has the label."""
 
     start: int
     end: int
@@ -43,10 +107,11 @@ class Table:
     A label is what the task reads: the text of its column by default.
 
     Attributes:
-        lines: int64, the line of the file that each row begins at; None: row i is the i-th.
-        rows: int64, of a table that was taken from another one: its rows there, from 0; None: it is whole.
-        files: the first row and the path of each file, if it was read from several.
-        types: what the values of other columns than texts are, if they are not plain JSON.
+        lines: int64, the line of the file at which each row begins; None: row i is the i-th.
+        rows: int64, for rows that were taken from another table: their places there, from 0; None for a
+            table as it was read.
+        files: the first row and the path of each file, if the table was read from several.
+        types: the types of the values of other columns than texts, if they are not plain JSON.
     """
 
     path: Path
@@ -63,11 +128,11 @@ class Table:
         return len(self.texts)
 
     def number(self, row: int) -> int:
-        """The number of a row (counted from 0), for messages: from 1, in the table as it was read."""
+        """Return the number of a row (counted from 0) for messages: from 1, in the table as it was read."""
         return 1 + (row if self.rows is None else int(self.rows[row]))
 
     def where(self, row: int) -> str:
-        """The file and the place in it of a row (counted from 0), for messages."""
+        """Return the file and the place in it of a row (counted from 0), for messages."""
         path, number = str(self.path), self.number(row)
         for first, name in self.files:
             if first < self.number(row):
@@ -75,70 +140,71 @@ class Table:
         return f"{path}, row {number}" if self.lines is None else f"{path}, line {self.lines[row]}"
 
     def label_index(self, row: int, label: str, index: Mapping[str, int]) -> int:
-        """The index of a label of a row.
+        """Return the index of a label of a row.
 
         Raises:
             BrimfulError: the task does not know the label; the message names its place and the nearest one.
         """
         if label not in index:
-            hint = nearest(label, list(index))
+            hint = suggest_name(label, list(index))
             raise BrimfulError(f"{self.where(row)}: unknown label {label!r}; {hint}")
         return index[label]
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
-        """A table of the given rows, in the given order."""
-
+        """Return a table of the given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
-
-        def pick(value: Any) -> Any:
+        columns: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, Column):
-                return value.take(index)
-            if isinstance(value, np.ndarray):
-                return value[index]
-            return [value[i] for i in rows] if isinstance(value, list) else value
-
-        taken = {field.name: pick(getattr(self, field.name)) for field in fields(self)}
-        return replace(self, **taken | {"rows": index if self.rows is None else self.rows[index]})
+                columns[each.name] = value.take(index)
+            elif isinstance(value, np.ndarray):  # among them `rows`, which stay places in the first table
+                columns[each.name] = value[index]
+            elif isinstance(value, list):
+                columns[each.name] = [value[row] for row in rows]
+        if self.rows is None:
+            columns["rows"] = index
+        return replace(self, **columns)
 
     @cached_property
     def fingerprints(self) -> np.ndarray:
         """uint64 (n,): hashes of `keys`."""
-        digests = (
-            blake2b(f"{len(text)} {text}{second}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            for text, second in self.keys()
-        )
+        digests = []
+        for text, second in self.keys():
+            # The length says where the first text ends: "ab" with "c" is another pair than "a" with "bc".
+            row = f"{len(text)} {text}{second}".encode("utf-8", "surrogatepass")
+            digests.append(blake2b(row, digest_size=8).digest())
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
     def keys(self) -> list[tuple[str, str]]:
-        """Equal for two rows of the same text or pair."""
+        """Return a key for each row, equal for two rows of the same text or pair."""
         return list(zip(self.texts, self.second or [""] * len(self), strict=True))
 
     def groups(self) -> Sequence[str | tuple[str, ...]]:
-        """Equal for rows that stay together when the table is divided: those of equal texts or pairs."""
+        """Return a key for each row, equal for rows that a division of the table keeps together."""
         return self.keys()
 
     def numbers(self) -> np.ndarray:
-        """The labels as numbers, float32 (n,). A decimal comma is read if all labels can be written with one.
+        """Return the labels as numbers, float32 (n,). Where all labels allow it, a comma is a decimal point.
 
         Raises:
             BrimfulError: a label is not a finite number; the message names its place.
         """
         labels = self.labels
         assert labels is not None
-        values = np.empty(len(self))
-        decimals = [label.partition(",")[2] for label in labels if "," in label]
-        has_commas = all(map(_DECIMAL.fullmatch, labels)) and any(len(each) != 3 for each in decimals)
-        if has_commas:  # with three digits each they may divide thousands
+        values = np.full(len(self), math.nan)
+        has_commas = all(map(_DECIMAL.fullmatch, labels)) and any(map(_DECIMAL_COMMA.fullmatch, labels))
+        if has_commas:
             warn(f"{self.path}: the comma of labels such as {labels[0]!r} is read as a decimal point")
         for row, label in enumerate(labels):
-            label = label.replace(",", ".") if has_commas else label
-            try:
-                values[row] = math.nan if "_" in label else float(label)  # Python reads 1_000 as 1000
-            except ValueError:
-                values[row] = math.nan
-        wrong = np.flatnonzero(~(abs(values) <= _LARGEST)).tolist()
+            if "_" in label:  # Python reads 1_000 as 1000
+                continue
+            with suppress(ValueError):
+                values[row] = float(label.replace(",", ".") if has_commas else label)
+        wrong = np.flatnonzero(~(abs(values) <= _LARGEST_LABEL)).tolist()
         if wrong:
-            row = min(wrong, key=lambda row: _DECIMAL.fullmatch(labels[row]) is not None)
+            # A word shows the fault better than a number whose only fault is its comma.
+            row = next((row for row in wrong if not _DECIMAL.fullmatch(labels[row])), wrong[0])
             hint = ""
             if "," in labels[row]:
                 hint = ", and not all labels have decimal commas: write decimals with a point in all of them"
@@ -152,21 +218,23 @@ def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
     Args:
         training: the name of the training table.
     """
-    if (table.second is not None) != pairs:
-        has, lacks = (training, table.path) if pairs else (table.path, training)
-        raise BrimfulError(
-            f"{has} has pairs of texts, {lacks} single ones: the column text_b, or the one that"
-            " --columns.text-b names, must be in all tables or in none"
-        )
+    if (table.second is not None) == pairs:
+        return
+    has, lacks = (training, table.path) if pairs else (table.path, training)
+    raise BrimfulError(
+        f"{has} has pairs of texts, {lacks} single ones: the column text_b, or the one that"
+        " --columns.text-b names, must be in all tables or in none"
+    )
 
 
 def label_names_of(table: Table) -> list[list[str]] | None:
-    """The names in the label of each row: of a class, of several, or of spans; None of other labels."""
-    named: list[list[str]] = []
+    """Return the names in the label of each row: a class, several labels, or the labels of spans; None if
+    labels are something else, or the table has no rows."""
+    rows: list[list[str]] = []
     for label in table.labels or []:
         parts = label if isinstance(label, list) else [label]
         names = [part.label if isinstance(part, LabelledSpan) else part for part in parts]
         if not all(isinstance(name, str) for name in names):
             return None
-        named.append(names)
-    return named or None
+        rows.append(names)
+    return rows or None

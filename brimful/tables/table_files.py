@@ -1,56 +1,63 @@
-"""Tables of texts from TSV, CSV, JSON, Parquet or Arrow files, and from .txt files of one text a line."""
+"""Tables of texts from TSV, CSV, JSON, Parquet or Arrow files, and from .txt files of one text a line.
+
+A file of any size can be read in slices: its reader is called once for each, and goes on where it stopped.
+"""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from brimful.base.console import counted, recorded_warnings, warn
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.console import pluralise, record_warnings, warn
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.table import Table, Take, everything
+from brimful.tables.table import Table, Take, take_all
 from brimful.tables.text_files import files_of_table, first_lines, readable, text_lines
 
+SLICE_TEXTS = 16_384
+SLICE_CHARACTERS = 1 << 20
+"""A slice ends at this many texts or characters: some 60 batches of inference."""
 _LIST = re.compile(r"""\[(["'].*["'])?\]""", re.DOTALL)
 """A list in a cell."""
 
 
-class Reads(Protocol):
-    """What a task says of its files (`tasks.task.Task`)."""
+class ReadsFiles(Protocol):
+    """The part of `tasks.task.Task` that reads a file; None if its files are tables of texts or pairs."""
 
     read: ClassVar[Callable[..., Table] | None]
-    """Its own reader; None: they are tables of texts or pairs."""
 
 
 def read_file(
-    task: Reads | type[Reads],
+    task: ReadsFiles | type[ReadsFiles],
     path: Path | str,
     *,
     labelled: bool,
     layout: FileLayout = OWN_LAYOUT,
-    take: Take = everything,
+    take: Take = take_all,
 ) -> Table:
     """Read a file of a task: by its own `read`, else as a table; without labels, also a .txt file.
     Several files, a folder or those that a pattern matches, are one table.
 
     Args:
         layout: names the columns, or says how files of GLUE or CLUE are laid out.
-        take: which rows; a file can be read in slices (`slices.read_slices`) without labels, or `by_row`.
+        take: which rows; a file can be read in slices (`read_slices`) without labels, or `by_row`.
 
     Raises:
         BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
     """
     files = files_of_table(path)
     if len(files) > 1:
-        layout = layout_of_files(files, layout) if labelled else layout
+        if labelled:  # whether Prodigy's answers are classes shows only in all files
+            layout = layout_of_files(files, layout)
         tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
-        return _joined(tables, Path(path))
+        return _join_tables(tables, Path(path))
     path = files[0]
     if task.read is not None:
         return task.read(path, labelled=labelled, layout=layout, take=take)
@@ -59,41 +66,26 @@ def read_file(
     return read_texts(path, layout, take)
 
 
-def _joined(tables: Sequence[Table], path: Path) -> Table:
-    """The rows of the tables of several files, which a pattern or a folder names.
-
-    Raises:
-        BrimfulError: not all have the same columns, or they are of different formats.
-    """
+def _join_tables(tables: Sequence[Table], path: Path) -> Table:
+    """Return one table of the rows of several files, which a pattern or a folder names."""
     files, rows = [], 0
     for table in tables:
         files.append((rows, str(table.path)))
         rows += len(table)
     columns: dict[str, Any] = {}
-    for name in [each.name for each in fields(tables[0]) if each.name not in ("path", "files")]:
-        parts = [getattr(table, name) for table in tables]
+    for each in fields(tables[0]):
+        if each.name in ("path", "files"):
+            continue
+        parts = [getattr(table, each.name) for table in tables]
         for table, part in zip(tables, parts, strict=True):
             if (part is None) != (parts[0] is None):
-                raise BrimfulError(
-                    f"{table.path} has other columns or another format than {tables[0].path}: {path} is one"
-                    " table"
-                )
-        if isinstance(parts[0], np.ndarray):
-            columns[name] = np.concatenate(parts)
+                others = f"other columns or another format than {tables[0].path}"
+                raise BrimfulError(f"{table.path} has {others}: {path} is one table")
+        if isinstance(parts[0], np.ndarray):  # lines, which begin anew in each file
+            columns[each.name] = np.concatenate(parts)
         elif parts[0] is not None:
-            columns[name] = list(chain.from_iterable(parts))
+            columns[each.name] = list(chain.from_iterable(parts))
     return replace(tables[0], path=path, files=tuple(files), **columns)
-
-
-def _with_warning(rows: NumberedRows, path: Path, column: str, place: str) -> NumberedRows:
-    """The same rows. After the last of them, also of a file in slices, a warning counts the empty texts."""
-    empty: list[int] = []
-    for number, row in rows:
-        if row.get(column) is not None and not str(row[column]).strip():
-            empty.append(number)
-        yield number, row
-    if empty:
-        warn(f"{_counted_lines(path, empty, place)} have an empty text")
 
 
 def read_table(
@@ -102,7 +94,7 @@ def read_table(
     labelled: bool,
     lists: bool = False,
     layout: FileLayout = OWN_LAYOUT,
-    take: Take = everything,
+    take: Take = take_all,
 ) -> Table:
     """Read a table.
 
@@ -123,122 +115,142 @@ def read_table(
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
     rows = plain_rows(rows, path, place, layout, labelled=labelled)
-    rows = _with_warning(rows, path, columns.text, place)
-    with readable(path):
-        found = list(take(_checked(rows, path, place, layout, labelled=labelled, lists=lists)))
-    if not found:
+    with readable(path):  # rows are read only now
+        checked = list(take(_check_rows(rows, path, place, layout, labelled=labelled, lists=lists)))
+    if not checked:
         expected = "a header and one row" if form in (".csv", ".tsv") else "a row"
         raise BrimfulError(f"{path} has no rows; expected {expected} for each text")
-    lines, texts, second, labels = map(list, zip(*found, strict=True))
+    numbers, texts, second, labels = map(list, zip(*checked, strict=True))
     return Table(
         path,
         texts,
         None if second[0] is None else second,
         labels if labelled else None,
-        lines=None if form in PLACES else np.array(lines, dtype=np.int64),
+        lines=None if form in PLACES else np.array(numbers, dtype=np.int64),
     )
 
 
-def glance(path: Path | str, layout: FileLayout) -> None:
-    """Refuse a file that is no table of labels, by its first row. Warnings are left to who reads it all.
+def check_first_row(path: Path | str, layout: FileLayout) -> None:
+    """Refuse a file whose first row shows that it is not a table of labels. Warnings wait until it is read.
 
     Raises:
         BrimfulError: as `read_table`.
     """
-    with recorded_warnings():
+    with record_warnings():
         read_table(files_of_table(path)[0], labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 
 
-def _checked(
+def _check_rows(
     rows: NumberedRows, path: Path, place: str, layout: FileLayout, *, labelled: bool, lists: bool
 ) -> Iterator[tuple[int, str, str | None, Any]]:
-    """The number, text, second text and label of each row. After the last of them, also of a file in slices,
-    warnings count the rows that are left out.
-
-    Raises:
-        BrimfulError: as `read_table`.
-    """
+    """Yield the number, text, second text and label of each row. After the last of them, even where a file is
+    read in slices, warnings count the empty texts and the rows that are left out."""
     columns = layout.columns
-    needed = [columns.text, *([columns.text_b] if layout.pairs else []), *([columns.label] * labelled)]
-    wanted = {*needed, columns.text_b}
-    many = columns.label if lists else None
-    unsure, short = 0, list[int]()
-    first: tuple[str, bool] | None = None
+    needed = [columns.text]
+    if layout.pairs:
+        needed.append(columns.text_b)
+    if labelled:
+        needed.append(columns.label)
+    read_names = {*needed, columns.text_b}
+    empty, short, unsure = list[int](), list[int](), 0
+    first_place, has_pairs = "", False
     for number, row in rows:
         where = f"{path}, {place} {number}"
-        label = row.get(columns.label)
-        if labelled and not lists and isinstance(label, list) and len(label) < 2:
-            row[columns.label] = label[0] if label else None  # as doccano writes a class
-        elif labelled and not lists and (isinstance(label, list) or _LIST.fullmatch(str(label))):
-            raise BrimfulError(
-                f"{where}: {columns.label!r} is {label!r:.60}, not a text or a number; only labels of --task"
-                " multi-label are lists"
-            )
-        cells = {name: _cell(row[name], name, where, name == many) for name in wanted if name in row}
-        missing = next((column for column in needed if cells.get(column) is None), None)
-        if missing is not None and labelled and layout.form and first:
-            short.append(number)
-            continue
-        if missing is not None and missing in row:
-            what = "label" if missing == columns.label else "text"
-            raise BrimfulError(f"{where}: the {what} is empty: leave such rows out")
+        if row.get(columns.text) is not None and not str(row[columns.text]).strip():
+            empty.append(number)  # allowed, but a warning counts them
+        if labelled and not lists:
+            _unwrap_label(row, columns.label, where)
+        cells: dict[str, Any] = {}
+        for name in read_names & row.keys():
+            cells[name] = _read_cell(row[name], name, where, keeps_lists=lists and name == columns.label)
+        missing = next((name for name in needed if cells.get(name) is None), None)
         if missing is not None:
-            hint = nearest(missing, [str(name) for name in row])
-            option = {columns.text: "text", columns.label: "label"}.get(missing, "text-b")
-            if first:
-                raise BrimfulError(f"{where} has no {missing!r}: {hint}")
-            if missing == columns.label and "prediction" in row:
-                hint = "it is a file of predictions; --columns.label prediction takes them for labels"
-            elif missing == columns.label and lists:
-                hint += "; --columns.label a,b names columns of 0 and 1"
-            elif not layout.name:
-                hint += f"; --columns.{option} names another, or its place (1, 2 ...) without a header"
-            raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
-        label = None
-        if labelled:
-            label = cells[columns.label]
-            label = label if lists else label.strip()
-            if label == "" and not lists:
-                raise BrimfulError(f"{where}: the label is empty: leave such rows out")
-            if label in layout.unsure:
-                unsure += 1
+            # Files of GLUE have rows that were cut short; the first row shows whether the layout fits at all.
+            if labelled and layout.form and first_place:
+                short.append(number)
                 continue
-        paired = columns.text_b in cells
-        first = first or (where, paired)
-        if paired != first[1]:
+            if missing not in row and not first_place:
+                raise _missing_column(missing, row, f"{place} {number}", path, layout, lists)
+            raise _missing_cell(missing, row, where, columns.label)
+        label: Any = cells[columns.label] if labelled else None
+        if labelled and not lists:
+            label = label.strip()
+            if not label:
+                raise BrimfulError(f"{where}: the label is empty: leave such rows out")
+        if label in layout.unsure:  # nobody agreed on it
+            unsure += 1
+            continue
+        is_pair = columns.text_b in cells
+        if not first_place:
+            first_place, has_pairs = where, is_pair
+        if is_pair != has_pairs:
             raise BrimfulError(
-                f"{where if first[1] else first[0]} has no {columns.text_b}, and other rows have one: write"
-                " it in all rows or in none"
+                f"{where if has_pairs else first_place} has no {columns.text_b}, and other rows have one:"
+                " write it in all rows or in none"
             )
-        yield number, cells[columns.text], (cells[columns.text_b] or "") if paired else None, label
+        second = cells[columns.text_b] or "" if is_pair else None
+        yield number, cells[columns.text], second, label
+    if empty:
+        warn(f"{_count_lines(path, empty, place)} have an empty text")
     if short:
-        warn(f"{_counted_lines(path, short, place)} lack a field of {layout.name} and are left out")
+        warn(f"{_count_lines(path, short, place)} lack a field of {layout.name} and are left out")
     if unsure:
-        warn(f"{path}: {counted(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
+        warn(f"{path}: {pluralise(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
 
 
-def _counted_lines(path: Path, lines: list[int], place: str) -> str:
+def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
+    """Make a label of a list of one, as doccano writes a class, and refuse other lists."""
+    label = row.get(column)
+    if isinstance(label, list) and len(label) < 2:
+        row[column] = label[0] if label else None
+    elif isinstance(label, list) or _LIST.fullmatch(str(label)):
+        raise BrimfulError(
+            f"{where}: {column!r} is {label!r:.60}, not a text or a number; only labels of --task"
+            " multi-label are lists"
+        )
+
+
+def _missing_cell(column: str, row: dict[str, Any], where: str, label: str) -> BrimfulError:
+    if column in row:
+        noun = "label" if column == label else "text"
+        return BrimfulError(f"{where}: the {noun} is empty: leave such rows out")
+    return BrimfulError(f"{where} has no {column!r}: {suggest_name(column, list(map(str, row)))}")
+
+
+def _missing_column(
+    column: str, row: dict[str, Any], place: str, path: Path, layout: FileLayout, lists: bool
+) -> BrimfulError:
+    """Return the error for a column that even the first row lacks, with the option that helps."""
+    columns = layout.columns
+    hint = suggest_name(column, list(map(str, row)))
+    if column == columns.label and "prediction" in row:
+        hint = "it is a file of predictions; --columns.label prediction takes them for labels"
+    elif column == columns.label and lists:
+        hint += "; --columns.label a,b names columns of 0 and 1"
+    elif not layout.name:
+        option = {columns.text: "text", columns.label: "label"}.get(column, "text-b")
+        hint += f"; --columns.{option} names another, or its place (1, 2 ...) without a header"
+    return BrimfulError(f"{path} has no column {column!r} ({place}): {hint}")
+
+
+def _count_lines(path: Path, lines: list[int], place: str) -> str:
     """`a.tsv: 2 rows (line 3, 7)`."""
-    return f"{path}: {counted(len(lines), 'row')} ({place} {first_lines(lines)})"
+    return f"{path}: {pluralise(len(lines), 'row')} ({place} {first_lines(lines)})"
 
 
-def _cell(value: Any, name: str, where: str, lists: bool) -> Any:
-    """A value as text; None if it is missing. Where `lists` says so, a list or an object stays what it is.
-
-    Raises:
-        BrimfulError: it is a list, an object or bytes.
-    """
-    if value is None or value != value:  # pandas writes what is missing as NaN
-        return "null" if lists else None
-    if lists and isinstance(value, list | dict):
+def _read_cell(value: Any, name: str, where: str, *, keeps_lists: bool) -> Any:
+    """Return a value as text, or None if it is missing; a list or an object stays what it is if it may."""
+    if value is None or value != value:  # pandas writes NaN for a missing value
+        return "null" if keeps_lists else None
+    if keeps_lists and isinstance(value, list | dict):
         return value
     if isinstance(value, list | dict | bytes):
         raise BrimfulError(f"{where}: {name!r} is {value!r:.60}, not a text or a number")
     return str(value)
 
 
-def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = everything) -> Table:
-    """Texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
+def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = take_all) -> Table:
+    """Read texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
 
     Args:
         take: which rows.
@@ -250,23 +262,87 @@ def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = e
     if layout.form or not is_text(path, [layout.columns.text]):
         return read_table(path, labelled=False, layout=layout, take=take)
     with readable(path):
-        texts = list(take(_lines(path)))
+        texts = list(take(_read_lines(path)))
     return Table(path, texts, None, None)
 
 
-def _lines(path: Path) -> Iterator[str]:
-    number, divided, empty = 0, 0, list[int]()
+def _read_lines(path: Path) -> Iterator[str]:
+    """Yield the texts of a .txt file."""
+    number, with_tabs, empty = 0, 0, list[int]()
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
         text = line.strip()
-        divided += "\t" in text
+        with_tabs += "\t" in text
         if not text:
             empty.append(number)
         yield text
     if len(empty) == number:
         raise BrimfulError(f"{path} holds no text; expected one text a line")
-    if divided == number - len(empty) > 2:
+    if with_tabs == number - len(empty) > 2:  # one or two texts may have a tab by chance
         raise BrimfulError(
             f"{path} has columns between tabs: read them by number (--columns.text 1 --columns.label 2)"
         )
     if empty:
-        warn(f"{_counted_lines(path, empty, 'line')} have an empty text")
+        warn(f"{_count_lines(path, empty, 'line')} have an empty text")
+
+
+class Slices:
+    """Deals out the rows of one file. A row is a text, or a tuple or dictionary with texts in it."""
+
+    def __init__(self) -> None:
+        self._rows: Iterator[Any] | None = None
+        self._following: list[Any] = []
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are more rows than were taken."""
+        return bool(self._following)
+
+    def take(self, rows: Iterator[Any]) -> Iterator[Any]:
+        """Yield the rows of the next slice. All come from the iterator of the first call, which has read the
+        file's beginning; later iterators would begin there again.
+        """
+        if self._rows is None:
+            self._rows = rows
+        characters = 0
+        following, self._following = self._following, []
+        for texts, row in enumerate(chain(following, self._rows)):
+            if texts >= SLICE_TEXTS or characters >= SLICE_CHARACTERS:
+                self._following = [row]  # read, but not yielded: `has_more` needs it
+                return
+            characters += _count_characters(row)
+            yield row
+
+
+def _count_characters(row: Any) -> int:
+    if isinstance(row, str):
+        return len(row)
+    if isinstance(row, dict):
+        row = row.values()
+    elif not isinstance(row, tuple):  # a number, or a list of spans
+        return 0
+    return sum(map(_count_characters, row))
+
+
+def read_slices(read: Callable[[Take], Table]) -> Iterator[Table]:
+    """Yield the tables that a file's slices are.
+
+    Args:
+        read: a reader, such as `lambda take: read_file(task, path, labelled=False, take=take)`.
+
+    Raises:
+        BrimfulError: as the reader.
+    """
+    slices = Slices()
+    yield read(slices.take)
+    while slices.has_more:
+        yield read(slices.take)
+
+
+def read_files(read: Callable[[Path, Take], Table], files: Iterable[Path]) -> Iterator[Table]:
+    """Yield the tables that the slices of several files are, one file after the other.
+
+    Raises:
+        BrimfulError: as the reader.
+    """
+    for file in files:
+        yield from read_slices(partial(read, file))

@@ -1,28 +1,46 @@
-"""Files of texts with labelled spans: JSON with places of spans or with tags of words, or CoNLL columns."""
+"""Files of texts with labelled spans: JSON with places of spans or with tags of words, or CoNLL columns.
 
-from collections.abc import Iterable, Iterator, Sequence
+The keys of a JSON record tell its form:
+
+    text, spans                 Brimful's own lines; Prodigy's, with an answer
+    text, label or labels       doccano's lines; Label Studio's JSON-MIN
+    text, entities              doccano's lines with relations
+    data, annotations           Label Studio's JSON
+    tokens, ner_tags            Hugging Face datasets
+
+`--columns.text` and `--columns.label` name other keys. docs/data-forms.md has an example of each.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from brimful.base.console import counted, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.annotations import plain_rows
-from brimful.tables.conll import joined, read_sentences
+from brimful.tables.conll import join_words, read_sentences
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
-from brimful.tables.offsets import Place, place_spans, quoted
+from brimful.tables.layouts import OWN, OWN_LAYOUT, FileLayout
+from brimful.tables.offsets import Place, place_spans, quote
 from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
-from brimful.tables.span_rows import SpanRecord, key_of_spans, read_record
-from brimful.tables.table import LabelledSpan, Table, Take, everything
+from brimful.tables.table import LabelledSpan, Table, Take, take_all
 from brimful.tables.text_files import readable, suffix_of, text_lines
 
-_BY_RECORD = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
-_NEITHER = (".csv", ".xlsx", ".xml", ".ann")
-_KEYS = ("tokens", "data")
+_RECORD_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
+_OTHER_SUFFIXES = (".csv", ".xlsx", ".xml", ".ann")
+"""Suffixes of files that are neither records nor CoNLL columns."""
+_RECORD_KEYS = ("tokens", "data")
 """Keys that show a record, beside the text."""
-_SPACED = "read without the white space at the ends"
+_SPAN_KEYS = ("spans", "label", "labels", "entities")
+_FORMS = (
+    "text with spans (Prodigy), with label, labels or entities (doccano, Label Studio's JSON-MIN), data with"
+    " annotations (Label Studio), tokens with ner_tags (Hugging Face datasets)"
+)
+_TRIMMED = "read without the white space at the ends"
 _EMPTY = "left out that hold no character but white space"
 _OVERLAPPING = "left out that overlap with another, which begins before or is longer"
 
@@ -32,7 +50,7 @@ class TaggedTable(Table):
     """Texts whose labels are lists of spans, in order.
 
     Attributes:
-        words: for each text of words the characters of them; empty lists for other files.
+        words: the places of a text's words; an empty list where the file has no words.
     """
 
     words: Sequence[list[tuple[int, int]]]
@@ -40,15 +58,40 @@ class TaggedTable(Table):
     types = {"labels": list[LabelledSpan], "words": list[tuple[int, int]]}  # noqa: RUF012
 
 
+class FileSpan(NamedTuple):
+    """A span as it stands in a file, with offsets in units that the file does not name."""
+
+    start: int
+    end: int
+    label: str
+    text: str | None
+
+
+class TextRecord(NamedTuple):
+    """A text of a file.
+
+    Attributes:
+        number: its line, or its number from 1.
+        words: the places of its words; empty for a text that has no tags.
+        tags: one for each word; None for a text with spans.
+    """
+
+    number: int
+    text: str
+    words: Sequence[tuple[int, int]] = ()
+    spans: Sequence[FileSpan] = ()
+    tags: list[str] | None = None
+
+
 def read_tagged(
-    path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+    path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
 ) -> TaggedTable:
     """Read texts with spans: JSON in lines or an array, Parquet, Arrow, or CoNLL columns in any other file.
 
     JSON has {"text": ..., "spans": [[start, end, label], ...]}, or what the documented tools for annotation
-    write (`span_rows`). CoNLL columns hold one word a line with its tag (`conll`, `schemes`). The words of a
-    text are joined by spaces, except between characters of scripts that write none, and in files of which
-    every word is a character. Without labels, a .txt file holds one text a line.
+    write. CoNLL columns hold one word a line with its tag (`conll`, `schemes`). The words of a text are
+    joined by spaces, except between characters of scripts that write none, and in files of which every word
+    is a character. Without labels, a .txt file holds one text a line.
 
     Spaces at the ends of spans do not belong to them. Where spans overlap, the first and longest stays.
     Warnings count both.
@@ -57,111 +100,188 @@ def read_tagged(
         BrimfulError: the file cannot be read or is empty; a line has no text, no spans, a span outside the
             text, or no tag.
     """
-    path = Path(path)
+    path, place = Path(path), "line"
     with readable(path):
         suffix = suffix_of(path)
-    if suffix in _NEITHER and (labelled or suffix != ".csv"):
-        raise BrimfulError(
-            f"{path}: texts with spans are .jsonl, .json or .parquet files, or CoNLL columns (.conll, .bio,"
-            " .bmes, .txt, .tsv ...)"
-        )
-    place, numbered = "line", None
-    with readable(path):
-        if suffix in _BY_RECORD or (suffix == ".csv" and not labelled):
-            form, numbered = open_rows(path, [layout.columns.text, *_KEYS], layout, every=True)
+        if suffix in _OTHER_SUFFIXES and (labelled or suffix != ".csv"):
+            raise BrimfulError(
+                f"{path}: texts with spans are .jsonl, .json or .parquet files, or CoNLL columns (.conll,"
+                " .bio, .bmes, .txt, .tsv ...)"
+            )
+        if suffix in (*_RECORD_SUFFIXES, ".csv"):
+            form, rows = open_rows(path, [layout.columns.text, *_RECORD_KEYS], layout, every=True)
             place = PLACES.get(form, "line")
-        rows = list(take(_rows(path, suffix, numbered, place, labelled, layout)))
-    if not rows:
+            texts = _read_rows(path, rows, place, labelled, layout)
+        elif suffix == ".txt" and not labelled:
+            texts = _read_lines(path)
+        else:
+            texts = _read_columns(path, labelled, layout)
+        records = list(take(texts))
+    if not records:
         raise BrimfulError(f"{path} has no texts")
-    texts, spans, words = (list(column) for column in zip(*(row[1:] for row in rows), strict=True))
-    numbers = np.array([row[0] for row in rows], dtype=np.int64) if place == "line" else None
-    return TaggedTable(path, texts, None, spans if labelled else None, words, lines=numbers)
+    numbers, contents, words = list[int](), list[str](), list[list[tuple[int, int]]]()
+    for record in records:
+        numbers.append(record.number)
+        contents.append(record.text)
+        words.append([word for word in record.words if word[0] < word[1]])  # JSON may have empty tokens
+    spans = _read_spans(path, place, records, layout.offsets) if labelled else None
+    lines = np.array(numbers, dtype=np.int64) if place == "line" else None
+    return TaggedTable(path, contents, None, spans, words, lines=lines)
 
 
-_Row = tuple[int, str, list[LabelledSpan], list[tuple[int, int]]]
-"""The line of a text, the text, its spans, its words."""
-_Records = Iterable[tuple[int, SpanRecord]]
-
-
-def _rows(
-    path: Path,
-    suffix: str,
-    numbered: NumberedRows | None,
-    place: str,
-    labelled: bool,
-    layout: FileLayout,
-) -> Iterator[_Row]:
-    if numbered is not None:
-        records = _records_of_json(path, numbered, place, labelled, layout)
-    elif suffix == ".txt" and not labelled:
-        records = _records_of_lines(path)
-    else:
-        records = _records_of_columns(path, labelled, layout)
-    if labelled:
-        records = list(records)
-        all_spans = _spans(path, place, records, layout.offsets)
-    for row, (number, record) in enumerate(records):
-        words = [word for word in record.words if word[0] < word[1]]
-        yield number, record.text, all_spans[row] if labelled else [], words
-
-
-def _records_of_json(
+def _read_rows(
     path: Path, rows: NumberedRows, place: str, labelled: bool, layout: FileLayout
-) -> _Records:
-    is_labelled, other_key = False, ""
+) -> Iterator[TextRecord]:
+    """Yield the texts of a table or of JSON."""
+    has_spans, other_key = False, ""
     for number, row in plain_rows(rows, path, place, layout, labelled=labelled, spans=True):
-        where = f"{path}, {place} {number}"
-        record = read_record(row, where, columns=layout.columns, labelled=labelled)
-        is_labelled = is_labelled or bool(record.spans)
-        other_key = other_key or key_of_spans(row)
-        yield number, record
-    if labelled and other_key and not is_labelled:
+        record = _read_record(number, row, f"{path}, {place} {number}", layout, labelled)
+        has_spans = has_spans or bool(record.spans)
+        other_key = other_key or _find_span_key(row)
+        yield record
+    if labelled and other_key and not has_spans:
         raise BrimfulError(f"{path} has its spans under another key: --columns.label {other_key} names it")
 
 
-def _records_of_lines(path: Path) -> _Records:
+def _find_span_key(row: Mapping[str, Any]) -> str:
+    """Return the first key under which there are spans as Label Studio writes them, or an empty text."""
+    for key, value in row.items():
+        for span in value if isinstance(value, list) else []:
+            if isinstance(span, dict) and "start" in span and "labels" in span:
+                return key
+    return ""
+
+
+def _read_lines(path: Path) -> Iterator[TextRecord]:
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
-        yield number, SpanRecord(line.removesuffix("\n").removesuffix("\r"))
+        yield TextRecord(number, line.removesuffix("\n").removesuffix("\r"))
 
 
-def _records_of_columns(path: Path, labelled: bool, layout: FileLayout) -> _Records:
-    sentences, characters = read_sentences(path, labelled=labelled, columns=layout.columns)
+def _read_columns(path: Path, labelled: bool, layout: FileLayout) -> Iterator[TextRecord]:
+    sentences, are_characters = read_sentences(path, labelled=labelled, columns=layout.columns)
     for line, words, tags in sentences:
-        yield line, SpanRecord(*joined(words, characters), tags=tags)
+        yield TextRecord(line, *join_words(words, are_characters), tags=tags)
 
 
-def _spans(path: Path, place: str, records: _Records, unit: str) -> list[list[LabelledSpan]]:
-    """The spans of each text.
+def _read_record(
+    number: int, row: Mapping[str, Any], where: str, layout: FileLayout, labelled: bool
+) -> TextRecord:
+    columns = layout.columns
+    text_key = columns.text
+    # Prodigy has tokens beside the text; they are objects, and not the words of tags.
+    if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
+        text_key = "tokens"
+    text: Any = row.get(text_key)
+    if _are_texts(text):
+        words, places = join_words(text)
+        if not labelled:
+            return TextRecord(number, words, places)
+        return TextRecord(number, words, places, tags=_tags_of_row(row, len(text), columns.label, where))
+    if not isinstance(text, str):
+        raise BrimfulError(f"{where} has no text: {_remedy(row)}")
+    if not labelled:
+        return TextRecord(number, text)
+    return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where))
 
-    Raises:
-        BrimfulError: a span is outside its text, or has another text at its offsets than its own.
-    """
+
+def _remedy(row: Mapping[str, Any]) -> str:
+    """Advice about a record in another form."""
+    if isinstance(row.get("label"), dict):
+        return "a label that is an object, as in CLUENER, is read with --layout clue/cluener"
+    return (
+        f"records are {_FORMS}; --columns.text and --columns.label name other keys, and docs/data-forms.md"
+        " has converters for other forms"
+    )
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _tags_of_row(row: Mapping[str, Any], words: int, label: str, where: str) -> list[str]:
+    tags = row.get("ner_tags" if label == OWN.label else label)
+    if not isinstance(tags, list):
+        raise BrimfulError(f"{where} has tokens and no tags: {_remedy(row)}")
+    if len(tags) != words:
+        raise BrimfulError(f"{where} has {words} tokens and {len(tags)} tags")
+    if not _are_texts(tags):
+        raise BrimfulError(
+            f"{where}: its tags are numbers, and the file does not name them: write the names, or save the"
+            " data set with to_parquet of Hugging Face datasets, which keeps them"
+        )
+    return tags
+
+
+def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSpan]:
+    keys = _SPAN_KEYS if label == OWN.label else (label,)
+    present = [key for key in keys if isinstance(row.get(key), list)]  # doccano's label; a class is a text
+    if not present and "annotation_id" in row:
+        return []  # JSON-MIN leaves out the key of a text without spans
+    if not present:
+        has_other_label = label == OWN.label and "label" in row
+        empty = "" if has_other_label else f'; a text without any has "{keys[0]}": []'
+        raise BrimfulError(f"{where} has no spans{empty}: {_remedy(row)}")
+    if len(present) > 1:
+        raise BrimfulError(f"{where} has {' and '.join(present)}: --columns.label names the one to read")
+    spans: list[FileSpan] = []
+    for value in row[present[0]]:
+        spans += _read_span(value, where)
+    return spans
+
+
+def _read_span(value: Any, where: str) -> list[FileSpan]:
+    """Return a span; several if it has several labels."""
+    start: Any = None
+    end: Any = None
+    labels: Any = None
+    text: Any = None
+    if isinstance(value, list) and len(value) in (3, 4):
+        start, end, label, text = [*value, None][:4]
+        labels = [label]
+    elif isinstance(value, dict):
+        start = value.get("start_offset", value.get("start"))
+        end = value.get("end_offset", value.get("end"))
+        labels = value.get("labels", [value.get("label")])
+        text = value.get("text")
+    example = f"{json.dumps(value, ensure_ascii=False):.80}"
+    has_places = type(start) is int and type(end) is int  # `isinstance` would take True for a number
+    if not has_places or not _are_texts(labels) or not isinstance(text, str | None):
+        raise BrimfulError(
+            f"{where}: the span {example} is not [start, end, label], or an object with start, end and label"
+        )
+    if not all(label.strip() for label in labels):
+        raise BrimfulError(f"{where}: the label of the span {example} is empty")
+    return [FileSpan(start, end, label.strip(), text or None) for label in labels]  # "" says nothing
+
+
+def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str) -> list[list[LabelledSpan]]:
+    """Return the spans of each text."""
+    meanings = _read_tag_set(path, place, records)
+    # All at once: a refusal says in which unit the offsets of the whole file would fit.
     places: list[Place] = []
-    tags: list[tuple[str, list[str]]] = []
-    for number, record in records:
-        where = f"{place} {number}"
-        tags.append((where, record.tags or []))
+    for record in records:
+        where = f"{place} {record.number}"
         places += [Place(where, record.text, span.start, span.end, span.text) for span in record.spans]
-    meanings = _meanings(path, tags)
-    placed = iter(place_spans(path, "span", places, unit))
-    changed: dict[str, list[str]] = {_SPACED: [], _EMPTY: [], _OVERLAPPING: []}
+    located = iter(place_spans(path, "span", places, unit))
+    changed: dict[str, list[str]] = {_TRIMMED: [], _EMPTY: [], _OVERLAPPING: []}
     rows: list[list[LabelledSpan]] = []
-    for number, record in records:
+    for record in records:
         if record.tags is None:
-            spans = [LabelledSpan(*next(placed), span.label) for span in record.spans]
+            spans = [LabelledSpan(*next(located), span.label) for span in record.spans]
         else:
             spans = spans_of([meanings[tag] for tag in record.tags], record.words)
-        rows.append(_apart(spans, record.text, f"{place} {number}", changed))
-    for what, examples in changed.items():
+        spans = _trim_spans(spans, record.text, f"{place} {record.number}", changed)
+        rows.append(_drop_overlaps(spans, record.text, f"{place} {record.number}", changed))
+    for fault, examples in changed.items():
         if examples:
-            warn(f"{path}: {counted(len(examples), 'span')} {what} ({examples[0]})")
+            warn(f"{path}: {pluralise(len(examples), 'span')} {fault} ({examples[0]})")
     return rows
 
 
-def _apart(
+def _trim_spans(
     spans: Iterable[LabelledSpan], text: str, where: str, changed: dict[str, list[str]]
 ) -> list[LabelledSpan]:
-    """Spans in order, without white space at their ends, of which none overlap."""
+    """Return the spans without white space at their ends."""
     trimmed: list[LabelledSpan] = []
     for span in spans:
         part = text[span.start : span.end]
@@ -171,52 +291,65 @@ def _apart(
             changed[_EMPTY].append(f"{where}: {[*span]}")
             continue
         if part != part.strip():
-            changed[_SPACED].append(f"{where}: {part!r:.60}")
+            changed[_TRIMMED].append(f"{where}: {part!r:.60}")
         trimmed.append(LabelledSpan(start, end, span.label))
-    apart: list[LabelledSpan] = []
-    for span in sorted(trimmed, key=lambda span: (span.start, -span.end)):
-        if apart and span.start < apart[-1].end:
-            before = apart[-1]
-            inner, outer = quoted(text[span.start : span.end]), quoted(text[before.start : before.end])
+    return trimmed
+
+
+def _drop_overlaps(
+    spans: Iterable[LabelledSpan], text: str, where: str, changed: dict[str, list[str]]
+) -> list[LabelledSpan]:
+    """Return the spans in order, without those that overlap with an earlier or longer one."""
+    separate: list[LabelledSpan] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):  # the longest of a start is first
+        if separate and span.start < separate[-1].end:
+            before = separate[-1]
+            inner, outer = quote(text[span.start : span.end]), quote(text[before.start : before.end])
             changed[_OVERLAPPING].append(f"{where}: {inner} {span.label} in {outer} {before.label}")
         else:
-            apart.append(span)
-    return apart
+            separate.append(span)
+    return separate
 
 
-def _meanings(path: Path, rows: Sequence[tuple[str, Sequence[str]]]) -> dict[str, Tag]:
-    """What the tags of a file mean. A warning counts those that continue a span which no tag began.
-
-    Where no B or S begins a span of its own, the file's scheme (IO, IOB1, IOE) begins spans with I.
-    """
-    names = {tag for _, tags in rows for tag in tags}
-    if names <= {OUTSIDE, OUTSIDE.lower()}:
+def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict[str, Tag]:
+    """Return the meaning of each tag of a file."""
+    names = set[str]().union(*(record.tags or () for record in records))
+    if names <= {OUTSIDE, OUTSIDE.lower()}:  # a file may have no spans at all
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
-    unknown = [name for name in names if not is_tag(name)]
-    if unknown and len(unknown) < len(names - {OUTSIDE}):
-        where = next(where for where, tags in rows if unknown[0] in tags)
+    unknown = sorted(name for name in names if not is_tag(name))
+    if unknown and len(unknown) < len(names - {OUTSIDE}):  # in a set of labels without marks, none is a tag
+        number = next(record.number for record in records if unknown[0] in (record.tags or ()))
         raise BrimfulError(
-            f"{path}, text at {where}: {unknown[0]!r:.60} is not a tag such as O, B-PER or I-PER: a header"
-            " must be removed (tail -n +2), and --columns.label names another column or key"
+            f"{path}, text at {place} {number}: {unknown[0]!r:.60} is not a tag such as O, B-PER or I-PER: a"
+            " header must be removed (tail -n +2), and --columns.label names another column or key"
         )
     try:
         meanings = read_tags(sorted(names))
     except BrimfulError as error:
         raise BrimfulError(f"{path}: {error}; --columns.label names another column or key") from error
-    unstarted, example = 0, ""
-    begins = False
-    for where, tags in rows:
+    _warn_of_unstarted(path, place, records, meanings)
+    return meanings
+
+
+def _warn_of_unstarted(
+    path: Path, place: str, records: Sequence[TextRecord], meanings: Mapping[str, Tag]
+) -> None:
+    """Count the tags that continue a span which no tag began.
+
+    Where no B or S begins a span of its own, the file's scheme (IO, IOB1, IOE) begins spans with I.
+    """
+    unstarted, example, has_starts = 0, "", False
+    for record in records:
         before = Tag(OUTSIDE, "")
-        for tag in [meanings[name] for name in tags]:
+        for tag in [meanings[name] for name in record.tags or ()]:
             is_new = before.label != tag.label or before.mark in ("E", "S")
-            begins = begins or (tag.mark in ("B", "S") and is_new)
+            has_starts = has_starts or (tag.mark in ("B", "S") and is_new)
             if tag.mark in ("I", "E") and is_new:
                 unstarted += 1
-                example = example or f"first in the text at {where}: {tag.mark}-{tag.label}"
+                example = example or f"in the text at {place} {record.number}: {tag.mark}-{tag.label}"
             before = tag
-    if unstarted and begins:
+    if unstarted and has_starts:
         warn(
-            f"{path}: {counted(unstarted, 'tag')} ({example}) continue a span that no tag began;"
-            " each begins one, as in seqeval"
+            f"{path}: {pluralise(unstarted, 'tag')} (first {example}) continue a span that no tag began; each"
+            " begins one, as in seqeval"
         )
-    return meanings

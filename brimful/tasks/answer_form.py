@@ -1,13 +1,15 @@
-"""Predictions of the span of a context that answers a question, or none.
+"""Predictions of the span of a context that answers a question, or of no answer.
 
 A long context is read in windows. The best span of all windows is the answer (Devlin et al., 2018, section
 4.2); no answer is the first token as a span of its own (section 4.3).
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -17,13 +19,14 @@ from brimful.base.errors import BrimfulError
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
-from brimful.tables.table import Table, Take, everything
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tables.table import Table, Take, take_all
+from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Outputs, PredictionForm, Row
 
 LONGEST_ANSWER = 30
-"""In tokens, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
+"""Tokens of an answer, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
 N_BEST = 20
+"""Spans of a context that are kept, and first and last tokens of a window that are combined."""
 
 
 class CandidateAnswer(NamedTuple):
@@ -43,9 +46,9 @@ class Scored(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The best spans of a context, the first the best, and the score of no answer.
+    """The best spans of a context, best first, and the score of no answer.
 
-    There are no spans where the context has no tokens.
+    A context without tokens has no spans.
     """
 
     spans: list[Scored]
@@ -53,8 +56,10 @@ class Prediction(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """By how much no answer is ahead of the best span; infinite without one."""
-        return self.no_answer - self.spans[0].score if self.spans else math.inf
+        """By how much no answer is ahead of the best span; infinite without a span."""
+        if not self.spans:
+            return math.inf
+        return self.no_answer - self.spans[0].score
 
 
 @dataclass(frozen=True)
@@ -76,26 +81,26 @@ class Answers(PredictionForm):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
     ) -> Table:
         layout.require_own_columns(cls.name)
         return read_questions(path, labelled=labelled, offsets=layout.offsets, take=take)
 
     @classmethod
     def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
-        """Questions, and the context of each."""
+        """Return the table of questions, and the context of each."""
         if second is None:
             raise BrimfulError("each question needs its context: predict(questions, contexts)")
-        return QuestionTable(Path("texts"), texts, second, None, ids=[str(row) for row in range(len(texts))])
+        return QuestionTable(Path("texts"), texts, second, None, ids=list(map(str, range(len(texts)))))
 
     @property
     def settings(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         if self.no_answer_threshold is not None:
-            found["no_answer_threshold"] = self.no_answer_threshold
+            settings["no_answer_threshold"] = self.no_answer_threshold
         if self.max_answer_length != LONGEST_ANSWER:
-            found["max_answer_length"] = self.max_answer_length
-        return found
+            settings["max_answer_length"] = self.max_answer_length
+        return settings
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
         threshold = settings.get("no_answer_threshold")
@@ -104,7 +109,7 @@ class Answers(PredictionForm):
         longest = settings.get("max_answer_length", LONGEST_ANSWER)
         if not (type(longest) is int and 0 < longest < 2**31):
             raise BrimfulError("max_answer_length is not a number of tokens")
-        task = copy(self)
+        task = copy(self)  # `replace` would drop a primary metric that was chosen
         object.__setattr__(task, "no_answer_threshold", threshold)
         object.__setattr__(task, "max_answer_length", longest)
         return task
@@ -114,73 +119,70 @@ class Answers(PredictionForm):
         return self.settings
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:
-        """The best spans for each question."""
+        """Return the best spans for each question, from logits (tokens, 2) of each window."""
         assert isinstance(outputs, Ragged)
-        examples = data.examples
+        examples, contexts = data.examples, data.table.second
         assert examples.characters is not None
-        assert data.table.second is not None
-        spans_of_row: list[dict[tuple[int, int], float]] = [{} for _ in range(len(data))]
-        nothing = np.full(len(data), np.inf)
+        assert contexts is not None
+        spans_of_row = defaultdict[int, dict[tuple[int, int], float]](dict)
+        no_answer = np.full(len(data), np.inf)
         for example, row in enumerate(examples.text_of_example.tolist()):
-            scores = outputs[example].astype(np.float64)
-            nothing[row] = min(nothing[row], scores[0].sum())
-            places = without_spaces(examples.characters[example], data.table.second[row])
-            for span, score in _best_spans(scores, places, self.max_answer_length):
-                spans_of_row[row][span] = max(score, spans_of_row[row].get(span, -np.inf))
-        return [
-            Prediction(_best(spans, context), no_answer)
-            for spans, no_answer, context in zip(
-                spans_of_row, nothing.tolist(), data.table.second, strict=True
-            )
-        ]
+            scores, spans = outputs[example].astype(np.float64), spans_of_row[row]
+            # The least over all windows: each must find that it holds no answer.
+            no_answer[row] = min(no_answer[row], scores[0].sum())
+            places = trim_spaces(examples.characters[example], contexts[row])
+            for span, score in _list_window_spans(scores, places, self.max_answer_length):
+                spans[span] = max(score, spans.get(span, -np.inf))
+        predictions = []
+        for row, context in enumerate(contexts):
+            best = sorted(spans_of_row[row].items(), key=lambda item: (-item[1], item[0]))[:N_BEST]
+            scored = [Scored(start, context[start:end], score) for (start, end), score in best]
+            predictions.append(Prediction(scored, float(no_answer[row])))
+        return predictions
 
     def candidates(self, prediction: Prediction) -> list[CandidateAnswer]:
-        """The best candidates; the first is the answer."""
+        """Return the best candidates, of which the first is the answer."""
         scored = list(prediction.spans)
         if self.no_answer_threshold is not None or not scored:
             scored.append(Scored(0, "", prediction.no_answer - (self.no_answer_threshold or 0.0)))
-        scored.sort(key=lambda candidate: -candidate.score)
+        scored.sort(key=attrgetter("score"), reverse=True)
         scores = np.array([candidate.score for candidate in scored])
-        weights = np.exp(scores - scores.max())
-        each = zip(scored, (weights / weights.sum()).tolist(), strict=True)
-        return [CandidateAnswer(start, text, probability) for (start, text, _), probability in each]
+        weights = np.exp(scores - scores.max())  # the largest is 1: nothing overflows
+        pairs = zip(scored, (weights / weights.sum()).tolist(), strict=True)
+        return [CandidateAnswer(start, text, probability) for (start, text, _), probability in pairs]
 
     def text_of(self, prediction: Prediction) -> str:
+        """Return the text of the answer, which is empty for no answer."""
         return self.candidates(prediction)[0].text
 
     def rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
-        """`id`, `prediction`, its `start` and `probability`, `no_answer_margin` (None without any span), and
-        the `n_best` candidates."""
+        """Return `id`, `prediction`, its `start` and `probability`, `no_answer_margin` (None without any
+        span), and the `n_best` candidates."""
         assert isinstance(data.table, QuestionTable)
         rows = []
         for name, prediction in zip(data.table.ids, answers, strict=True):
             best = self.candidates(prediction)
-            rows.append(
-                {
-                    "id": name,
-                    "prediction": best[0].text,
-                    "start": best[0].start,
-                    "probability": round(best[0].probability, 6),
-                    "no_answer_margin": round(prediction.margin, 4) if prediction.spans else None,
-                    "n_best": [candidate._asdict() for candidate in best],
-                }
-            )
+            row = {
+                "id": name,
+                "prediction": best[0].text,
+                "start": best[0].start,
+                "probability": round(best[0].probability, PROBABILITY_DECIMALS),
+                "no_answer_margin": round(prediction.margin, 4) if prediction.spans else None,
+                "n_best": [candidate._asdict() for candidate in best],
+            }
+            rows.append(row)
         return rows
 
 
-def _best_spans(
+def _list_window_spans(
     scores: np.ndarray, places: np.ndarray, longest: int
 ) -> Iterator[tuple[tuple[int, int], float]]:
-    """The characters and scores of the best spans of a window, from the logits (tokens, 2) of its tokens."""
+    """Yield the characters and scores of the best spans of a window, from the logits (tokens, 2)."""
     context = np.flatnonzero(places[:, 0] < places[:, 1])  # neither a special token nor white space
-    starts, ends = (context[np.argsort(-scores[context, k], kind="stable")[:N_BEST]] for k in (0, 1))
-    for start in starts.tolist():
-        for end in ends.tolist():
+    # The best first tokens and, by themselves, the best last tokens: (tokens, 2) -> (N_BEST, 2).
+    order = np.argsort(-scores[context], axis=0, kind="stable")[:N_BEST]
+    starts, ends = context[order].T.tolist()
+    for start in starts:
+        for end in ends:
             if start <= end < start + longest:
                 yield (int(places[start, 0]), int(places[end, 1])), float(scores[start, 0] + scores[end, 1])
-
-
-def _best(found: Mapping[tuple[int, int], float], context: str) -> list[Scored]:
-    """The best spans, in order."""
-    spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:N_BEST]
-    return [Scored(start, context[start:end], score) for (start, end), score in spans]

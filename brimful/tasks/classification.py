@@ -11,27 +11,27 @@ from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
-from brimful.model.cross_entropy import cross_entropy_sum, hits
+from brimful.model.cross_entropy import count_hits, cross_entropy_sum
 from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Classes, Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Classes, Row
 from brimful.tasks.task import Metric, Task
 
 
-def label_names(table: Table) -> list[str]:
-    """The labels of a table, sorted; numbers by value.
+def list_label_names(table: Table) -> list[str]:
+    """Return the labels of a table, sorted; numbers by value.
 
     Raises:
         BrimfulError: there are fewer than two.
     """
     assert table.labels is not None
-    names = list(dict.fromkeys(table.labels))
+    names = sorted(set(table.labels))
     if len(names) < 2:
         raise BrimfulError(f"{table.path} has a single label, {names[0]!r}; classification needs two or more")
     if all(re.fullmatch(r"-?\d+(\.\d+)?", name) for name in names):
-        return sorted(names, key=lambda name: (float(name), name))
-    return sorted(names)
+        names.sort(key=float)
+    return names
 
 
 @dataclass(frozen=True)
@@ -49,71 +49,71 @@ class Classification(Classes, Task):
     calibrates = True
 
     def __post_init__(self) -> None:
-        if len(self.labels) != 2:
-            metrics = tuple(metric for metric in self.metrics if metric.name != "positive_f1")
-            object.__setattr__(self, "metrics", metrics)  # tasks are frozen dataclasses
+        if len(self.labels) != 2:  # the last metric needs a positive class; tasks are frozen dataclasses
+            object.__setattr__(self, "metrics", self.metrics[:-1])
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        return cls(label_names(table))
+        return cls(list_label_names(table))
 
     @property
     def description(self) -> str:
         return f"{len(self.labels)} classes ({', '.join(self.labels[:8])})"
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
-        """`label`, int64 (n,): an index into `labels`."""
-        assert table.labels is not None
+        """Return `label`, int64 (n,): an index into `labels`."""
         index = {name: i for i, name in enumerate(self.labels)}
-        labels = [table.label_index(row, label, index) for row, label in enumerate(table.labels)]
-        return {"label": np.array(labels, dtype=np.int64)}
+        labels = np.empty(len(table), dtype=np.int64)  # filled row by row: labels may lie in a file
+        for row, label in enumerate(table.labels or ()):
+            labels[row] = table.label_index(row, label, index)
+        return {"label": labels}
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         labels = batch.targets["label"]
-        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": hits(outputs, labels)}
+        return {self.name: cross_entropy_sum(outputs, labels), "accuracy": count_hits(outputs, labels)}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         return make_class_imitation(temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """Accuracy, F1 averaged over the classes that are a label or a prediction of any row (as scikit-learn
-        does), Matthews correlation, of two classes also the F1 of the second, n, and the mean cross-entropy
-        as `loss`."""
+        """Return the metrics, n, and the mean cross-entropy as `loss`. F1 is averaged over the classes that
+        are a label or a prediction of any row, as in scikit-learn."""
         labels = data.targets["label"]
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
-        return {**self._counted(answers.argmax(1), labels), "n": len(labels), "loss": float(loss)}
+        return self._count_metrics(answers.argmax(1), labels) | {"n": len(labels), "loss": float(loss)}
 
-    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
-        """As `Task.primary_of`, without the cross-entropy."""
+    def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
         predicted, labels, name = answers.argmax(1), data.targets["label"], self.metrics[0].name
-        return lambda rows: self._counted(predicted[rows], labels[rows])[name]
+        return lambda rows: self._count_metrics(predicted[rows], labels[rows])[name]
 
-    def _counted(self, predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _count_metrics(self, predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         """The metrics that follow from how often each class is a label, a prediction, and both."""
-        # Never from a matrix of labels and predictions, which of 10,000 classes has 800 MB.
-        guessed, labelled, right = (
-            np.bincount(classes, minlength=len(self.labels))
-            for classes in (predicted, labels, labels[predicted == labels])
-        )
-        both = guessed + labelled
-        scores = 2 * right / np.maximum(both, 1)
-        return {
+        # Never from a matrix of labels and predictions, which would take 800 MB for 10,000 classes.
+        classes = len(self.labels)
+        guessed = np.bincount(predicted, minlength=classes)
+        labelled = np.bincount(labels, minlength=classes)
+        right = np.bincount(labels[predicted == labels], minlength=classes)
+        either = guessed + labelled
+        f1 = 2 * right / np.maximum(either, 1)
+        metrics = {
             "accuracy": float(right.sum() / len(labels)),
-            "f1": float(scores[both > 0].mean()),
-            "matthews": _matthews(*(counts.astype(np.float64) for counts in (guessed, labelled, right))),
-            **({"positive_f1": float(scores[1])} if len(scores) == 2 else {}),
+            "f1": float(f1[either > 0].mean()),
+            "matthews": _correlate(guessed.astype(float), labelled.astype(float), right.astype(float)),
         }
+        if classes == 2:
+            metrics["positive_f1"] = float(f1[1])
+        return metrics
 
-    def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """`gold`, `prediction`, and the `probability` of the prediction."""
-        return [
-            {"gold": self.labels[label], "prediction": guess, "probability": value}
-            for label, (guess, value) in zip(data.targets["label"], self.best(answers), strict=True)
-        ]
+    def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        """Return `gold`, `prediction`, and the `probability` of the prediction."""
+        rows = []
+        for label, (guess, probability) in zip(data.targets["label"], self.best(answers), strict=True):
+            rows.append({"gold": self.labels[label], "prediction": guess, "probability": probability})
+        return rows
 
 
-def _matthews(predicted: np.ndarray, labelled: np.ndarray, right: np.ndarray) -> float:
-    """The correlation of labels and predictions (Gorodkin, 2004; of two classes: Matthews, 1975).
+def _correlate(predicted: np.ndarray, labelled: np.ndarray, right: np.ndarray) -> float:
+    """The correlation of labels and predictions (Gorodkin, 2004; for two classes: Matthews, 1975).
 
     Args:
         predicted, labelled, right: float64 (classes,), how many rows have each as prediction, label, both.

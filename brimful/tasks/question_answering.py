@@ -1,7 +1,7 @@
-"""Question answering: the span of a context that answers a question, or none (SQuAD, CMRC 2018), as
-`answer_form` finds it.
+"""Question answering: the span of a context that answers a question, or no answer (SQuAD, CMRC 2018).
 
-How right an answer is, SQuAD (Rajpurkar et al., 2016) and CMRC 2018 (Cui et al., 2019) say.
+`answer_form` finds the spans. Exact match and F1 are those that SQuAD (Rajpurkar et al., 2016) and CMRC 2018
+(Cui et al., 2019) define.
 """
 
 import re
@@ -9,6 +9,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -31,17 +32,18 @@ from brimful.objectives.losses import (
 from brimful.tables.question_files import NOWHERE, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import LONGEST_ANSWER, Answers, Prediction
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Row
 from brimful.tasks.task import Metric, Task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _HAN = re.compile(r"([\u4e00-\u9fa5])")
-"""What CMRC's script takes for a Han character."""
-_DROPPED = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-"""What CMRC's script drops. Its list names `……` too, which no single character equals."""
-_APART = re.compile(r"(\.{2,}|\.$|,(?!\d)|[;@#$%&?!()\[\]{}<>\"«»‘—])")
-"""What nltk's tokenizer, which CMRC's script applies to all but Han, divides from words."""
+"""Han characters by CMRC's script."""
+_CMRC_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
+"""Characters that CMRC's script drops. Its list has `……` too, which no single character equals."""
+_SEPARATE = re.compile(r"(\.{2,}|\.$|,(?!\d)|[;@#$%&?!()\[\]{}<>\"«»‘—])")
+"""Marks that nltk's tokenizer, which CMRC's script applies to all but Han, separates from words."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +61,24 @@ class QuestionAnswering(Answers, Task):
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        if not any(answer.start != NOWHERE for answers in table.labels or [] for answer in answers):
+        answers = chain.from_iterable(table.labels or ())
+        if not any(answer.start != NOWHERE for answer in answers):
             raise BrimfulError(f"{table.path} has no answers; there is nothing to learn")
         return cls(None if all(table.labels or []) else 0.0)
 
-    def fitted(self, answers: list[Prediction], dev: Encoded) -> Self:
-        best = self._best_threshold(answers, _golds(dev)) if self.calibrates else None
-        return self.with_settings(self.settings | {"no_answer_threshold": best[0]}) if best else self
+    def fit_settings(self, answers: list[Prediction], dev: Encoded) -> Self:
+        best = self._find_threshold(answers, _list_golds(dev))
+        if best is None:
+            return self
+        return self.with_settings(self.settings | {"no_answer_threshold": best[0]})
 
-    def learnt(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
-        """Answers may be as long as the longest of train: what is labelled can be predicted."""
-        limit = max(LONGEST_ANSWER, int(_answer_lengths(train).max(initial=0)))
+    def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
+        """Let answers be as long as the longest of train, so that all of its labels can be predicted."""
+        limit = max(LONGEST_ANSWER, int(_count_answer_tokens(train).max(initial=0)))
         for data in others:
-            long = np.flatnonzero(_answer_lengths(data) > limit)
-            if len(rows := np.unique(data.examples.text_of_example[long])):
+            long = np.flatnonzero(_count_answer_tokens(data) > limit)
+            rows = np.unique(data.examples.text_of_example[long])
+            if len(rows):
                 warn(
                     f"{len(rows):,} of {len(data):,} answers of {data.table.path} are longer than {limit}"
                     f" tokens, such as {data.table.where(int(rows[0]))}: no prediction is, since no answer"
@@ -88,31 +94,31 @@ class QuestionAnswering(Answers, Task):
         return SpanHead(encoder)
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """`span`, the first and the last token of the first answer that is in the context, or 0 and 0 (the
-        first token) where the window does not hold it; none where no answer is in the context."""
+        """Return `span`, the first and the last token of the first answer that is in the context; 0 and 0
+        (the first token) where the window does not hold it, `IGNORED` where no answer is in the context."""
         assert table.labels is not None
         assert examples.characters is not None
         spans = np.zeros((len(examples), 2), dtype=np.int64)
+        is_absent, is_present, is_held = np.zeros((3, len(table)), dtype=bool)
         for example, row in enumerate(examples.text_of_example.tolist()):
-            answers, places = table.labels[row], examples.characters[example]
-            if not answers:
+            answers, places = table.labels[row], examples.characters[example]  # places: (tokens, 2)
+            in_context = [answer for answer in answers if answer.start != NOWHERE]
+            if answers and not in_context:
+                spans[example], is_absent[row] = IGNORED, True
+            if not in_context:
                 continue
-            answer = next((each for each in answers if each.start != NOWHERE), None)
-            if answer is None:
-                spans[example] = IGNORED
-                continue
-            start, end = answer.start, answer.start + len(answer.text)
+            is_present[row] = True
+            start, end = in_context[0].start, in_context[0].start + len(in_context[0].text)
             inside = np.flatnonzero((places[:, 0] < end) & (places[:, 1] > start) & (places[:, 0] >= 0))
             if len(inside) and places[inside[0], 0] <= start and places[inside[-1], 1] >= end:
-                spans[example] = inside[0], inside[-1]
-        held = np.zeros(len(table), dtype=bool)
-        np.logical_or.at(held, examples.text_of_example, spans[:, 1] != 0)
-        if nowhere := len(np.unique(examples.text_of_example[spans[:, 1] == IGNORED])):
+                spans[example], is_held[row] = (inside[0], inside[-1]), True
+        absent, lost = is_absent.sum(), (is_present & ~is_held).sum()
+        if absent:
             warn(
-                f"{nowhere:,} of {len(table):,} questions of {table.path} have no answer that is in their"
+                f"{absent:,} of {len(table):,} questions of {table.path} have no answer that is in their"
                 " context: training leaves them out"
             )
-        if lost := sum(bool(answers) and not h for answers, h in zip(table.labels, held, strict=True)):
+        if lost:
             warn(
                 f"{lost:,} of {len(table):,} answers of {table.path} fit no window;"
                 " raise --overlap or --max-length"
@@ -120,153 +126,167 @@ class QuestionAnswering(Answers, Task):
         return {"span": spans}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """Whether there is an answer."""
-        return [bool(answers) for answers in table.labels or []]
+        """Return whether each question has an answer."""
+        return list(map(bool, table.labels or ()))
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         return {self.name: span_cross_entropy_sum(outputs, batch.targets["span"], batch)}
 
     def count(self, batch: PackedBatch) -> float:
-        """The number of windows that have a target."""
+        """Count the windows that have a target."""
         return count_labels(batch.targets["span"][:, 0])
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """The squared error of the logits."""
+        """Return the squared error of the logits."""
         require_no_temperature(temperature, "the logits are the target")
         return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2
 
     def measure(self, answers: list[Prediction], data: Encoded) -> dict[str, float]:
-        """Exact match and F1, as SQuAD and as CMRC 2018 define them (`SCORES`).
+        """Return exact match and F1, as SQuAD and as CMRC 2018 define them (`SCORES`), and n.
 
         Where some questions have no answer, also `exact` and `f1` of the two kinds of questions apart, as
         SQuAD 2.0 reports them. If the task predicts no answer at all, also the primary metric that the best
         threshold of these very rows would give, and that threshold: `best_f1` and `best_f1_threshold`.
         """
-        texts, golds = [self.text_of(each) for each in answers], _golds(data)
-        scores = {name: _best_scores(name, texts, golds) for name in SCORES}
-        measured = {name: float(values.mean()) for name, values in scores.items()} | {"n": len(data)}
-        answered = np.array([gold != [""] for gold in golds])
-        if not answered.all() and answered.any():
+        golds = _list_golds(data)
+        texts = list(map(self.text_of, answers))
+        scores, metrics = dict[str, np.ndarray](), dict[str, float]()
+        for name in SCORES:
+            scores[name] = _score_texts(name, texts, golds)
+            metrics[name] = float(scores[name].mean())
+        metrics["n"] = len(data)
+        has_answer = np.array([gold != [""] for gold in golds])
+        if not has_answer.all() and has_answer.any():
             for name in ("f1", "exact"):
-                measured[f"answerable_{name}"] = float(scores[name][answered].mean())
-                measured[f"unanswerable_{name}"] = float(scores[name][~answered].mean())
-        if self.no_answer_threshold is not None and (best := self._best_threshold(answers, golds)):
+                metrics[f"answerable_{name}"] = float(scores[name][has_answer].mean())
+                metrics[f"unanswerable_{name}"] = float(scores[name][~has_answer].mean())
+        best = self._find_threshold(answers, golds)
+        if best is not None:
             name = f"best_{self.metrics[0].name}"
-            measured |= {f"{name}_threshold": best[0], name: best[1]}
-        return measured
+            metrics[f"{name}_threshold"], metrics[name] = best
+        return metrics
 
-    def _best_threshold(
+    def _find_threshold(
         self, answers: list[Prediction], golds: list[list[str]]
     ) -> tuple[float, float] | None:
-        """The threshold with the best primary metric, and that; None if all questions are of one kind."""
-        answered = np.array([gold != [""] for gold in golds])
-        if answered.all() or not answered.any():
+        """The threshold with the best primary metric, and that; None if all questions are of one kind, or the
+        task always answers."""
+        has_answer = np.array([gold != [""] for gold in golds])
+        if not self.calibrates or has_answer.all() or not has_answer.any():
             return None
-        name = self.metrics[0].name
-        margins = np.array([prediction.margin for prediction in answers])
+        name, n = self.metrics[0].name, len(answers)
+        spans, margins = [""] * n, np.empty(n)
+        for row, prediction in enumerate(answers):
+            margins[row] = prediction.margin
+            if prediction.spans:
+                spans[row] = prediction.spans[0].text
+        # A context without tokens has an infinite margin: a threshold in the middle must stay finite.
         margins = np.minimum(margins, margins[np.isfinite(margins)].max(initial=0.0) + 1)
-        without = _best_scores(name, [""] * len(answers), golds)
-        spans = [prediction.spans[0].text if prediction.spans else "" for prediction in answers]
+        # In the order of their margins, the first k questions have their spans, and the others no answer.
         order = np.argsort(margins, kind="stable")
-        gains = (_best_scores(name, spans, golds) - without)[order]
-        totals = without.sum() + np.concatenate([[0.0], np.cumsum(gains)])
-        ranked = margins[order]
-        apart = np.concatenate([[True], ranked[1:] > ranked[:-1], [True]])  # equal margins: equal answers
-        best = int(np.where(apart, totals, -np.inf).argmax())  # this many have a span
-        edges = np.concatenate([ranked[:1] - 1, ranked, ranked[-1:] + 1])
-        return float(edges[best : best + 2].mean()), float(totals[best] / len(margins))
+        margins = margins[order]
+        without = _score_texts(name, [""] * n, golds)
+        gains = (_score_texts(name, spans, golds) - without)[order]
+        totals = without.sum() + np.concatenate([[0.0], np.cumsum(gains)])  # (n + 1,), for k = 0 to n
+        # Equal margins have equal answers: no threshold divides them.
+        can_divide = np.concatenate([[True], margins[1:] > margins[:-1], [True]])
+        best = int(np.where(can_divide, totals, -np.inf).argmax())
+        edges = np.concatenate([margins[:1] - 1, margins, margins[-1:] + 1])
+        return float(edges[best : best + 2].mean()), float(totals[best] / n)
 
-    def compared_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
-        """`id`, the texts of the right answers as `gold`, and the predicted text as `prediction`."""
+    def compare_rows(self, answers: list[Prediction], data: Encoded) -> list[Row]:
+        """Return `id`, the texts of the right answers as `gold`, and the predicted text as `prediction`."""
         assert isinstance(data.table, QuestionTable)
-        assert data.table.labels is not None
-        rows = zip(data.table.ids, data.table.labels, answers, strict=True)
-        return [
-            {"id": name, "gold": [a.text for a in gold], "prediction": self.text_of(prediction)}
-            for name, gold, prediction in rows
-        ]
+        rows = []
+        for name, gold, prediction in zip(data.table.ids, data.labels, answers, strict=True):
+            texts = [answer.text for answer in gold]
+            rows.append({"id": name, "gold": texts, "prediction": self.text_of(prediction)})
+        return rows
 
 
-def _answer_lengths(data: Encoded) -> np.ndarray:
-    """int64 (examples,), the tokens of the answer; 1 where there is none."""
+def _count_answer_tokens(data: Encoded) -> np.ndarray:
+    """int64 (examples,), the tokens of the answer; 1 where a window holds no answer."""
     spans = data.examples.targets["span"]
     assert isinstance(spans, np.ndarray)
     return spans[:, 1] - spans[:, 0] + 1
 
 
-def _golds(data: Encoded) -> list[list[str]]:
-    """The texts of the right answers to each question; the empty text alone where there is none."""
-    assert data.table.labels is not None
-    return [[answer.text for answer in answers] or [""] for answers in data.table.labels]
+def _list_golds(data: Encoded) -> list[list[str]]:
+    """The texts of the right answers to each question; the empty text where no answer is right."""
+    return [[answer.text for answer in answers] or [""] for answers in data.labels]
 
 
-def _best_scores(name: str, texts: list[str], golds: list[list[str]]) -> np.ndarray:
+def _score_texts(name: str, texts: list[str], golds: list[list[str]]) -> np.ndarray:
     """The score of each text by the right answer that is nearest, float64 (n,)."""
-    score = SCORES[name]
-    pairs = zip(texts, golds, strict=True)
-    return np.array([max(score(text, answer) for answer in right) for text, right in pairs])
+    score, scores = SCORES[name], np.empty(len(texts))
+    for row, (text, answers) in enumerate(zip(texts, golds, strict=True)):
+        scores[row] = max(score(text, answer) for answer in answers)
+    return scores
 
 
-def normalised(text: str) -> str:
+def _normalise(text: str) -> str:
     """Lower case without ASCII punctuation, articles and superfluous spaces: SQuAD's normalisation."""
-    kept = "".join(character for character in text.lower() if character not in string.punctuation)
-    return " ".join(_ARTICLES.sub(" ", kept).split())
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact(prediction: str, answer: str) -> float:
-    """1 if both are the same after normalisation."""
-    return float(normalised(prediction) == normalised(answer))
+    """Return 1 if both are the same after normalisation."""
+    return float(_normalise(prediction) == _normalise(answer))
 
 
 def f1(prediction: str, answer: str) -> float:
-    """F1 of the words that both have. Of two answers without words it is 1.
+    """Return F1 of the words that both have; 1 for two answers without words.
 
     Words stand between spaces, so Chinese without spaces is one word, as in SQuAD's script: `lcs_f1` is the
     score for Chinese.
     """
-    found, wanted = (normalised(text).split() for text in (prediction, answer))
-    return _f1(sum((Counter(found) & Counter(wanted)).values()), found, wanted)
+    ours, theirs = _normalise(prediction).split(), _normalise(answer).split()
+    return _f1((Counter(ours) & Counter(theirs)).total(), ours, theirs)
 
 
 def cmrc_exact(prediction: str, answer: str) -> float:
-    """1 if both are the same in lower case without the punctuation that CMRC drops."""
-    return float(_kept(prediction) == _kept(answer))
+    """Return 1 if both are the same in lower case without the punctuation that CMRC drops."""
+    return float(_normalise_cmrc(prediction) == _normalise_cmrc(answer))
 
 
 def lcs_f1(prediction: str, answer: str) -> float:
-    """CMRC's F1: of the longest run of words and Han characters that both have, without what CMRC drops.
+    """Return CMRC's F1: of the longest run of words and Han characters that both have.
 
     Contractions such as `don't` are one word; nltk divides them.
     """
-    found, wanted = (_segments(text) for text in (prediction, answer))
-    return _f1(_longest_common_run(found, wanted), found, wanted)
+    ours, theirs = _split_cmrc(prediction), _split_cmrc(answer)
+    return _f1(_find_longest_common_run(ours, theirs), ours, theirs)
 
 
-def _f1(common: int, found: list[str], wanted: list[str]) -> float:
-    if not found or not wanted:
-        return float(found == wanted)
-    return 2 * common / (len(found) + len(wanted))
+def _f1(common: int, ours: list[str], theirs: list[str]) -> float:
+    if not ours or not theirs:
+        return float(ours == theirs)
+    return 2 * common / (len(ours) + len(theirs))
 
 
-def _kept(text: str) -> str:
-    return text.lower().strip().translate(_DROPPED)
+def _normalise_cmrc(text: str) -> str:
+    return text.lower().strip().translate(_CMRC_PUNCTUATION)
 
 
-def _segments(text: str) -> list[str]:
-    runs = _HAN.split(_kept(text))
-    return [word for run in runs for word in _APART.sub(r" \1 ", run.strip()).split()]
+def _split_cmrc(text: str) -> list[str]:
+    """The words and Han characters of a text, by CMRC's script."""
+    words = []
+    for run in _HAN.split(_normalise_cmrc(text)):
+        words += _SEPARATE.sub(r" \1 ", run.strip()).split()
+    return words
 
 
-def _longest_common_run(first: list[str], second: list[str]) -> int:
+def _find_longest_common_run(first: list[str], second: list[str]) -> int:
     lengths = [0] * (len(second) + 1)
     longest = 0
     for word in first:
         previous = 0
         for j, other in enumerate(second, 1):
-            previous, lengths[j] = lengths[j], previous + 1 if word == other else 0
-            longest = max(longest, lengths[j])
+            length = previous + 1 if word == other else 0
+            previous, lengths[j] = lengths[j], length
+            longest = max(longest, length)
     return longest
 
 
 SCORES = {"f1": f1, "exact": exact, "lcs_f1": lcs_f1, "cmrc_exact": cmrc_exact}
-"""Of a prediction and a right answer, by the name of the metric that is their mean."""
+"""Functions of a prediction and a right answer, by the name of the metric that is their mean."""

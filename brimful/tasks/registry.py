@@ -1,6 +1,6 @@
 """Which tasks there are, and which one a model folder holds, with how it reads texts.
 
-Names are known without an import; `find_task` and `find_form` import one task.
+Their names can be read without an import; `find_task` and `find_form` import one task.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Meta
 
 from brimful.base.config import Argument
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
 
 if TYPE_CHECKING:
-    from brimful.tasks.form import PredictionForm
+    from brimful.tasks.prediction_form import PredictionForm
     from brimful.tasks.task import Task
 
 TASKS = {
@@ -24,10 +24,10 @@ TASKS = {
     "regression": "regression",
     "token-classification": "token_classification",
 }
-"""The tasks, and what config.json calls each."""
+"""The tasks, and the `problem_type` of each in config.json."""
 PROBLEM_TYPES = tuple(TASKS.values())
 DEFAULT_TASK = "classification"
-"""The task where neither --task nor a layout names one, and of runs of an earlier version."""
+"""The task where neither --task nor a layout names one, as in runs of an earlier version."""
 TASKS_WITH_A_LABEL_COLUMN = ("classification", "regression")
 TASK_HELP = Argument(
     help=f"What to predict: {' or '.join(TASKS)}. By default the layout's, or classification."
@@ -35,16 +35,17 @@ TASK_HELP = Argument(
 
 
 def require_task_name(name: str) -> None:
-    """
+    """Refuse the name of a task that does not exist.
+
     Raises:
         BrimfulError: there is no task of that name.
     """
     if name not in TASKS:
-        raise BrimfulError(f"unknown task {name!r}; {nearest(name, TASKS)}")
+        raise BrimfulError(f"unknown task {name!r}; {suggest_name(name, TASKS)}")
 
 
 def find_task(name: str) -> type["Task"]:
-    """The task that `--task` names, imported with torch.
+    """Import the task that `--task` names, with torch.
 
     Raises:
         BrimfulError: there is no task of that name.
@@ -72,7 +73,7 @@ def find_task(name: str) -> type["Task"]:
 
 
 def find_form(problem_type: str) -> type["PredictionForm"]:
-    """The form of predictions of a task, imported without torch.
+    """Import the form of predictions of a task, without torch.
 
     Args:
         problem_type: one of `PROBLEM_TYPES`.
@@ -89,20 +90,20 @@ def find_form(problem_type: str) -> type["PredictionForm"]:
         from brimful.tasks.span_form import Spans
 
         return Spans
-    from brimful.tasks.form import Classes, Numbers
+    from brimful.tasks.prediction_form import Classes, Numbers  # one file: both are small
 
     return Numbers if problem_type == "regression" else Classes
 
 
-def task_of(name: str | None, layout: FileLayout = OWN_LAYOUT) -> type["Task"]:
-    """The task that `--task` names; without a name that of the layout, or `DEFAULT_TASK`.
+def choose_task(name: str | None, layout: FileLayout = OWN_LAYOUT) -> type["Task"]:
+    """Import the task that `--task` names; without a name the layout's, or `DEFAULT_TASK`.
 
     Raises:
         BrimfulError: there is no task of that name, or the layout is for another.
     """
-    kind = find_task(name or layout.task or DEFAULT_TASK)
-    require_task(layout, kind.name)
-    return kind
+    task = find_task(name or layout.task or DEFAULT_TASK)
+    require_task(layout, task.name)
+    return task
 
 
 F = TypeVar("F", bound="PredictionForm")
@@ -122,13 +123,13 @@ _TYPES: dict[str, Any] = {
     PAIRS: bool | None,
     SETTINGS: dict[str, Any] | None,
 }
-"""What config.json may hold, in the order of `Saved`, and the settings of the task."""
+"""The types of what config.json may hold beside what `transformers` writes."""
 
 
-def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["PredictionForm"]:
-    """The form of the task of a model folder, without torch.
+def find_saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["PredictionForm"]:
+    """Import the form of the task of a model folder, without torch.
 
-    It follows from config.json: from `problem_type`; without it, one output for each text is a regression and
+    It follows from `problem_type` in config.json. Without it, one output for each text is a regression, and
     several are the classes of one label, as in `transformers`.
 
     Args:
@@ -138,10 +139,13 @@ def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["Predictio
     Raises:
         BrimfulError: no task has the folder's problem_type.
     """
-    single = usual == "single_label_classification"
-    problem = folder.values.get("problem_type") if single else None
+    if usual != "single_label_classification":
+        return find_form(usual)
+    problem = folder.values.get("problem_type")
     if problem is None:
-        problem = "regression" if single and outputs == 1 else usual
+        problem = usual
+        if outputs == 1:
+            problem = "regression"
     if problem not in PROBLEM_TYPES:
         raise BrimfulError(
             f"{folder.config_file}: no task has the problem_type {problem!r:.60};"
@@ -150,40 +154,38 @@ def saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["Predictio
     return find_form(problem)
 
 
-def from_folder(kind: type[F], folder: ModelFolder, names: list[str], *, of_texts: bool) -> tuple[F, Saved]:
-    """The form, or the task, of a trained model, and how that reads texts.
+def open_form(form: type[F], folder: ModelFolder, names: list[str], *, of_texts: bool) -> tuple[F, Saved]:
+    """Return the form, or the task, of a trained model, and how that reads texts.
 
     Args:
-        names: of the outputs. `labels` of the result are the same ones, perhaps in another order.
-        of_texts: whether outputs are of whole texts, which alone have a temperature.
+        names: the names of the outputs; `labels` of the result are the same, perhaps in another order.
+        of_texts: whether outputs are of whole texts: no others have a temperature.
 
     Raises:
-        BrimfulError: a setting is not what it can be, or the labels are not those of the task.
+        BrimfulError: a setting has a wrong value, or the labels are not labels of the task.
     """
-    values = []
-    for key, shape in _TYPES.items():
+    values: dict[str, Any] = {}
+    for key, kind in _TYPES.items():
         try:
-            values.append(msgspec.convert(folder.values.get(key), shape))
+            values[key] = msgspec.convert(folder.values.get(key), kind)
         except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter: half a surrogate pair
             raise BrimfulError(f"{folder.config_file}: {key} is wrong: {error}") from error
-    *known, settings = values
-    saved = Saved(*known)
     try:
-        found = kind.from_labels(names).with_settings(settings or {})
+        task = form.from_labels(names).with_settings(values[SETTINGS] or {})
     except BrimfulError as error:
         raise BrimfulError(f"{folder.config_file}: {error}") from error
-    if len(found.labels) != len(names):
+    if len(task.labels) != len(names):
         raise BrimfulError(
-            f"the model in {folder} has {len(names)} outputs, but {len(found.labels)} labels for"
-            f" {found.name}: check id2label in config.json"
+            f"the model in {folder} has {len(names)} outputs, but {len(task.labels)} labels for"
+            f" {task.name}: check id2label in config.json"
         )
-    if saved.temperature is not None and not of_texts:
+    if values[TEMPERATURE] is not None and not of_texts:
         raise BrimfulError(
-            f"{folder.config_file}: {TEMPERATURE} is for classes of whole texts, not for {found.name}"
+            f"{folder.config_file}: {TEMPERATURE} is for classes of whole texts, not for {task.name}"
         )
-    return found, saved
+    return task, Saved(values[OVERLAP], values[TEMPERATURE], values[PAIRS])
 
 
-def calibrated(answers: Any, temperature: float | None) -> Any:
-    """Answers whose probabilities are calibrated, if the temperature is known."""
+def calibrate(answers: Any, temperature: float | None) -> Any:
+    """Return answers whose probabilities are calibrated, if there is a temperature."""
     return answers if temperature is None else answers / temperature

@@ -15,8 +15,8 @@ from brimful.model.heads import SequenceHead
 from brimful.objectives.losses import require_no_temperature, squared_error_sum
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Numbers, Row
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_form import Numbers, Row
 from brimful.tasks.task import Metric, Task
 
 
@@ -40,10 +40,11 @@ class Regression(Numbers, Task):
     @classmethod
     def from_table(cls, table: Table) -> Self:
         values = table.numbers().astype(np.float64)
-        return cls(float(values.mean()), float(values.std()) or 1.0)
+        return cls(float(values.mean()), float(values.std()) or 1.0)  # of equal values the deviation is 0
 
     def new_head(self, encoder: Encoder) -> SequenceHead:
         head = SequenceHead(encoder, 1)
+        # The head computes in units of the deviation, and folds them into its weights when it is saved.
         head.unit, head.zero = self.deviation, self.mean
         return head
 
@@ -56,7 +57,7 @@ class Regression(Numbers, Task):
         return {"label": values}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """The tenth of the values that each is in."""
+        """Return the tenth of the values that each row is in."""
         values = table.numbers()
         return np.searchsorted(np.quantile(values, np.linspace(0.1, 0.9, 9)), values, side="right").tolist()
 
@@ -71,23 +72,22 @@ class Regression(Numbers, Task):
         return self._error
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """The metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
-        return self._measured(answers, data.targets["label"])
+        """Return the metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
+        return self._measure_values(answers, data.targets["label"])
 
-    def primary_of(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+    def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
         labels, name = data.targets["label"], self.metrics[0].name
-        return lambda rows: self._measured(answers[rows], labels[rows])[name]
+        return lambda rows: self._measure_values(answers[rows], labels[rows])[name]
 
-    def _measured(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _measure_values(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         values, labels = answers[:, 0].astype(np.float64), labels.astype(np.float64)
-        varied = np.ptp(values) > 0 and np.ptp(labels) > 0
-        return {
-            "pearson": float(stats.pearsonr(values, labels).statistic) if varied else 0.0,
-            "spearman": float(stats.spearmanr(values, labels).statistic) if varied else 0.0,
-            "mse": float(np.square(values - labels).mean()),
-            "n": len(labels),
-        }
+        pearson = spearman = 0.0
+        if np.ptp(values) > 0 and np.ptp(labels) > 0:
+            pearson = float(stats.pearsonr(values, labels).statistic)
+            spearman = float(stats.spearmanr(values, labels).statistic)
+        mse = float(np.square(values - labels).mean())
+        return {"pearson": pearson, "spearman": spearman, "mse": mse, "n": len(labels)}
 
-    def compared_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
         return [{"gold": gold, "prediction": value} for gold, value in pairs]

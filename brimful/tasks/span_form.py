@@ -4,7 +4,7 @@ A text of any length is read in windows. Each token takes its scores from the wi
 farthest from a cut. The best sequence of tags for the whole text gives the spans.
 
 Tags are BIO (Ramshaw and Marcus, 1995; the variant in which every span begins with B-): B-X for the first
-token of a span of label X, I-X for the others, O for the rest.
+token of a span of label X, I-X for its other tokens, O for tokens outside of spans.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
-from brimful.tables.table import LabelledSpan, Table, Take, everything
+from brimful.tables.table import LabelledSpan, Table, Take, take_all
 from brimful.tables.tagged_files import TaggedTable, read_tagged
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Outputs, PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Outputs, PredictionForm, Row
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Tagging:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Tagging":
-        """The tags of these names.
+        """Read tags from their names.
 
         Raises:
             BrimfulError: they describe no spans.
         """
-        known = read_tags(names)
-        unmarked = frozenset(name for name, tag in known.items() if tag.label == name)
-        return cls(tuple(known[name] for name in names), unmarked)
+        tag_of_name = read_tags(names)
+        unmarked = frozenset(name for name, tag in tag_of_name.items() if tag.label == name)
+        return cls(tuple(tag_of_name[name] for name in names), unmarked)
 
     @property
     def labels(self) -> list[str]:
@@ -52,7 +52,7 @@ class Tagging:
         return list(dict.fromkeys(tag.label for tag in self.tags if tag.label))
 
     def best(self, scores: np.ndarray) -> np.ndarray:
-        """The most probable sequence of tags that the scheme allows (Viterbi, 1967), int64 (n,).
+        """Return the most probable sequence of tags that the scheme allows (Viterbi, 1967), int64 (n,).
 
         A tag that the model lacks never occurs. So in BIO, every I-X follows B-X or I-X; and a label without
         I-X has spans of one token.
@@ -74,48 +74,50 @@ class Tagging:
             ends: bool (states,), whether a text may end with it, or a state that begins may follow it.
             follows: int64 (states, k), the other states that it may follow; -1 behind them.
         """
-        given: dict[str, set[str]] = {label: set() for label in self.labels}
-        for tag in self.tags:
-            if tag.label:
-                given[tag.label].add(tag.mark)
-        used = set[str]().union(*given.values())
-        marked = given.keys() - self.unmarked
-        lacking = {label for label, marks in given.items() if "I" in marks and "B" not in marks}
-        # Where one label has I and no B, the scheme is IO, IOB1 or IOE, and all spans may begin with I. A
-        # label without marks says nothing about the others.
-        is_loose = bool(lacking & marked)
-        # In IOE1, E stands only between spans that touch.
-        is_ioe1 = "B" not in used and any(given[label] == {"I"} for label in marked)
-        begins, ends, before = [], [], list[list[int]]()
+        marks_of: dict[str, set[str]] = {label: set() for label in self.labels}
         for mark, label in self.tags:
-            marks = given.get(label, set())
-            starts = closes = mark in ("B", "S", OUTSIDE)
-            if mark == "B":
-                closes = "S" not in used or not marks & {"I", "E"}
-            elif mark == "I":
-                starts, closes = is_loose or label in lacking, "E" not in marks or is_ioe1
-            elif mark == "E":
-                starts, closes = "B" not in used or not marks & {"B", "I"}, True
-            begins.append(starts)
-            ends.append(closes)
-            within: list[int] = []
-            if mark in ("I", "E"):
-                spans = [(label, "B"), (label, "I")]
-                within = [i for i, tag in enumerate(self.tags) if (tag.label, tag.mark) in spans]
-            before.append(within)
+            if label:
+                marks_of[label].add(mark)
+        all_marks = set[str]().union(*marks_of.values())
+        # Where one label has I and no B, the scheme is IO, IOB1 or IOE, and all spans may begin with I. A
+        # label without marks says nothing about the others. In IOE1, E stands only between spans that touch.
+        lacks_b, is_loose, has_bare_i = set[str](), False, False
+        for label, marks in marks_of.items():
+            if "I" in marks and "B" not in marks:
+                lacks_b.add(label)
+                is_loose |= label not in self.unmarked
+                has_bare_i |= label not in self.unmarked and marks == {"I"}
+        is_ioe1 = "B" not in all_marks and has_bare_i
         count = len(self.tags)
-        tags = list(range(count))
-        going_on = [i for i, tag in enumerate(self.tags) if tag.mark == CONTINUED]
-        if going_on:  # state count + i is tag i whose word goes on
-            before = [[*each, *(count + i for i in each)] for each in before]
-            before += [[i, count + i] for i in range(count)]
-            tags += going_on[:1] * count
-            begins += [tag.mark == OUTSIDE for tag in self.tags]
-            ends *= 2
-        width = max(map(len, before), default=0)
-        follows = [each + [-1] * (width - len(each)) for each in before]
-        table = np.array(follows, dtype=np.int64).reshape(len(tags), width)
-        return np.array(tags), np.array(begins), np.array(ends), table
+        begins, ends = np.zeros(count, bool), np.zeros(count, bool)
+        follows = np.zeros((count, count), bool)
+        for state, (mark, label) in enumerate(self.tags):
+            marks = marks_of.get(label, set())
+            if mark == "B":
+                begins[state] = True
+                ends[state] = "S" not in all_marks or not marks & {"I", "E"}
+            elif mark == "I":
+                begins[state] = is_loose or label in lacks_b
+                ends[state] = "E" not in marks or is_ioe1
+            elif mark == "E":
+                begins[state] = "B" not in all_marks or not marks & {"B", "I"}
+                ends[state] = True
+            else:
+                begins[state] = ends[state] = mark in ("S", OUTSIDE)
+            if mark in ("I", "E"):
+                follows[state] = [tag.label == label and tag.mark in ("B", "I") for tag in self.tags]
+        tags = np.arange(count)
+        continued = [state for state, tag in enumerate(self.tags) if tag.mark == CONTINUED]
+        if continued:
+            # State count + i is tag i whose word goes on: it follows tag i and itself, and ends where i does.
+            goes_on = np.eye(count, dtype=bool)
+            follows = np.block([[follows, follows], [goes_on, goes_on]])
+            tags = np.append(tags, np.full(count, continued[0]))
+            begins = np.append(begins, [tag.mark == OUTSIDE for tag in self.tags])
+            ends = np.append(ends, ends)
+        # Most states follow few others: a table of those spares the search for them at each token.
+        order = np.argsort(~follows, axis=1, kind="stable")[:, : follows.sum(1).max(initial=0)]
+        return tags, begins, ends, np.where(np.take_along_axis(follows, order, 1), order, -1)
 
 
 @compiled
@@ -128,12 +130,16 @@ def _best_path(scores: np.ndarray, begins: np.ndarray, ends: np.ndarray, follows
     for position in range(1, n):
         top = _best_end(best, ends)
         for state in range(count):
-            previous = top if begins[state] else -1
+            previous = -1  # none yet
+            if begins[state]:
+                previous = top
             for other in follows[state]:
                 if other >= 0 and (previous < 0 or best[other] > best[previous]):
                     previous = other
             before[position, state] = previous
-            following[state] = best[previous] + scores[position, state] if previous >= 0 else -np.inf
+            following[state] = -np.inf
+            if previous >= 0:
+                following[state] = best[previous] + scores[position, state]
         best[:] = following
     states = np.empty(n, dtype=np.int64)
     states[n - 1] = _best_end(best, ends)
@@ -172,18 +178,18 @@ class Spans(PredictionForm):
 
     @classmethod
     def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = everything
+        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
     ) -> Table:
         return read_tagged(path, labelled=labelled, layout=layout, take=take)
 
     @classmethod
     def from_labels(cls, labels: list[str]) -> Self:
-        names = tag_names(Tagging.of(labels).labels)
+        names = list_tag_names(Tagging.of(labels).labels)
         return cls(names if sorted(labels) == sorted(names) else labels)
 
     @cached_property
     def tagging(self) -> Tagging:
-        """What the tags mean, and which may follow which."""
+        """The meaning of the tags, and which may follow which."""
         return Tagging.of(self.labels)
 
     @property
@@ -196,90 +202,91 @@ class Spans(PredictionForm):
         return {"labels": self.kinds}
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:
-        """The spans of each text, in order."""
+        """Return the spans of each text, in order."""
         assert isinstance(outputs, Ragged)
         words = data.table.words if isinstance(data.table, TaggedTable) else [[]] * len(data)
         places, scores = merge_windows(outputs, data.examples)
-        return [self._decode(*row) for row in zip(data.table.texts, words, places, scores, strict=True)]
+        return list(map(self._decode, data.table.texts, words, places, scores))
 
     def _decode(
         self, text: str, words: list[tuple[int, int]], places: np.ndarray, scores: np.ndarray
     ) -> list[Found]:
         """The spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
-        places = without_spaces(places, text)
-        kept = places[:, 0] < places[:, 1]
-        places, scores = places[kept], scores[kept]
+        places = trim_spaces(places, text)
+        is_filled = places[:, 0] < places[:, 1]
+        places, scores = places[is_filled], scores[is_filled]
         if words:
-            places, tokens = units_of_words(words, places)
+            places, tokens = find_word_units(words, places)
             scores = scores[tokens]
         if not len(places):
             return []
         logs = log_softmax(scores.astype(np.float64), -1)
         tags = self.tagging.best(logs)
-        sure = np.exp(np.take_along_axis(logs, tags[:, None], -1)[:, 0])
-        found: list[Found] = []
+        probabilities = np.exp(np.take_along_axis(logs, tags[:, None], -1)[:, 0])  # (n,)
+        units = zip(tags.tolist(), places.tolist(), probabilities.tolist(), strict=True)
+        spans: list[Found] = []
         inside = is_open = False  # as in `schemes.spans_of`
-        for tag, (start, end), probability in zip(tags.tolist(), places.tolist(), sure.tolist(), strict=True):
-            start = (
-                max(start, found[-1].span.end) if found else start
-            )  # two tokens can be parts of a character
+        for tag, (start, end), probability in units:
+            if spans:  # two tokens can be parts of a character
+                start = max(start, spans[-1].span.end)
             if start == end:
                 continue
             mark, label = self.tagging.tags[tag]
             if mark != CONTINUED:
-                goes_on = is_open and mark not in "BS" and found[-1].span.label == label
+                goes_on = is_open and mark not in "BS" and spans[-1].span.label == label
                 inside = mark != OUTSIDE
                 is_open = inside and mark not in "ES"
                 if inside and not goes_on:
-                    found.append(Found(LabelledSpan(start, end, label), probability))
+                    spans.append(Found(LabelledSpan(start, end, label), probability))
                     continue
             if inside:
-                span, lowest = found[-1]
-                found[-1] = Found(span._replace(end=end), min(lowest, probability))
-        return found
+                span, lowest = spans[-1]
+                spans[-1] = Found(span._replace(end=end), min(lowest, probability))
+        return spans
 
     def rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
-        """`prediction`, a list of spans: of each its start and end in characters, its label, its text, and a
-        probability.
+        """Return `prediction`: for each span its start and end in characters, label, text and probability.
 
-        Of CoNLL columns, first the `text` that the words were joined to.
+        Rows of CoNLL columns begin with the `text` that the words were joined to.
         """
-        joined = isinstance(data.table, TaggedTable) and any(data.table.words)
-        return [
-            ({"text": text} if joined else {}) | {"prediction": [self._row(found, text) for found in spans]}
-            for spans, text in zip(answers, data.table.texts, strict=True)
-        ]
+        shows_text = isinstance(data.table, TaggedTable) and any(data.table.words)
+        rows = []
+        for spans, text in zip(answers, data.table.texts, strict=True):
+            prediction = []
+            for (start, end, label), probability in spans:
+                place = {"start": start, "end": end, "label": label, "text": text[start:end]}
+                prediction.append(place | {"probability": round(probability, PROBABILITY_DECIMALS)})
+            row: Row = {"prediction": prediction}
+            if shows_text:
+                row = {"text": text} | row
+            rows.append(row)
+        return rows
 
-    @staticmethod
-    def _row(found: Found, text: str) -> Row:
-        span, probability = found
-        return {**span._asdict(), "text": text[span.start : span.end], "probability": round(probability, 6)}
 
-
-def units_of_words(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What can be tagged of a text that is divided into words.
+def find_word_units(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find what can be tagged of a text that is divided into words.
 
     The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
-    without a token (a zero-width space, say) are none.
+    without a token (a zero-width space, say) are left out.
 
     Args:
         words: the characters of each word, ascending.
         places: int (tokens, 2), the characters of each token, ascending, none empty.
 
     Returns:
-        of each unit its characters (units, 2), and its token (units,), int64.
+        The characters (units, 2) and the token (units,) of each unit, int64.
     """
     bounds = np.array(words)
     tokens = np.searchsorted(places[:, 1], bounds[:, 0], side="right")  # the first that ends behind the start
-    begun = np.append(places[:, 0], np.iinfo(np.int64).max)[tokens] <= bounds[:, 0]
-    bounds, tokens = bounds[begun], tokens[begun]
+    has_token = np.append(places[:, 0], np.iinfo(np.int64).max)[tokens] <= bounds[:, 0]
+    bounds, tokens = bounds[has_token], tokens[has_token]
     speaking, first = np.unique(tokens, return_index=True)
     last = np.searchsorted(tokens, speaking, side="right") - 1
     return np.stack([bounds[first, 0], bounds[last, 1]], -1), speaking
 
 
 def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The characters and outputs of the tokens of each text, without special tokens.
+    """Return the characters and outputs of the tokens of each text, without special tokens.
 
     A token that stands in several windows has the outputs of the one in which it is farthest from a cut.
 
@@ -290,31 +297,42 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
     ends = np.append(examples.first_of_text[1:], len(examples))
     places, merged = list[np.ndarray](), list[np.ndarray]()
     for first, end in zip(examples.first_of_text.tolist(), ends.tolist(), strict=True):
-        inside = [examples.characters[i][:, 0] >= 0 for i in range(first, end)]
-        sizes = [int(mask.sum()) for mask in inside]
-        step = sizes[0] - (examples.overlap or 0)
-        position, nearest_cut = list[np.ndarray](), list[np.ndarray]()
-        for window, size in enumerate(sizes):
-            within = np.arange(size, dtype=np.float64)
-            before = within if window else np.full(size, np.inf)
-            after = within[::-1] if window < len(sizes) - 1 else np.full(size, np.inf)
-            position.append(step * window + np.arange(size))
-            nearest_cut.append(np.minimum(before, after))
-        order = np.lexsort((-np.concatenate(nearest_cut), np.concatenate(position)))
-        chosen = order[np.unique(np.concatenate(position)[order], return_index=True)[1]]
-        for merge, of in ((places, examples.characters), (merged, outputs)):
-            every = [of[i][mask] for i, mask in zip(range(first, end), inside, strict=True)]
-            merge.append(np.concatenate(every)[chosen])
+        own_places, own_outputs = list[np.ndarray](), list[np.ndarray]()
+        positions, distances = list[np.ndarray](), list[np.ndarray]()
+        start = 0  # of the window, in tokens of the text
+        for window in range(first, end):
+            is_text = examples.characters[window][:, 0] >= 0
+            own_places.append(examples.characters[window][is_text])
+            own_outputs.append(outputs[window][is_text])
+            size = len(own_places[-1])
+            within = np.arange(size)
+            before, after = within.astype(np.float64), within[::-1].astype(np.float64)
+            if window == first:  # the text begins there: no cut
+                before[:] = np.inf
+            if window == end - 1:
+                after[:] = np.inf
+            distances.append(np.minimum(before, after))
+            positions.append(start + within)
+            start += size - (examples.overlap or 0)
+        position = np.concatenate(positions)
+        # By position, and the farthest from a cut first, which is then the first of its position.
+        order = np.lexsort((-np.concatenate(distances), position))
+        chosen = order[np.unique(position[order], return_index=True)[1]]
+        places.append(np.concatenate(own_places)[chosen])
+        merged.append(np.concatenate(own_outputs)[chosen])
     return places, merged
 
 
-def tag_names(labels: Sequence[str]) -> list[str]:
-    """O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, and 2k + 2 continues it."""
-    return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
+def list_tag_names(labels: Sequence[str]) -> list[str]:
+    """Return O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, 2k + 2 continues it."""
+    names = [OUTSIDE]
+    for label in labels:
+        names += [f"B-{label}", f"I-{label}"]
+    return names
 
 
-def tags_of_spans(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The tag of each token, int64 (n,): of the last span that it overlaps with.
+def tag_tokens(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the tag of each token, int64 (n,), from the last span that it overlaps with.
 
     Args:
         spans: int64 (m, 3), ascending: the characters of each span, and the tag that continues it.

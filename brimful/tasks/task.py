@@ -2,20 +2,21 @@
 
 A task is a subclass of `Task` in a file of this folder, and a few lines in `registry`. Its `PredictionForm`
 is what one needs to predict; a task adds how predictions are trained and measured. The defaults below are for
-a task with one prediction for each text.
+tasks with one prediction for each text.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import TEXTS_AT_ONCE, Examples
@@ -23,8 +24,8 @@ from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.table import Table, label_names_of
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.form import PredictionForm, Row
+from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.prediction_form import PredictionForm, Row
 
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
@@ -47,7 +48,7 @@ class Metric:
     percent: bool = False
 
     def score(self, measured: Mapping[str, float]) -> float:
-        """The measured value, negated if the lowest is best: the higher score is better. 0 if absent."""
+        """Return the measured value, negated if the lowest is best, so that higher is better; 0 if absent."""
         value = measured.get(self.name, 0.0)
         return value if self.best == "highest" else -value
 
@@ -65,26 +66,25 @@ class Task(PredictionForm, Protocol):
     """Sums of `losses` that are logged and not trained."""
     overlap: ClassVar[int | None] = None
     """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
-
     by_row: ClassVar[bool] = False
     """Whether the rows of a labelled table are read and encoded each by itself, so that the cache may do so a
     slice at a time and a table may be larger than memory."""
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        """The task that a training table describes: its labels, its range of values.
+        """Return the task that a training table describes: its labels, its range of values.
 
         Raises:
             BrimfulError: the table cannot be trained on.
         """
 
-    def learnt(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
-        """The task with what its labelled training examples decide; warns of labels of others that it cannot
-        predict then."""
+    def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
+        """Return the task with what its labelled training examples decide. A warning counts the labels of
+        `others` that it cannot predict then."""
         return self
 
-    def fitted(self, answers: Any, dev: Encoded) -> Self:
-        """The task with the settings that are best for the answers to dev, by the primary metric."""
+    def fit_settings(self, answers: Any, dev: Encoded) -> Self:
+        """Return the task with the settings that are best for the answers to dev, by the primary metric."""
         return self
 
     @property
@@ -101,22 +101,22 @@ class Task(PredictionForm, Protocol):
         """The primary metric and its direction, as the trainer takes them."""
         return self.metrics[0].name, self.metrics[0].best
 
-    def compared_by(self, name: str) -> Self:
-        """The same task with another primary metric.
+    def with_primary(self, name: str) -> Self:
+        """Return the same task with another primary metric.
 
         Raises:
             BrimfulError: it has no such metric.
         """
-        known = {metric.name: metric for metric in self.metrics}
-        if name not in known:
-            raise BrimfulError(f"{self.name} has no metric {name!r}; {nearest(name, known)}")
-        chosen = copy(self)
-        others = (metric for metric in self.metrics if metric.name != name)
-        object.__setattr__(chosen, "metrics", (known[name], *others))  # tasks are frozen dataclasses
-        return chosen
+        metrics = {metric.name: metric for metric in self.metrics}
+        if name not in metrics:
+            raise BrimfulError(f"{self.name} has no metric {name!r}; {suggest_name(name, metrics)}")
+        task = copy(self)
+        # Tasks are frozen dataclasses.
+        object.__setattr__(task, "metrics", (metrics.pop(name), *metrics.values()))
+        return task
 
     def new_head(self, encoder: Encoder) -> TaskHead:
-        """A head with random weights, drawn from torch's generator."""
+        """Return a head with random weights, drawn from torch's generator."""
         return SequenceHead(encoder, len(self.labels))
 
     def encode(
@@ -128,7 +128,7 @@ class Task(PredictionForm, Protocol):
         *,
         labelled: bool = False,
     ) -> Encoded:
-        """The examples of a table.
+        """Encode the texts of a table.
 
         Args:
             overlap: the tokens that windows of a text share; None cuts texts that are too long.
@@ -137,27 +137,30 @@ class Task(PredictionForm, Protocol):
         Raises:
             BrimfulError: windows cannot be as `overlap` asks; or as `targets`.
         """
-        targets, characters = (self.targets(table) if labelled else {}), self.characters
+        targets = self.targets(table) if labelled else {}
+        characters = self.characters
         data = encode(table, tokenizer, max_length, overlap=overlap, characters=characters, targets=targets)
-        if labelled:
+        if labelled:  # some targets depend on the windows
             data.examples.targets.update(self.example_targets(table, data.examples))
         return data
 
-    def encoded_slices(
+    def encode_slices(
         self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
     ) -> Iterator[Examples]:
-        """As `encode`: the examples of some rows at a time, in order, if the task is `by_row`."""
+        """Encode as `encode`, but some rows at a time, in order, if the task is `by_row`."""
         if not self.by_row:
             yield self.encode(table, tokenizer, max_length, overlap, labelled=labelled).examples
             return
+        # Of the whole table: a fault in a late row is refused before any text is encoded.
         targets = self.targets(table) if labelled else {}
         for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
             rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
-            here = {name: values[rows] for name, values in targets.items()}
-            yield encode(table.take(rows), tokenizer, max_length, overlap=overlap, targets=here).examples
+            slice_targets = {name: values[rows] for name, values in targets.items()}
+            part = table.take(rows)
+            yield encode(part, tokenizer, max_length, overlap=overlap, targets=slice_targets).examples
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
-        """Targets of each row, by name: (n,) or (n, C), int64 or float32.
+        """Return the targets of each row, by name: (n,) or (n, C), int64 or float32.
 
         Raises:
             BrimfulError: a row has a target that cannot be one, or the table cannot be measured on.
@@ -165,7 +168,7 @@ class Task(PredictionForm, Protocol):
         return {}
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """Targets of each example, or of each token, which depend on what a window holds.
+        """Return the targets of each example, or of each token, that depend on what a window holds.
 
         Raises:
             BrimfulError: a row has a target that cannot be one.
@@ -173,43 +176,43 @@ class Task(PredictionForm, Protocol):
         return {}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """What each row is like: cuts of the table keep the proportions. By default its label, of several the
-        rarest; nothing where labels have no names."""
+        """Return what each row is like: cuts keep the proportions. By default it is the label of a row,
+        the rarest if it has several; None where labels have no names."""
         named = label_names_of(table)
         if named is None:
             return [None] * len(table)
-        counts = Counter(name for names in named for name in names)
+        counts = Counter(chain.from_iterable(named))
         return [min(names, key=lambda name: (counts[name], name), default=None) for names in named]
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        """Sums over a batch: the term `name`, () in float32 at least, and what is `watched`.
+        """Return sums over a batch: the term `name`, () in float32 at least, and what is `watched`.
 
         Args:
             outputs: of the head, (S, C) or (T, C). Outputs of filler and empty sequences are ignored.
         """
 
     def count(self, batch: PackedBatch) -> float:
-        """What the sums of `losses` are divided by, from the batch alone."""
+        """Count what the sums of `losses` are divided by, from the batch and nothing else."""
         return float(batch.real_sequences)
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """The loss of the outputs of a student's head (N, outputs) against its teacher's, summed to ().
+        """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to ().
 
         Raises:
             BrimfulError: this task has no use for such a temperature.
         """
 
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
-        """The metrics of the answers, and `n`."""
+        """Return the metrics of the answers, and `n`."""
 
-    def primary_of(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float]:
-        """The primary metric as a function of rows, int64, of `data`, which is called often."""
+    def make_primary(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float]:
+        """Return the primary metric as a function of rows, int64, of `data`, which is called often."""
 
-        def measured(rows: np.ndarray) -> float:
-            some = answers[rows] if isinstance(answers, np.ndarray) else [answers[row] for row in rows]
-            return self.measure(some, data.take(rows))[self.metrics[0].name]
+        def measure_rows(rows: np.ndarray) -> float:
+            chosen = answers[rows] if isinstance(answers, np.ndarray) else [answers[row] for row in rows]
+            return self.measure(chosen, data.take(rows))[self.metrics[0].name]
 
-        return measured
+        return measure_rows
 
-    def compared_rows(self, answers: Any, data: Encoded) -> list[Row]:
-        """What predictions.jsonl says of each test text: its target, `gold`, beside the `prediction`."""
+    def compare_rows(self, answers: Any, data: Encoded) -> list[Row]:
+        """Return what predictions.jsonl says of each test text: its target, `gold`, and the `prediction`."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Self
 
 import numpy as np
@@ -19,9 +19,9 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.objectives.losses import count_labels, make_class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded, without_spaces
-from brimful.tasks.form import Row
-from brimful.tasks.span_form import Found, Spans, tag_names, tags_of_spans
+from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.prediction_form import Row
+from brimful.tasks.span_form import Found, Spans, list_tag_names, tag_tokens
 from brimful.tasks.task import Metric, Task
 
 
@@ -38,11 +38,10 @@ class TokenClassification(Spans, Task):
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        assert table.labels is not None
-        labels = sorted({span.label for spans in table.labels for span in spans})
+        labels = {span.label for span in chain.from_iterable(table.labels or ())}
         if not labels:
             raise BrimfulError(f"{table.path} has no span; there is nothing to learn")
-        return cls(tag_names(labels))
+        return cls(list_tag_names(sorted(labels)))
 
     @property
     def description(self) -> str:
@@ -52,8 +51,7 @@ class TokenClassification(Spans, Task):
         return TokenHead(encoder, len(self.labels))
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """`tags`, the BIO tag of each token of each example; none of special tokens and of those without
-        characters.
+        """Return `tags`, the BIO tag of each token; special tokens and tokens without characters have none.
 
         What is trained has the tags of BIO; a model with others is only measured, by its spans.
         """
@@ -61,26 +59,27 @@ class TokenClassification(Spans, Task):
         assert examples.characters is not None
         index = {label: i for i, label in enumerate(self.kinds)}
         tags: list[np.ndarray] = []
-        lost = 0
+        lost = total = 0
+        # Windows of text i: bounds[i] to bounds[i + 1].
         bounds = [*examples.first_of_text.tolist(), len(examples)]
         for row, (spans, (first, end)) in enumerate(zip(table.labels, pairwise(bounds), strict=True)):
-            ordered = [
-                (span.start, span.end, 2 * table.label_index(row, span.label, index) + 2)
-                for span in sorted(spans)
-            ]
-            edges = np.array(ordered, dtype=np.int64).reshape(-1, 3)
+            tagged_spans = np.zeros((len(spans), 3), dtype=np.int64)  # start, end, the tag that continues it
+            for place, span in enumerate(sorted(spans)):
+                tag = 2 * table.label_index(row, span.label, index) + 2
+                tagged_spans[place] = span.start, span.end, tag
             starts, ends = set[int](), set[int]()
-            for places in (examples.characters[example] for example in range(first, end)):
-                inside = np.flatnonzero(places[:, 0] >= 0)
-                words = without_spaces(places[inside], table.texts[row])
-                kept = words[:, 0] < words[:, 1]
+            for example in range(first, end):
+                places = examples.characters[example]  # (tokens, 2)
+                is_text = np.flatnonzero(places[:, 0] >= 0)
+                words = trim_spaces(places[is_text], table.texts[row])
+                is_filled = words[:, 0] < words[:, 1]
                 tags.append(np.full(len(places), IGNORED, dtype=np.int64))
-                tags[-1][inside[kept]] = tags_of_spans(edges, words[kept])
+                tags[-1][is_text[is_filled]] = tag_tokens(tagged_spans, words[is_filled])
                 starts.update(words[:, 0].tolist())
                 ends.update(words[:, 1].tolist())
+            total += len(spans)
             lost += sum(span.start not in starts or span.end not in ends for span in spans)
         if lost:
-            total = sum(map(len, table.labels))
             warn(
                 f"{lost:,} of {total:,} spans of {table.path} begin or end within a token, so no"
                 " prediction can equal them"
@@ -97,24 +96,24 @@ class TokenClassification(Spans, Task):
         return make_class_imitation(temperature)
 
     def measure(self, answers: list[list[Found]], data: Encoded) -> dict[str, float]:
-        """Precision, recall and F1 of whole spans over all texts together, as in conlleval and seqeval."""
-        assert data.table.labels is not None
-        pairs = [
-            ({f.span for f in found}, set(gold))
-            for found, gold in zip(answers, data.table.labels, strict=True)
-        ]
-        right = sum(len(found & gold) for found, gold in pairs)
-        predicted, wanted = (sum(map(len, sets)) for sets in zip(*pairs, strict=True))
+        """Return precision, recall and F1 of whole spans in all texts together, as conlleval and seqeval."""
+        right = predicted = labelled = 0
+        for spans, gold in zip(answers, data.labels, strict=True):
+            predicted_spans, gold_spans = {span for span, _ in spans}, set(gold)
+            right += len(predicted_spans & gold_spans)
+            predicted += len(predicted_spans)
+            labelled += len(gold_spans)
         return {
-            "f1": 2 * right / max(predicted + wanted, 1),
+            "f1": 2 * right / max(predicted + labelled, 1),
             "precision": right / max(predicted, 1),
-            "recall": right / max(wanted, 1),
-            "spans": wanted,
+            "recall": right / max(labelled, 1),
+            "spans": labelled,
             "n": len(data),
         }
 
-    def compared_rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
-        """The text, its spans as `gold`, and the predicted ones as `prediction`."""
-        assert data.table.labels is not None
-        rows = zip(data.table.texts, data.table.labels, self.rows(answers, data), strict=True)
-        return [{"text": text, "gold": gold, "prediction": row["prediction"]} for text, gold, row in rows]
+    def compare_rows(self, answers: list[list[Found]], data: Encoded) -> list[Row]:
+        """Return the text, its spans as `gold`, and the predicted ones as `prediction`."""
+        rows = []
+        for row, gold, text in zip(self.rows(answers, data), data.labels, data.table.texts, strict=True):
+            rows.append({"text": text, "gold": gold, "prediction": row["prediction"]})
+        return rows

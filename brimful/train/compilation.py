@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.torch_compile import Compiled, lacks, warn_once
+from brimful.base.torch_compile import Compiled, find_missing_compiler, warn_once
 from brimful.base.types import Compile
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
@@ -38,14 +38,14 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
     if setting == "auto":
         if not possible or device.type != "cuda":
             return False
-        if missing := lacks(device):
+        if missing := find_missing_compiler(device):
             warn_once(f"steps are not compiled: compiling needs {missing}")
         return not missing
     if setting and not possible:
         raise BrimfulError(
             "trainer.compile: this objective's shapes change with each batch; leave it at auto"
         )
-    if setting and (missing := lacks(device)):
+    if setting and (missing := find_missing_compiler(device)):
         raise BrimfulError(f"trainer.compile needs {missing}; install it, or leave compile at auto")
     return setting
 

@@ -3,8 +3,7 @@
 import ctypes
 import mmap
 
-from brimful.base.resources import available_memory
-from brimful.base.system import library_function, may_reserve
+from brimful.base.machine import available_memory, can_reserve_memory, find_library_function
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 MAX_BYTES, OLD_MAX_BYTES = 2**31 - 1, 32 << 20
@@ -20,15 +19,15 @@ def keep_freed_memory() -> None:
     step would pay for the same activations every time. Huge pages are asked for where they cost nothing until
     they are used. The heap grows at its end: blocks that are allocated there and freed leave it larger.
     """
-    mallopt = library_function(None, "mallopt")
+    mallopt = find_library_function(None, "mallopt")
     # Setting one stops glibc from raising M_MMAP_THRESHOLD itself: if it is refused, set nothing else.
     takes_all = mallopt is not None and mallopt(M_MMAP_THRESHOLD, MAX_BYTES)
     if mallopt is None or not (takes_all or mallopt(M_MMAP_THRESHOLD, OLD_MAX_BYTES)):
         return
-    if not mallopt(M_TRIM_THRESHOLD, -1) or not takes_all or not may_reserve():
+    if not mallopt(M_TRIM_THRESHOLD, -1) or not takes_all or not can_reserve_memory():
         return
     # The heap grows now, by blocks that are freed again, so that the pages of a step are huge from the start.
-    malloc, free, madvise = (library_function(None, name) for name in ("malloc", "free", "madvise"))
+    malloc, free, madvise = (find_library_function(None, name) for name in ("malloc", "free", "madvise"))
     malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     blocks = [malloc(BLOCK_BYTES) for _ in range(available_memory() // 2 // BLOCK_BYTES)]

@@ -10,8 +10,8 @@ from typing import Any
 
 from brimful.base.console import warn
 from brimful.base.distributed import World
-from brimful.base.environment import missing
-from brimful.base.storage import cannot_write
+from brimful.base.environment import describe_missing
+from brimful.base.storage import make_write_error
 from brimful.base.types import SpikePolicy
 from brimful.train.guard import Spike
 from brimful.train.metrics import MetricsLog, Totals, Window
@@ -75,7 +75,7 @@ class TensorBoard:
         try:
             yield
         except OSError as error:
-            raise cannot_write(self.directory, error) from error
+            raise make_write_error(self.directory, error) from error
 
 
 class Journal:
@@ -102,7 +102,7 @@ class Journal:
         self.world = world
         self.writes = world.is_main
         self.board = None
-        if self.writes and missing("TensorBoard", "tensorboardX") is None:
+        if self.writes and describe_missing("TensorBoard", "tensorboardX") is None:
             self.board = TensorBoard(directory / "tensorboard")
         self.peak = peak
         self.shows = shows

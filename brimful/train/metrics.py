@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import duration, metric
-from brimful.base.storage import atomic_file, cannot_write
+from brimful.base.numbers import find_number, format_duration
+from brimful.base.storage import atomic_file, make_write_error
 from brimful.base.types import Cursor
-from brimful.model.flops import Shape, step_flops
+from brimful.model.flops import Shape, count_step_flops
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 def measure_shape(batch: "PackedBatch", model: "EncoderConfig") -> Shape:
     """Measure what the model must compute on a micro-batch: its real tokens and predictions."""
-    kept = None
+    output_tokens = None
     if batch.mlm_positions is not None:  # the last layer computes only the slots that a head reads
-        kept = batch.predictions
+        output_tokens = batch.predictions
         if "pair" in batch.targets:
-            kept += batch.real_sequences
-    return Shape(batch.lengths[: batch.real_sequences], batch.predictions, kept=kept)
+            output_tokens += batch.real_sequences
+    return Shape(batch.lengths[: batch.real_sequences], batch.predictions, output_tokens=output_tokens)
 
 
 def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
@@ -41,7 +41,7 @@ def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> d
         counts["padded"] += batch.real_sequences * batch.max_length
         counts["predictions"] += batch.predictions
         counts["dropped_predictions"] += batch.dropped_predictions
-        counts["flops"] += step_flops(model, measure_shape(batch, model))
+        counts["flops"] += count_step_flops(model, measure_shape(batch, model))
     return counts
 
 
@@ -154,7 +154,7 @@ class MetricsLog:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
         except OSError as error:
-            raise cannot_write(self.path, error) from error
+            raise make_write_error(self.path, error) from error
 
     def rewind(self, step: int) -> None:
         """Drop the lines after `step`, which a resumed run writes again, and lines without a step."""
@@ -222,10 +222,10 @@ def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[
         facts: of a run; `seconds` and `training_loss` are read.
         held_out_loss: of the trained model on rows that it was not trained on.
     """
-    seconds = metric(facts, "seconds")
+    seconds = find_number(facts, "seconds")
     return {
-        "Training took": None if seconds is None else duration(seconds),
-        "Overfits": _describe_overfitting(held_out_loss, metric(facts, "training_loss")),
+        "Training took": None if seconds is None else format_duration(seconds),
+        "Overfits": _describe_overfitting(held_out_loss, find_number(facts, "training_loss")),
     }
 
 

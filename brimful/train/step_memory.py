@@ -25,14 +25,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from brimful.base.console import say
-from brimful.base.environment import number_of
+from brimful.base.environment import read_number
 from brimful.base.errors import BrimfulError
-from brimful.base.resources import available_memory
+from brimful.base.machine import available_memory
 from brimful.base.types import Precision
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream, list_sizes
-from brimful.model.drawing import undrawn
 from brimful.model.encoder import Encoder
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import EncoderConfig
 from brimful.optim.config import OptimizerConfig
 from brimful.precision.policy import DTYPES, autocast
@@ -152,7 +152,7 @@ def trace_pass(
     """
     gc.collect()  # what a cycle still holds would be counted as if it stayed
     with FakeTensorMode(allow_non_fake_inputs=True):
-        with undrawn():
+        with skip_initial_weights():
             encoder, objective = make()
         encoder.recomputes = trainer.recompute == "layers"
         encoder.set_residual(torch.bfloat16 if trainer.residual == "bf16" else None)
@@ -293,4 +293,4 @@ def _count_free(device: torch.device) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         # What torch has reserved and not given out is free for it.
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return available_memory() // max(1, number_of("LOCAL_WORLD_SIZE", 1))
+    return available_memory() // max(1, read_number("LOCAL_WORLD_SIZE", 1))

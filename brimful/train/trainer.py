@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from brimful.base.console import counted, progress, say
+from brimful.base.console import pluralise, say, show_progress
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.base.randomness import derive_key
 from brimful.data.loader import Stream, Update, prefetch
@@ -22,7 +22,7 @@ from brimful.model.encoder import Encoder
 from brimful.precision.scaler import AutomaticLossScaler
 from brimful.precision.watching import watch_modules
 from brimful.runs import checkpoint
-from brimful.runs.signals import StoppedError, StopRequest, elected, stop_request
+from brimful.runs.signals import StoppedError, StopRequest, catch_stop_signals, choose_signal
 from brimful.train.compilation import make_loss, resolve_compile
 from brimful.train.determinism import deterministic
 from brimful.train.freed_memory import keep_freed_memory
@@ -163,7 +163,7 @@ class Trainer:
         )
         # An update without any label has a sum of 0: 0 / 1e-30 is 0, and 0 / 0 would be NaN.
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
-        return normalizers, counts, int(others["micro_batches"]), elected(votes)
+        return normalizers, counts, int(others["micro_batches"]), choose_signal(votes)
 
     def _weigh(self, terms: Mapping[str, Tensor]) -> Tensor:
         """Compute the loss: the sum of the terms, each times its coefficient."""
@@ -219,9 +219,9 @@ class Trainer:
         if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
         with (
-            progress(self.title, config.steps, done=done, shown=world.is_main) as advance,
+            show_progress(self.title, config.steps, done=done, visible=world.is_main) as advance,
             self.checkpoints,
-            stop_request() as self.request,
+            catch_stop_signals() as self.request,
             closing(self._updates()) as updates,
         ):
             started = time.perf_counter()
@@ -419,7 +419,7 @@ class Trainer:
             "guard": self.guard.state_dict(),
             "loss_scaling": self.gradients.state_dict(),
             "ranks": self.runtime.world.size,
-            "versions": checkpoint.versions(),
+            "versions": checkpoint.package_versions(),
             **self.training.about,
         }
         spared = [self.progress.best[0]] if self.progress.best else []  # from rotation
@@ -439,7 +439,7 @@ class Trainer:
         before = state.get("ranks", world.size)
         if world.is_main and before != world.size:
             say(
-                f"{counted(before, 'rank')} before, {world.size} now: updates hold the same sequences,"
+                f"{pluralise(before, 'rank')} before, {world.size} now: updates hold the same sequences,"
                 " and the learning rate stays"
             )
         try:

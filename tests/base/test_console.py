@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from brimful.base import console, terminal
-from brimful.base.console import printed, progress, recorded_warnings, say, warn
+from brimful.base.console import print_messages, record_warnings, say, show_progress, warn
 from brimful.base.errors import BrimfulWarning
 
 
@@ -51,7 +51,7 @@ def test_warnings_are_yellow_where_colours_are_wanted(
 
 def test_a_command_prints_each_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        with printed():
+        with print_messages():
             for text in ("odd", "odd", "odder", "odd"):
                 warn(text)
             say("even")
@@ -69,7 +69,7 @@ def test_a_program_decides_about_warnings(capsys: pytest.CaptureFixture[str]) ->
     assert said[0].filename == __file__
     with pytest.raises(BrimfulWarning, match="odd"):  # as these tests make errors of warnings
         warn("odd")
-    with recorded_warnings() as lines:
+    with record_warnings() as lines:
         warn("odd")
     assert lines == ["odd"]
     assert capsys.readouterr() == ("", "")
@@ -83,7 +83,7 @@ def test_a_program_decides_about_messages_and_progress(
 ) -> None:
     caplog.set_level(logging.INFO, "brimful")
     say("even")
-    with progress("train", 3) as advance:
+    with show_progress("train", 3) as advance:
         advance(3)
     assert [(one.name, one.levelno) for one in caplog.records] == [("brimful", logging.INFO)] * 2
     assert caplog.messages[0] == "even"
@@ -91,7 +91,7 @@ def test_a_program_decides_about_messages_and_progress(
     assert capsys.readouterr() == ("", "")
     watch(monkeypatch)
     shown_on(monkeypatch, width=100)
-    with progress("train", 20) as advance:
+    with show_progress("train", 20) as advance:
         advance(20)
     assert "20/20" in capsys.readouterr().err
 
@@ -101,7 +101,7 @@ def test_lines_appear_above_a_bar(
 ) -> None:
     watch(monkeypatch)
     shown_on(monkeypatch, width=100)
-    with progress("train", 20) as advance:
+    with show_progress("train", 20) as advance:
         advance(3)
         warn("a file was passed over")
         advance(17)
@@ -113,7 +113,7 @@ def test_progress_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     """Few lines where nobody watches: one every ten seconds, and one at the end."""
     now = 0.0
     monkeypatch.setattr(console.time, "monotonic", lambda: now)
-    with progress("train", 2000) as advance:
+    with show_progress("train", 2000) as advance:
         for _ in range(25):
             now += 1.0
             advance(80, f"[loss] {now:.0f}" if now % 4 == 0 else "")
@@ -132,37 +132,12 @@ def test_a_limit_that_ends_sooner_than_the_steps_is_the_time_left(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(console.time, "monotonic", lambda: now)
-    with progress("train", 100) as advance:
+    with show_progress("train", 100) as advance:
         now = 10.0
         advance(10, "loss 3", limit)
     assert capsys.readouterr().err.splitlines()[0] == f"train: 10 of 100, 10 s, {left} loss 3"
     watch(monkeypatch)
     shown_on(monkeypatch, width=100)
-    with progress("train", 1000) as advance:
+    with show_progress("train", 1000) as advance:
         advance(1, "", limit)
     assert ("at most 40 s left" in capsys.readouterr().err) == (limit == 40.0)
-
-
-def test_an_error_ends_progress_without_a_last_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def fail() -> None:
-        with progress("train", 10) as advance:
-            advance()
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_narrow_terminal_shows_what_fits_of_a_note(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    watch(monkeypatch)
-    shown_on(monkeypatch, width=60)
-    note = "loss mlm 5.475, accuracy 10.1%, rate 1.85e-05, 12,493 tokens/s, 99.8% of slots real, MFU 41.2%"
-    with progress("train", 20) as advance:
-        advance(20, note)
-    err = capsys.readouterr().err
-    assert "train" in err
-    assert "20/20" in err
-    assert "loss mlm 5.475, accuracy 10.1%, rate 1.85e-05, 12,493 token\N{HORIZONTAL ELLIPSIS}" in err

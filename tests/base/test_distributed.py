@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from brimful.base import distributed
-from brimful.base.distributed import common_name, is_of_ranks
+from brimful.base.distributed import agree_on_name, is_rank_failure
 from brimful.base.errors import BrimfulError
 from builders.ranks import on_ranks
 
@@ -21,7 +21,7 @@ def test_ranks_agree_on_a_name_of_their_own_in_a_store_that_earlier_ranks_have_u
 
         def join(rank: int) -> str:
             time.sleep(0.2 if rank == late else 0)
-            return common_name(store, rank, 3)
+            return agree_on_name(store, rank, 3)
 
         with ThreadPoolExecutor(3) as ranks:
             found = set(ranks.map(join, range(3)))
@@ -31,31 +31,32 @@ def test_ranks_agree_on_a_name_of_their_own_in_a_store_that_earlier_ranks_have_u
 
 
 def test_a_rank_that_does_not_come_is_named(monkeypatch):
-    monkeypatch.setattr(distributed, "LONGEST_START", 0.1)
+    monkeypatch.setattr(distributed, "MAX_START_SECONDS", 0.1)
     store = dist.HashStore()
     with ThreadPoolExecutor(1) as other:
-        joined = other.submit(common_name, store, 1, 3)
+        joined = other.submit(agree_on_name, store, 1, 3)
         with pytest.raises(BrimfulError, match="rank 0 has waited for rank 2 in vain"):
-            common_name(store, 0, 3)
+            agree_on_name(store, 0, 3)
         joined.result()
         store.set_timeout(timedelta(seconds=0.1))
         with pytest.raises(BrimfulError, match="rank 1 has waited for rank 0 in vain"):
-            common_name(store, 1, 3)
+            agree_on_name(store, 1, 3)
 
 
 TWICE = """
 import os, time
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 
 rank = int(os.environ["RANK"])
 os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank)  # as if rank 0's machine had replaced another one
 for round in range(2):
     time.sleep(2 * round * rank)
-    with world() as ranks:
+    with join_ranks() as ranks:
         assert ranks.sum([1.0]) == [2.0]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_ranks_join_twice_and_after_unequal_restarts(tmp_path):
     on_ranks(2, TWICE, tmp_path)
@@ -63,12 +64,12 @@ def test_ranks_join_twice_and_after_unequal_restarts(tmp_path):
 
 LATE = """
 import os, time
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.base.errors import BrimfulError
 
 rank = int(os.environ["RANK"])
 try:
-    with world() as ranks, ranks.waits(0.5):
+    with join_ranks() as ranks, ranks.waits(0.5):
         time.sleep(2 * rank)
         ranks.barrier()
 except BrimfulError as error:
@@ -87,8 +88,8 @@ def test_a_rank_waits_as_long_as_its_limit_in_collectives(tmp_path):
 
 
 def test_errors_of_other_kinds_are_not_of_other_ranks():
-    assert is_of_ranks(
+    assert is_rank_failure(
         RuntimeError("[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:42")
     )
-    assert not is_of_ranks(RuntimeError("shape mismatch"))
-    assert not is_of_ranks(BrimfulError("gloo/transport"))
+    assert not is_rank_failure(RuntimeError("shape mismatch"))
+    assert not is_rank_failure(BrimfulError("gloo/transport"))

@@ -1,21 +1,17 @@
 """Variables that launchers set: what is wrong in them is one line that names the variable."""
 
-from pathlib import Path
-
 import pytest
 
-from brimful.base.environment import number_of, rank_and_size
+from brimful.base.environment import rank_and_size, read_number
 from brimful.base.errors import BrimfulError
 from brimful.cli.main import main
-from brimful.tables.table import Table
-from brimful.tasks.cache import known_groups
 
 
 @pytest.mark.parametrize("said", ["abc", "", "-1", "1.0", " 1", "１", "9" * 5000])
 def test_what_is_no_number_is_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", said)
     with pytest.raises(BrimfulError, match="variable RANK is "):
-        number_of("RANK", 0)
+        read_number("RANK", 0)
 
 
 @pytest.mark.parametrize(
@@ -46,12 +42,3 @@ def test_a_verb_says_it_before_any_work(
     assert main(["inspect", "nowhere", "--verify"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "RANK is 'abc'" in line
-
-
-def test_a_cache_in_the_home_of_nobody(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("BRIMFUL_CACHE", "~no-such-user/x")
-    assert known_groups(Table(Path("a.tsv"), ["a", "b"], None, None)).tolist() == [0, 1]
-    said = " ".join(capfd.readouterr().err.split())
-    assert "which rows are alike are not kept (~no-such-user/x: no such home); BRIMFUL_CACHE=off" in said

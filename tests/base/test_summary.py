@@ -3,21 +3,28 @@
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import duration, percent, plain, short, written, written_gap
+from brimful.base.numbers import (
+    format_duration,
+    format_gap,
+    format_metric,
+    format_percent,
+    format_short,
+    format_value,
+)
 from brimful.base.summary import (
     MeasuredOn,
     ModelResult,
     Series,
     Summary,
     SummaryChart,
-    compare_models,
-    error_of_gap,
+    estimate_gap_error,
     judge_models,
     make_facts_table,
     make_table,
-    overview_of,
+    read_overview,
     with_overview,
 )
+from brimful.reports.model_table import compare_models
 
 TEST = MeasuredOn("accuracy", 400, "f1", share=True)
 LOSS = MeasuredOn("error", 400, "f1", higher_is_better=False)
@@ -33,10 +40,10 @@ def test_a_summary_is_read_as_it_was_stored() -> None:
     summary = Summary("A", "Done.", tables, [chart], TEST, [model("m", 0.9, milliseconds=2.0)])
     record = with_overview({"steps": 3}, summary)
     assert record["steps"] == 3
-    assert overview_of(record, "summary.json") == summary
-    assert overview_of({"steps": 3}, "summary.json") is None
+    assert read_overview(record, "summary.json") == summary
+    assert read_overview({"steps": 3}, "summary.json") is None
     with pytest.raises(BrimfulError, match=r"^summary\.json is damaged"):
-        overview_of({"overview": {"title": 3}}, "summary.json")
+        read_overview({"overview": {"title": 3}}, "summary.json")
 
 
 def test_a_table_has_no_empty_columns() -> None:
@@ -54,9 +61,9 @@ def test_the_best_model_is_first_by_the_direction_of_the_metric() -> None:
 
 def test_an_error_is_paired_where_it_was_measured_so_and_else_an_upper_bound() -> None:
     own, paired, other = model("own", 0.9, pairs={"paired": 0.004}), model("paired", 0.8), model("other", 0.7)
-    assert error_of_gap(own, paired) == error_of_gap(paired, own) == 0.004
-    assert error_of_gap(own, other) == pytest.approx(2**0.5 * 0.01)
-    assert error_of_gap(own, model("no error", 0.7, None)) is None
+    assert estimate_gap_error(own, paired) == estimate_gap_error(paired, own) == 0.004
+    assert estimate_gap_error(own, other) == pytest.approx(2**0.5 * 0.01)
+    assert estimate_gap_error(own, model("no error", 0.7, None)) is None
 
 
 @pytest.mark.parametrize(
@@ -79,17 +86,20 @@ def test_no_model_is_named_the_best_that_only_guesses_or_is_a_baseline() -> None
 
 
 def test_numbers_as_words() -> None:
-    assert [percent(value) for value in (0.8213, 0.9987)] == ["82.1\u202f%", "99.87\u202f%"]
-    assert [short(value) for value in (4_210_000, 999.6, 12, 2e-4)] == [
+    assert [format_percent(value) for value in (0.8213, 0.9987)] == ["82.1\u202f%", "99.87\u202f%"]
+    assert [format_short(value) for value in (4_210_000, 999.6, 12, 2e-4)] == [
         "4.21\u202fM",
         "1\u202fk",
         "12",
         "0.0002",
     ]
-    assert [duration(value) for value in (3.21, 42.3)] == ["3.2\u202fs", "42\u202fs"]
-    assert [duration(value) for value in (582, 7500)] == ["9\u202fmin 42\u202fs", "2\u202fh 05\u202fmin"]
-    assert [plain(value) for value in (True, None, 1234, [1, 2])] == ["yes", "none", "1,234", "1, 2"]
-    assert plain("x" * 600).endswith(" …")
-    assert written(0.821, 0.007, share=True) == "82.1\u202f±\u202f0.7\u202f%"
-    assert written(0.821, 0.007, share=False) == "0.821\u202f±\u202f0.007"
-    assert written_gap(-0.1125, share=True) == "\u221211.2"
+    assert [format_duration(value) for value in (3.21, 42.3)] == ["3.2\u202fs", "42\u202fs"]
+    assert [format_duration(value) for value in (582, 7500)] == [
+        "9\u202fmin 42\u202fs",
+        "2\u202fh 05\u202fmin",
+    ]
+    assert [format_value(value) for value in (True, None, 1234, [1, 2])] == ["yes", "none", "1,234", "1, 2"]
+    assert format_value("x" * 600).endswith(" …")
+    assert format_metric(0.821, 0.007, share=True) == "82.1\u202f±\u202f0.7\u202f%"
+    assert format_metric(0.821, 0.007, share=False) == "0.821\u202f±\u202f0.007"
+    assert format_gap(-0.1125, share=True) == "\u221211.2"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.base import cpu_steps
+from brimful.base import cpu_threads
 from brimful.base.compiled import compiled
 
 CPU = torch.device("cpu")
@@ -35,20 +35,20 @@ def test_each_item_is_done_once(threads):
 
     for count in (0, 1, 2, 50):
         out.zero_()
-        cpu_steps.run(job, [(i, torch.eye(i + 1)) for i in range(count)], device=CPU)
+        cpu_threads.run_jobs(job, [(i, torch.eye(i + 1)) for i in range(count)], device=CPU)
         assert out.tolist() == [i + 1 if i < count else 0 for i in range(50)]
 
 
 def test_loops_share_their_parts(threads):
-    parts = np.zeros((cpu_steps.workers(), 1000))
+    parts = np.zeros((cpu_threads.count_workers(), 1000))
     for _ in range(20):
-        cpu_steps.run_loops(add_index, [(part,) for part in parts])
+        cpu_threads.run_loops(add_index, [(part,) for part in parts])
     assert (parts == 20 * np.arange(1000)).all()
 
 
 def test_jobs_meet_on_as_many_threads_as_there_are(threads):
     """Each job waits for the others: on fewer threads this would never end."""
-    count = cpu_steps.workers()
+    count = cpu_threads.count_workers()
     assert count == threads
     everyone, seen = threading.Barrier(count, timeout=60), set()
 
@@ -57,23 +57,8 @@ def test_jobs_meet_on_as_many_threads_as_there_are(threads):
         seen.add(threading.get_ident())
         assert torch.is_inference_mode_enabled() == (count > 1)
 
-    cpu_steps.run(job, [(i,) for i in range(count)], device=CPU)
+    cpu_threads.run_jobs(job, [(i,) for i in range(count)], device=CPU)
     assert len(seen) == count
-
-
-def test_an_operation_within_a_job_has_one_thread(threads):
-    """The result does not depend on the number of threads, to the last bit."""
-    x = torch.randn(3, 300_000)
-    sums = torch.empty(2, 3)
-
-    def job(row: int) -> None:
-        sums[0, row] = x[row].exp().sum()
-
-    cpu_steps.run(job, [(row,) for row in range(3)], device=CPU)
-    torch.set_num_threads(1)
-    for row in range(3):
-        sums[1, row] = x[row].exp().sum()
-    assert torch.equal(sums[0], sums[1])
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
@@ -83,14 +68,14 @@ def test_what_a_job_raises_reaches_the_caller(threads, kind):
             raise kind("third")
 
     with pytest.raises(kind, match="third"):
-        cpu_steps.run(job, [(i,) for i in range(6)], device=CPU)
-    cpu_steps.run(job, [(0,), (1,)], device=CPU)  # the threads are fit for the next call
+        cpu_threads.run_jobs(job, [(i,) for i in range(6)], device=CPU)
+    cpu_threads.run_jobs(job, [(0,), (1,)], device=CPU)  # the threads are fit for the next call
 
 
 def test_without_the_openmp_interface_jobs_are_done_in_order(monkeypatch):
-    monkeypatch.setattr(cpu_steps, "_parallel", lambda: None)
+    monkeypatch.setattr(cpu_threads, "_parallel", lambda: None)
     done = []
-    cpu_steps.run(done.append, [(i,) for i in range(5)], device=CPU)
+    cpu_threads.run_jobs(done.append, [(i,) for i in range(5)], device=CPU)
     assert done == list(range(5))
 
 
@@ -102,7 +87,7 @@ def test_a_product_within_a_job_is_that_of_one_thread(threads):
     def job(row: int) -> None:
         found[row] = x[row].T[:32] @ x[row][:, :32]
 
-    cpu_steps.run(job, [(row,) for row in range(3)], device=CPU)
+    cpu_threads.run_jobs(job, [(row,) for row in range(3)], device=CPU)
     assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
     for row in range(3):

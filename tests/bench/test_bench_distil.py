@@ -7,18 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.distil.worker import CASES, agree, skewed_lengths
+from bench.distil.worker import agree
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.mark.parametrize("length", CASES)
-def test_lengths_have_the_real_share_and_the_longest_text(length):
-    count, share, longest = CASES[length]
-    lengths = skewed_lengths(count, round(share * count * length), longest)
-    assert len(lengths) == count
-    assert sum(lengths) == pytest.approx(share * count * length, rel=0.01)
-    assert max(lengths) == longest
 
 
 def test_the_peer_has_the_losses_of_the_same_models():

@@ -14,8 +14,6 @@ import torch
 from bench.common.turns import Worker
 from bench.serve.client import Load, Request
 from bench.serve.overload import undeserved
-from bench.serve.picture import main as draw
-from bench.serve.picture import points
 from bench.serve.requests import BROKEN, GOOD, good
 from brimful import TaskModel
 from brimful.model.heads import SequenceHead
@@ -102,36 +100,6 @@ def test_only_deserved_outcomes_pass():
     assert undeserved({"outcomes": outcomes}) == {GOOD: {"503": 1}, "10 MB": {"lost": 1}}
     assert undeserved({"outcomes": outcomes}, ends=True) == {}
     assert undeserved({"outcomes": {kind: {"200": 1} for kind in BROKEN}}).keys() == BROKEN.keys()
-
-
-def test_the_picture_has_a_point_for_each_named_model(tmp_path: Path):
-    def rows(model: str, side: str, accuracy: float, capacity: float, p99: float) -> list[dict]:
-        about = {"model": model, "side": side}
-        late = [
-            {**about, "question": "latency", "share": share, "searched": searched, "p99_ms": p99 * share}
-            for share, searched in ((0.8, False), (0.5, False), (0.5, True))
-        ]
-        return [
-            {**about, "question": "accuracy", "texts": 400, "accuracy": accuracy},
-            {**about, "question": "capacity", "texts_per_second": capacity},
-            *late,
-        ]
-
-    given = [*rows("small", "fp32", 0.8, 1000.0, 50.0), *rows("left out", "fp32", 0.9, 1.0, 1.0)]
-    given += [row for row in rows("small", "int8", 0.7, 2000.0, 20.0) if row["question"] != "accuracy"]
-    (tmp_path / "a.json").write_text(json.dumps({"rows": given}))
-    (tmp_path / "b.json").write_text(json.dumps({"rows": rows("train.tsv", "tfidf", 0.5, 10.0, 5.0)}))
-    files, names = (
-        [tmp_path / "a.json", tmp_path / "b.json"],
-        {"small": "the small one", "train.tsv": "TF-IDF"},
-    )
-    assert points(files, names) == [
-        pytest.approx(("the small one", 0.8, 0.02, 1000.0, 25.0)),
-        pytest.approx(("TF-IDF", 0.5, 0.025, 10.0, 2.5)),
-    ]
-    named = [f"{model}={name}" for model, name in names.items()]
-    draw([*map(str, files), "--names", *named, "--out", str(tmp_path / "picture.png")])
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from brimful.serving.access import Access, token_of_environment
+from brimful.serving.access import Access, read_token
 from brimful.serving.app import App, Metrics
 from brimful.serving.batch_model import open_models
 from brimful.serving.config import ServeConfig
@@ -29,9 +29,9 @@ class Asked:
     def __init__(self, **options: Any) -> None:
         config = ServeConfig(**options)
         self.metrics = Metrics()
-        self.service = Service(config.queue_requests, config.deadline, self.metrics.computed)
-        self.app = App(self.service, self.metrics, Access(token_of_environment()))
-        self.service.use(open_models(config.openings, self.service.engine.call))
+        self.service = Service(config.queue_requests, config.deadline, self.metrics.count_batch)
+        self.app = App(self.service, self.metrics, Access(read_token()))
+        self.service.use(open_models(config.model_options, self.service.engine.call))
 
     def run(self, talk: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
         """What a conversation with it returns."""

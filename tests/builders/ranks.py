@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PRINTED = "from brimful.base.console import printed\nas_a_command = printed()\nas_a_command.__enter__()\n"
+PRINTED = (
+    "from brimful.base.console import print_messages\n"
+    "as_a_command = print_messages()\nas_a_command.__enter__()\n"
+)
 
 
 def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, NamedTuple
 
-from brimful.serving.app import page
+from brimful.serving.app import read_page
 
 
 class Answer(NamedTuple):
@@ -36,7 +36,7 @@ def scripted_server(answer: Callable[[str, Mapping[str, str], Any], Answer]) -> 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/":
-                body, headers = page()
+                body, headers = read_page()
                 self.reply(200, {name.decode(): value.decode() for name, value in headers}, body)
             else:
                 self.say(None)

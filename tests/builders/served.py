@@ -11,7 +11,7 @@ from pathlib import Path
 
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tasks.classification import Classification
-from brimful.tasks.model import TaskModel
+from brimful.tasks.task_model import TaskModel
 from brimful.tasks.token_classification import TokenClassification
 from builders.task_models import new_encoder
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from brimful.data.examples import Examples
 from brimful.tables.table import Table
-from brimful.tasks.encoded import Encoded
-from brimful.tasks.form import Row
-from brimful.tasks.output import output_file
+from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.prediction_files import output_file
+from brimful.tasks.prediction_form import Row
 
 
 def encoded(examples: Examples) -> Encoded:
@@ -31,4 +31,4 @@ def bits_of(wanted: np.ndarray) -> np.ndarray:
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Write rows of the same columns, as `predict` does."""
     with output_file(path, len(rows)) as output:
-        output.rows(rows)
+        output.write_rows(rows)

@@ -17,7 +17,7 @@ from brimful.objectives.supervised import Supervised
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import evaluation
+from brimful.tasks.task_data import make_evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
@@ -66,7 +66,7 @@ def supervised(
     head: SequenceHead, held_out: Examples | None, kind: type[Supervised] = Supervised
 ) -> Supervised:
     """The objective of a classifier that is measured on `held_out`."""
-    return kind(TASK, head, evaluation(TASK, head, None if held_out is None else encoded(held_out)))
+    return kind(TASK, head, make_evaluation(TASK, head, None if held_out is None else encoded(held_out)))
 
 
 def trainer_of(

@@ -14,11 +14,11 @@ import pytest
 from brimful.base.config import write_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.base.summary import ModelResult, error_of_gap
+from brimful.base.summary import ModelResult, estimate_gap_error
 from brimful.commands.demo import REPORTED, SETTINGS, DemoConfig, demo, require_place, run_line
 from brimful.commands.demo_reviews import load_reviews, same_text, write_reviews
-from brimful.reports.load import load_runs
 from brimful.reports.page import group_models
+from brimful.reports.run_records import load_runs
 from brimful.runs.signals import StopRequest
 
 LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"
@@ -177,7 +177,7 @@ def test_the_demo_shows_what_it_promises(tmp_path: Path) -> None:
     check_whole(demo(out=str(out)), out)
     models = {model.name: model for model in models_of(out)}
     pretrained, student = models["finetune"], models["distil"]
-    error = error_of_gap(pretrained, models["finetune-random"])
+    error = estimate_gap_error(pretrained, models["finetune-random"])
     assert error is not None
     assert pretrained.value - models["finetune-random"].value > 2 * error
     assert student.value >= 0.97 * pretrained.value

@@ -23,13 +23,12 @@ from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.exporting import gate as export_check
-from brimful.exporting.gate import Difference
 from brimful.hf import folders
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types, write_modules
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.runs.directory import model_files
+from brimful.runs.inputs import model_files
 from builders.encoders import small
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
@@ -204,7 +203,7 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
 
 
 def test_what_differs_is_not_written(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_check, "measure_difference", lambda *_: Difference(2e-3, 1.0))
+    monkeypatch.setattr(export_check, "measure_difference", lambda *_: (2e-3, 2e-3))
     with pytest.raises(BrimfulError, match=r"differ .* by 2\.0e-03; nothing was written"):
         export(run=str(folder), out=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

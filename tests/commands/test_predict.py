@@ -22,7 +22,7 @@ from brimful.cli.main import main
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead, SpanHead, TokenHead
 from brimful.serving import torch_models
-from brimful.tables import slices
+from brimful.tables import table_files
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import small, word_tokenizer
 
@@ -63,7 +63,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=[7, 16_384])
 def _texts_a_part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (request.param, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", request.param)
 
 
 def written(folder: Path, suffix: str) -> str:
@@ -162,7 +162,7 @@ def test_an_encoder_writes_the_vectors_of_embed(plain, tmp_path, suffix, pooling
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_spans_whose_first_texts_have_none(tagger, tmp_path, monkeypatch, suffix):
     """Parquet needs the type of a list before it can be written; the first parts have only empty lists."""
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 2)
     source = tmp_path / "texts.txt"
     source.write_text("\n" * 5 + "".join(f"{text}\n" for text in TEXTS[:9]) + "\n")
     output = tmp_path / f"out{suffix}"
@@ -220,7 +220,7 @@ def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
 def test_a_wrong_row_is_named_before_anything_is_computed(
     classifier, tmp_path, monkeypatch, name, content, reason
 ):
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (7, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
     monkeypatch.setattr(TaskModel, "answers", None)
     if content is not None:
         (tmp_path / name).write_text(content)
@@ -234,7 +234,7 @@ def test_questions_at_the_end_are_checked_before_anything_is_computed(tmp_path, 
     encoder = new_encoder()
     model = TaskModel(QuestionAnswering(), encoder, SpanHead(encoder), 32, 8)
     model.save(tmp_path / "model")
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (7, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
     monkeypatch.setattr(TaskModel, "answers", None)
 
     def refused(last: dict, **options) -> str:
@@ -287,7 +287,7 @@ def test_a_model_of_weights_that_are_not_finite_or_overflow_is_named(classifier,
 
 
 def test_a_warning_says_that_texts_are_cut(classifier, plain, monkeypatch, capfd):
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (2, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 2)
     model = replace(TaskModel.load(classifier), max_length=16)
     texts = ["w1", "w2 " * 20, "w3", "w4 " * 14, "w5 " * 15]
     model.predict(texts)
@@ -332,7 +332,7 @@ def test_a_program_that_predicts_is_warned_once_and_may_filter_it(classifier, ca
 
 
 def test_texts_of_any_number_in_memory(classifier, monkeypatch):
-    monkeypatch.setattr(slices.Slices.__init__, "__defaults__", (7, slices.CHARACTERS))
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
     model = TaskModel.load(classifier)
     assert model.predict([]) == []
     together = model.predict(text for text in TEXTS)

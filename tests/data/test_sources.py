@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.base import storage
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
 from brimful.data import blocks as blocks_module
@@ -173,7 +173,7 @@ def test_what_rows_measure(corpus: Corpus, tmp_path: Path, seed: int) -> None:
 
 def test_without_held_out_documents_the_option_is_named(tmp_path: Path) -> None:
     reader: Any = None  # nothing is read
-    with recorded_warnings() as lines:
+    with record_warnings() as lines:
         assert make_validation_batches("data", None, reader, SHORT, SequencesConfig(), 100, tmp_path) == []
     (line,) = lines
     assert line.startswith("data holds no validation documents (prepare's --validation-share)")

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from brimful import BrimfulError, TaskModel
-from brimful.base.resources import processor
+from brimful.base.machine import processor_name
 from brimful.commands.export import export
-from brimful.exporting.exported import Export, RealTexts, find_texts
-from brimful.exporting.gate import compare, described_instructions, require_little_loss
-from brimful.exporting.graph import PaddedModel
-from brimful.exporting.runtimes import padded_outputs
+from brimful.exporting.exported_model import Export, RealTexts, find_texts
+from brimful.exporting.gate import compare, describe_instructions, require_little_loss
+from brimful.exporting.padded_batches import padded_outputs
+from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder
@@ -23,9 +23,9 @@ from brimful.hf.text_reading import TextReading
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table_files import read_file
+from brimful.tasks.cached_tables import RunTables
 from brimful.tasks.classification import Classification
-from brimful.tasks.model import load_task_model
-from brimful.tasks.task_files import RunTables
+from brimful.tasks.task_model import load_task_model
 from brimful.tasks.token_classification import TokenClassification
 from builders.encoders import small, word_tokenizer
 
@@ -87,8 +87,8 @@ def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tm
     assert 0.95 <= gate["after"] == gate["equal_predictions"]
     assert gate["loss"] == pytest.approx(1 - gate["after"])
     assert 0 < gate["max_score_difference"] < 0.2
-    assert gate["instructions"] == described_instructions()
-    assert (gate["task"], gate["processor"]) == ("classification", processor())
+    assert gate["instructions"] == describe_instructions()
+    assert (gate["task"], gate["processor"]) == ("classification", processor_name())
     assert min(gate["texts_per_second"], gate["p50_ms"], gate["cores"]) > 0
     assert (tmp_path / "out" / "onnx" / "model_quantized.onnx").is_file()
     assert not (tmp_path / "out" / "traced").exists()

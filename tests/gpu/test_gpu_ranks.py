@@ -43,7 +43,7 @@ dist.init_process_group = lambda backend, **named: join("gloo", **named)
 distributed.default_device = lambda: torch.device("cuda", 0)
 data_parallel.BUCKET_MB = {BUCKET_MB}
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
-with distributed.world() as ranks:
+with distributed.join_ranks() as ranks:
     for compiled in (False, True):
         name = f"compiled-{{compiled}}"
         uneven_trainer(directory / name, seed, ranks, compile=compiled, **{SETTINGS!r}).run("test")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from brimful import Encoder
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.tasks.model import load_task_model
+from brimful.tasks.task_model import load_task_model
 from builders.encoders import MODELS, small, word_tokenizer
 
 # fmt: off
@@ -59,7 +59,7 @@ def folder(request, tmp_path_factory) -> Path:
 def check(folder: Path) -> None:
     """Load and predict: a model of finite numbers, or a refusal of one line without Python's words."""
     try:
-        with recorded_warnings():
+        with record_warnings():
             row = load_task_model(folder).predict(["w1 w2", ""])[0]
         for value in row.values():
             assert not isinstance(value, float) or np.isfinite(value)
@@ -101,6 +101,7 @@ def test_a_setting_of_another_type(folder, tmp_path, key, value):
     check(tmp_path / "model")
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_a_mutated_configuration_is_read_or_refused_in_one_line(folder, tmp_path_factory, data):
     place = folder.with_name(folder.name + "-mutated")

@@ -8,13 +8,12 @@ import pytest
 import torch
 import transformers
 from hf.test_families import FAMILIES, FOLDERS, KINDS, ROBERTAS, their_config
-from safetensors.torch import load_file, save_file, save_model
+from safetensors.torch import load_file, save_file
 
-from brimful import Encoder
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
-from brimful.hf.folders import load_model, load_pretrained
-from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
+from brimful.hf.folders import load_model
+from brimful.model.heads import PretrainingHead, SequenceHead
 from builders.encoders import random_row, run_peer
 
 Tensors = dict[str, torch.Tensor]
@@ -97,24 +96,6 @@ def test_names_that_old_versions_leave(tmp_path, family, kind):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_of_tied_matrices_any_one_may_be_there(tmp_path, family):
-    """As safetensors' save_model leaves them; transformers ties both ways, too."""
-    model = KINDS["ForMaskedLM"].from_config(their_config(family)).eval()
-    model.save_pretrained(tmp_path)
-    expected = states(tmp_path)
-    save_model(model, str(tmp_path / "model.safetensors"), metadata={"format": "pt"})
-    names = load_file(tmp_path / "model.safetensors").keys()
-    if family in (*ROBERTAS, "modernbert"):
-        assert not any("word_embeddings" in name or "tok_embeddings" in name for name in names)
-    check_equal(states(tmp_path), expected)
-    check_numbers(tmp_path, transformers.AutoModelForMaskedLM.from_pretrained(tmp_path), "ForMaskedLM")
-    for load in (load_model, load_pretrained):
-        assert type(load(tmp_path)[1]) is MaskedLMHead
-    words = Encoder.load(tmp_path).word_embeddings
-    assert torch.equal(words, expected["embedding.weight"][: len(words)])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_every_name_of_the_matrix_and_the_bias_alone(tmp_path, family):
     model = KINDS["ForMaskedLM"].from_config(their_config(family)).eval()
     torch.nn.init.normal_(model.get_output_embeddings().bias)
@@ -181,6 +162,6 @@ def test_what_is_missing_or_twice_has_its_cause(tmp_path):
     write(rest | {"cls.predictions.decoder.weight": tensors[words]}, tie_word_embeddings=False)
     refused(tmp_path, r"another \(tie_word_embeddings\)")
     write(tensors, num_hidden_layers=2)
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         load_model(tmp_path)
     assert any("has 3 layers; config.json says 2: the others are left out" in text for text in said)

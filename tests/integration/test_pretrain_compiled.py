@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from brimful.train.compilation import lacks
+from brimful.train.compilation import find_missing_compiler
 from builders.verbs import SMALL, WEIGHTS, command, kill_when, run, sha256, start, steps_and_losses
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(lacks(torch.device("cpu")) is not None, reason="no C++ compiler"),
+    pytest.mark.skipif(find_missing_compiler(torch.device("cpu")) is not None, reason="no C++ compiler"),
 ]
 
 

@@ -5,6 +5,7 @@ most 1.5 times those of the plain form in the same precision, and two roundings.
 """
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,11 +19,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
 from brimful.kernels.backends import BACKENDS
 from brimful.kernels.inference_layer import lays_out_bf16
-from brimful.model import door
+from brimful.model import fast_forms
 from brimful.model.attention import SequenceLayout
-from brimful.model.door import choose, shut, within
+from brimful.model.fast_forms import find_fast_form, open_fast_context, use_plain_forms
 from builders.encoders import random_row, small
 
 LENGTHS = [40, 7, 1, 90, 33]
@@ -58,7 +60,7 @@ def _inference_layer(model: str, tokens: int = 1 << 20, precision: str = "bf16")
     def compute(x: Tensor) -> Tensor:
         own = layer.to(x.dtype)
         turned = angles and tuple(table.to(x.dtype) for table in angles)
-        with torch.no_grad(), within("products", x.device, tokens, precision):
+        with torch.no_grad(), open_fast_context("products", x.device, tokens, precision):
             return own(x, layout, turned, None, None)
 
     return Case(compute, [torch.randn(len(batch.tokens), encoder.config.hidden_size)], autocast=True)
@@ -77,11 +79,11 @@ CASES: dict[tuple[str, int], list[Callable[[], Case]]] = {
 
 ELSEWHERE = {
     ("attention", 0): "tests/model/test_attention.py",
-    ("rotate", 0): "in place, in a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
+    ("rotate", 0): "in place, in a compiled step on a GPU: tests/kernels/test_compiled_layer.py, tests/gpu",
     ("rotate", 1): "tests/model/test_layers.py",
     ("layer", 1): "tests/kernels/test_bfloat16_layer.py",
     ("linear_cross_entropy", 0): "tests/kernels/test_linear_cross_entropy.py",
-    ("layer", 2): "a compiled step on a GPU: tests/kernels/test_fused.py, tests/gpu",
+    ("layer", 2): "a compiled step on a GPU: tests/kernels/test_compiled_layer.py, tests/gpu",
     ("varlen", 0): "a backend of attention for GPUs: tests/model/test_attention.py, tests/gpu",
     ("flex", 0): "another: tests/model/test_attention.py, tests/gpu",
 }
@@ -107,7 +109,7 @@ def run(case: Case, dtype: torch.dtype) -> list[Tensor]:
 
 
 def test_every_form_has_a_case() -> None:
-    known = {(name, place) for name, several in door.FORMS.items() for place in range(len(several))}
+    known = {(name, place) for name, several in fast_forms.FORMS.items() for place in range(len(several))}
     known.remove(("backends", 0))
     known |= {(name, 0) for name in BACKENDS}
     assert known == CASES.keys() | ELSEWHERE.keys()
@@ -125,14 +127,14 @@ def test_a_fast_form_gives_the_numbers_of_its_plain_twin(
     torch.manual_seed(seed)
     monkeypatch.setattr("brimful.kernels.inference_layer.onednn_is_faster", lambda: True)
     case = CASES[form][number]()
-    with shut():
-        assert choose(form[0]) is None
+    with use_plain_forms():
+        assert find_fast_form(form[0]) is None
         exact, plain = run(case, torch.float64), run(case, dtype)
     calls = []
-    several = list(door.FORMS[form[0]])
+    several = list(fast_forms.FORMS[form[0]])
     whole = several[form[1]]
     several[form[1]] = replace(whole, run=lambda *given: calls.append(form) or whole.run(*given))
-    monkeypatch.setitem(door.FORMS, form[0], tuple(several))
+    monkeypatch.setitem(fast_forms.FORMS, form[0], tuple(several))
     fast = run(case, dtype)
     assert bool(calls) is (dtype == torch.bfloat16 or form not in IN_16_BITS)
     eps = torch.finfo(dtype).eps
@@ -142,18 +144,12 @@ def test_a_fast_form_gives_the_numbers_of_its_plain_twin(
         assert float((ours - right).norm()) <= 1.5 * float((theirs - right).norm()) + 2 * eps * scale
 
 
-def test_a_form_that_does_not_apply_leaves_the_plain_one() -> None:
-    assert choose("gate", torch.zeros(2, 4)) is None  # float32
-    with shut():
-        assert choose("rotate", torch.zeros(2, 3, 1, 4)) is None
-    assert choose("rotate", torch.zeros(2, 3, 1, 4)) is not None
-
-
+@pytest.mark.slow
 def test_a_cold_process_compiles_an_encoder_as_one_graph() -> None:
     """The fast forms are there before it."""
     code = """
 import torch
-import brimful.kernels.forms
+import brimful.kernels.inference_forms
 from brimful.model.attention import SequenceLayout
 from builders.encoders import random_row, small
 encoder, batch = small("modern"), random_row([5, 3])
@@ -169,19 +165,9 @@ print(torch.isfinite(step()).item())
     assert found.stdout == "True\n", found.stderr
 
 
-@pytest.mark.parametrize(("value", "line"), [("off", "True"), ("on", "False"), ("0", "it is on or off")])
-def test_the_switch_is_on_or_off(value: str, line: str) -> None:
-    code = """
-import brimful.kernels.forms
-from brimful.model.door import is_open, require_switch
-require_switch()
-print(not is_open())
-"""
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"BRIMFUL_KERNELS": value},
-        timeout=300,
-    )
-    assert line in found.stdout + found.stderr
+def test_the_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fast_forms.SWITCH, "off")
+    assert runpy.run_module("brimful.model.fast_forms")["_is_disabled"]
+    monkeypatch.setenv(fast_forms.SWITCH, "0")
+    with pytest.raises(BrimfulError, match=fast_forms.SWITCH):
+        fast_forms.check_switch()

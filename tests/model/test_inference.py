@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.base.cpu_steps import threads
+from brimful.base.cpu_threads import use_threads
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.kernels.inference_layer import LaidOut
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.model.inference import batches as micro_batches
-from brimful.model.inference import run_by_sequence, sharing, text_vectors
+from brimful.model.inference import make_batches as micro_batches
+from brimful.model.inference import run_by_sequence, share_products, text_vectors
 from brimful.model.shape import EncoderConfig
 from builders.encoders import small
 
@@ -55,9 +55,8 @@ def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture
     assert together.shape == (62, 3)
     assert together.dtype == np.float32
     with torch.inference_mode():
-        alone = [
-            forward(make_batch(examples, np.array([index]))).numpy()[0] for index in range(len(examples))
-        ]
+        batches = [make_batch(examples, np.array([index])) for index in range(len(examples))]
+        alone = [forward(batch).numpy()[0] for batch in batches]
     np.testing.assert_allclose(together, np.stack(alone), atol=1e-5, rtol=1e-5)
     assert len(np.unique(together.round(4), axis=0)) > 50
 
@@ -94,28 +93,12 @@ def test_a_few_tokens_are_not_filled_up_where_products_have_any_shape(seed, monk
     run([37], "bf16")
     monkeypatch.setattr("brimful.kernels.inference_layer.onednn_is_faster", lambda: False)
     for count in (1, 2):
-        with threads(count), sharing(LaidOut(torch.float32)):
+        with use_threads(count), share_products(LaidOut(torch.float32)):
             run([37])
             run([64] * 4 + [1])
-    with threads(2), sharing(LaidOut(torch.float32, copies=False)):
+    with use_threads(2), share_products(LaidOut(torch.float32, copies=False)):
         run([37])
     assert slots == [37, 512, 640, 64, 37, 257, 64, 257, 37]
-
-
-def test_answers_are_float32_whatever_the_computation(seed):
-    examples = examples_of([3, 5, 2], seed)
-
-    def lengths(batch):
-        sizes = (batch.offsets[1:] - batch.offsets[:-1]).bfloat16()
-        return sizes[:, None]
-
-    answers = run_by_sequence(lengths, examples, torch.device("cpu"), precision="bf16")
-    assert answers.dtype == np.float32
-    assert answers[:, 0].tolist() == [3, 5, 2]
-
-
-def test_no_examples_are_no_batches():
-    assert list(micro_batches(examples_of([], 0))) == []
 
 
 def test_the_vector_of_a_text_is_the_mean_over_its_windows(seed):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.base.draws import shuffled_index
+from brimful.base.draws import shuffle_indices
 from brimful.base.randomness import derive_key, hash_words
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import Plan, count_lengths, read_histogram
@@ -21,7 +21,7 @@ def naive_assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[list[
     for length in np.unique(lengths).tolist():
         sequences = np.flatnonzero(lengths == length)
         length_key = hash_words(key, np.array(length))
-        places = shuffled_index(length_key, np.arange(len(sequences)), len(sequences))
+        places = shuffle_indices(length_key, np.arange(len(sequences)), len(sequences))
         queues[length] = iter(sequences[np.argsort(places)].tolist())
     row_offsets, order = [0], []
     for pattern, repeats in zip(plan.patterns, plan.repeats.tolist(), strict=True):

@@ -106,7 +106,7 @@ def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path:
     run, out = tmp_path / "run", str(tmp_path / "out")
     shutil.copytree(broken.run, run)
     (run / "config.yaml").write_text("data: gone\n")
-    there = checkpoint.steps(run / "checkpoints")
+    there = checkpoint.list_steps(run / "checkpoints")
     assert len(there) >= 2
     with pytest.raises(
         BrimfulError, match=f"not finished: give --step best, or one of {there[0]}, {there[1]}"
@@ -134,7 +134,11 @@ def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path:
     assert result["max_abs_logit_difference"] < 1e-4
     for left in there:
         shutil.rmtree(run / "checkpoints" / f"step-{left}")
-    for step, message in ((None, "has no checkpoint yet"), (2, "has none"), ("best", "best evaluation")):
+    for step, message in (
+        (None, "has no checkpoint yet"),
+        (2, "has no checkpoint"),
+        ("best", "best evaluation"),
+    ):
         with pytest.raises(BrimfulError, match=message):
             export(run=str(run), out=out, step=step)
     assert sorted(path.name for path in run.iterdir()) == sorted(path.name for path in broken.run.iterdir())
@@ -194,7 +198,7 @@ def test_a_checkpoint_that_goes_meanwhile_is_one_line(
 ) -> None:
     """The run that goes on removes it after its record was read, as rotation does."""
     directory = broken.run / "checkpoints"
-    first, *_, last = checkpoint.steps(directory)
+    first, *_, last = checkpoint.list_steps(directory)
     path, aside = directory / f"step-{first}", directory / "aside"
     read = checkpoint.load_file
 
@@ -208,10 +212,3 @@ def test_a_checkpoint_that_goes_meanwhile_is_one_line(
             load_snapshot(broken.run, first)
     finally:
         aside.rename(path)
-
-
-def test_what_is_no_pretraining_run_has_no_steps(corpus_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "run" / "model").mkdir(parents=True)
-    (tmp_path / "run" / "model" / "config.json").write_text("{}")
-    with pytest.raises(BrimfulError, match="--step is for runs of pretrain"):
-        export(run=str(tmp_path / "run"), out=str(tmp_path / "out"), step="best")

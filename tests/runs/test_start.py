@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brimful.cli.main import main
-from brimful.runs.signals import StoppedError, starting
+from brimful.runs.signals import StoppedError, catch_start_signals
 from builders.verbs import SMALL
 
 # A process that signals itself at an event of the interpreter, such as an import.
@@ -88,7 +88,7 @@ def test_what_is_prepared_continues(tmp_path: Path, event: str, name: str, rest:
 
 def test_a_signal_that_an_import_swallows_counts() -> None:
     def swallowed(error: type[Exception] | None) -> None:
-        with starting():
+        with catch_start_signals():
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
             except KeyboardInterrupt:
@@ -106,10 +106,10 @@ def test_no_work_begins_after_a_signal_that_was_swallowed() -> None:
     began = []
 
     def run() -> None:
-        with starting() as start:
+        with catch_start_signals() as start:
             with suppress(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
-            start.over()
+            start.end()
             began.append("work")
 
     with pytest.raises(StoppedError, match="stopped by SIGINT before the run had started; nothing"):
@@ -119,10 +119,10 @@ def test_no_work_begins_after_a_signal_that_was_swallowed() -> None:
 
 
 def test_once_a_run_has_started_signals_are_its_own() -> None:
-    with starting() as start:
+    with catch_start_signals() as start:
         assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
-        start.over()
+        start.end()
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    with pytest.raises(ValueError, match="as ever"), starting():
+    with pytest.raises(ValueError, match="as ever"), catch_start_signals():
         raise ValueError("as ever")

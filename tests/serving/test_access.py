@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.serving.access import token_of_environment
+from brimful.serving.access import read_token
 from builders.http_app import Asked, asked
 
 CLASSIFY = "/v1/classify"
@@ -66,14 +66,14 @@ def test_space_around_a_token_is_no_part_of_it(
     monkeypatch.delenv("BRIMFUL_TOKEN", raising=False)
     if given is not None:
         monkeypatch.setenv("BRIMFUL_TOKEN", given)
-    assert token_of_environment() == token
+    assert read_token() == token
 
 
 @pytest.mark.parametrize("given", ["", " \n", "a b", "a\nb", "a\x7f", "caf\u00e9", "a\udcff"])
 def test_a_token_that_no_header_holds_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("BRIMFUL_TOKEN", given)
     with pytest.raises(BrimfulError, match=r"^BRIMFUL_TOKEN "):
-        token_of_environment()
+        read_token()
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def test_texts_of_those_who_left_hold_up_nobody() -> None:
     BatchEngine(queue, lambda model, tokens, seconds: None)
     held, gone = threading.Event(), threading.Event()
     queue.call(lambda: held.wait(PATIENCE) and None)
-    many = QueuedRequest(first, ["a"] * 50, has_left=gone.is_set)
+    many = QueuedRequest(first, ["a"] * 50)
+    many.has_left = gone.is_set
     queue.admit(many)
     until = time.monotonic() + PATIENCE
     while queue.tokens != 50 and time.monotonic() < until:  # they are tokenized

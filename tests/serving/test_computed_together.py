@@ -8,8 +8,8 @@ import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.serving.batch_model import BatchModel, open_models
-from brimful.serving.config import Opening
-from brimful.serving.opening import open_served
+from brimful.serving.config import ModelOptions
+from brimful.serving.open_model import open_served
 from brimful.serving.queue import QueuedWindow
 from builders.served import write_models
 
@@ -30,7 +30,7 @@ def test_a_model_is_called_after_the_folder_that_was_given(
     """A link's name stays when it leads to another model."""
     (tmp_path / "router").symlink_to(models / "topics")
     monkeypatch.chdir(models / "vectors")
-    openings = [Opening(model=name, device="cpu") for name in (f"{tmp_path}/router/", ".", "../topics")]
+    openings = [ModelOptions(model=name, device="cpu") for name in (f"{tmp_path}/router/", ".", "../topics")]
     found = open_models(openings, lambda function: function())
     assert list(found) == ["router", "vectors", "topics"]
     with pytest.raises(BrimfulError, match="two models are called topics"):
@@ -49,7 +49,7 @@ def numbers(model: BatchModel, given: list[str]) -> list[object]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["topics", "names", "vectors"])
 def test_in_any_thread_a_text_has_the_same_answer(models: Path, name: str, precision: str) -> None:
-    opening = Opening(model=str(models / name), precision=precision, device="cpu", stays=True)  # type: ignore[arg-type]
+    opening = ModelOptions(model=str(models / name), precision=precision, device="cpu", resident=True)  # type: ignore[arg-type]
     model = BatchModel(name, open_served(opening))
     model._threads = 1
     batches = [TEXTS[start::8] for start in range(8)]

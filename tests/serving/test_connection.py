@@ -20,7 +20,7 @@ import sys
 gc.disable()
 from brimful.cli.main import main
 from brimful.serving import server
-server.PATIENCE, server.CONNECTIONS, server.PACE = 1.0, 20, 4 << 20
+server.REQUEST_SECONDS, server.MAX_CONNECTIONS, server.BYTES_PER_SECOND = 1.0, 20, 4 << 20
 code = main(sys.argv[1:])
 alive = [each for each in gc.get_objects() if isinstance(each, server.Connection)]
 print(sum(each.conn.their_state is not server.h11.ERROR for each in alive), code)

@@ -15,17 +15,17 @@ import pytest
 import brimful
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
-from brimful.exporting.graph import write_onnx
-from brimful.exporting.runtimes import GraphSession
+from brimful.exporting.padded_batches import GraphSession
+from brimful.exporting.padded_model import write_onnx
 from brimful.hf.folders import save_model
 from brimful.hf.text_encoder import TextEncoder
 from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead, SequenceHead
-from brimful.serving import opening
+from brimful.serving import open_model
 from brimful.tasks.classification import Classification
-from brimful.tasks.form import Classes
 from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.prediction_form import Classes
 from builders.encoders import small
 from builders.task_models import new_encoder, task_model
 
@@ -196,7 +196,7 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
     infinite = GraphSession(
         ["input_ids"], "logits", [None, 3], lambda given: np.full((len(given["input_ids"]), 3), np.inf)
     )
-    monkeypatch.setattr(opening, "onnx_session", lambda *_, **__: infinite)
+    monkeypatch.setattr(open_model, "onnx_session", lambda *_, **__: infinite)
     assert (
         refusal(exported) == f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
     )

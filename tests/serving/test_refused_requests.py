@@ -32,8 +32,8 @@ def server(quick: Path) -> Iterator[Asked]:
     [
         (b'{"text": "\xff\xfe"}', 400, "not UTF-8"),
         (b'{"text": "\xed\xa0\x80"}', 400, "not UTF-8"),
-        (b'{"text": ', 400, "no JSON"),
-        (b"", 400, "no JSON"),
+        (b'{"text": ', 400, "not JSON"),
+        (b"", 400, "not JSON"),
         (b"[" * 100_000, 422, "Expected `object`, got `array`"),
         (b'{"texts": ' + b"[" * 100_000, 422, "texts[0]"),
         (rb'{"text": "\ud800 w1"}', 400, "surrogate"),
@@ -174,7 +174,7 @@ def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
     with asked(quick) as server:
         texts = [f"w{number}" for number in range(4)]
         every = server.ask(CLASSIFY, texts=texts)["results"]
-        monkeypatch.setattr("brimful.serving.bodies.SCORES", 8)
+        monkeypatch.setattr("brimful.serving.bodies.MAX_SCORES", 8)
         status, message = server.refused(CLASSIFY, {"texts": texts})
         assert status == 422
         assert "top_k" in message

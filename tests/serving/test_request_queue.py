@@ -47,7 +47,7 @@ class Simulation:
         self.now = 0.0
         self.over: list[QueuedRequest] = []
         self.queue = RequestQueue(REQUESTS, self.over.extend, clock=lambda: self.now)
-        self.queue.most_tokens = TOKENS
+        self.queue.max_tokens = TOKENS
         self.models = Budgeted(10), Budgeted(25, workers=2)
         self.requests: list[QueuedRequest] = []
         self.gone: set[int] = set()
@@ -61,8 +61,8 @@ class Simulation:
         number, written = len(self.requests), [repr(each).ljust(size) for each in texts]
         largest = max((request.tokens for request in self.requests if not request.is_over), default=0)
         queue, expected = self.queue, 3 * len(texts)
-        is_full = queue.requests > 0 and queue.tokens - largest + expected > queue.most_tokens
-        is_full = is_full or queue.requests == queue.most_requests
+        is_full = queue.requests > 0 and queue.tokens - largest + expected > queue.max_tokens
+        is_full = is_full or queue.requests == queue.max_requests
         request = QueuedRequest(self.models[model], written, written if paired else None, tokens=expected)
         request.deadline, request.has_left = self.now + SECONDS, lambda: number in self.gone
         if is_full:
@@ -77,7 +77,7 @@ class Simulation:
 
     def read(self) -> None:
         """Hand texts out to be tokenized."""
-        found = self.queue.texts_to_read()
+        found = self.queue.take_texts()
         sizes = [len(each.text) + len(each.second or "") for each in found]
         assert sum(sizes) <= SLICE_CHARACTERS or len(found) == 1
         assert not any(each.request.is_over for each in found)
@@ -88,10 +88,10 @@ class Simulation:
         if self.reading:
             unread = self.reading.pop(0)
             self.read_texts.append((unread.request.number, unread.place))
-            self.queue.put([tokenized(unread)])
+            self.queue.add_tokenized([tokenized(unread)])
 
     def take(self) -> list[QueuedWindow]:
-        batch = self.queue.batch()
+        batch = self.queue.take_batch()
         if batch:
             (model,) = {window.request.model for window in batch}
             assert len({window.request.second is None for window in batch}) == 1
@@ -109,12 +109,12 @@ class Simulation:
         if self.computing:
             batch = self.computing.pop(0)
             model = batch[0].request.model
-            whole = self.queue.keep(batch, self.names(batch))
+            whole = self.queue.store_outputs(batch, self.names(batch))
             for text in whole:
                 count = range(len(text.lengths))
                 assert text.outputs == [(text.request.number, text.place, place) for place in count]
             self.queue.complete(whole)
-            self.queue.computed(model)
+            self.queue.end_batch(model)
 
     def leave(self, number: int) -> None:
         self.gone.add(number)
@@ -178,7 +178,7 @@ def test_the_oldest_text_has_its_turn_and_batches_are_as_full_as_its_model_allow
     requests: list[tuple[int, int]],
 ) -> None:
     world = Simulation()
-    world.queue.most_tokens = 10**6
+    world.queue.max_tokens = 10**6
     for model, length in requests:
         world.arrive(model, [[length]])
     world.read_all()
@@ -186,7 +186,9 @@ def test_the_oldest_text_has_its_turn_and_batches_are_as_full_as_its_model_allow
         waiting = [request.ready[0] for line in world.queue._ready.values() for *_, request in line]
         batch = world.take()
         assert batch[0].request.number == min(text.request.number for text in waiting)
-        left = [text for text in waiting if not text.taken and text.request.model is batch[0].request.model]
+        left = [
+            text for text in waiting if not text.next_window and text.request.model is batch[0].request.model
+        ]
         if left:
             oldest = min(left, key=lambda text: text.request.number)
             budget = oldest.request.model.budget
@@ -198,7 +200,7 @@ def test_short_requests_pass_a_long_one_which_goes_on_beside_them() -> None:
     """A batch takes a second. Of a text of 200 windows and a short text each second, half of what can be
     computed is wanted by the short ones at first, all of it later."""
     world = Simulation()
-    world.queue.most_requests = world.queue.most_tokens = 10**6
+    world.queue.max_requests = world.queue.max_tokens = 10**6
     world.arrive(0, [[10] * 200], size=SLICE_CHARACTERS + 1)
     world.requests[0].deadline = float("inf")
     world.read_all()
@@ -221,7 +223,7 @@ def test_short_requests_pass_a_long_one_which_goes_on_beside_them() -> None:
 
 def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones_pass() -> None:
     world = Simulation()
-    world.queue.most_tokens = 10**6
+    world.queue.max_tokens = 10**6
     world.arrive(0, [[3]] * 10_000)
     world.read()
     first = len(world.reading)
@@ -239,7 +241,7 @@ def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones
 
 def test_short_requests_pass_one_whose_texts_take_longer_to_tokenize_than_to_compute() -> None:
     world = Simulation()
-    world.queue.most_tokens = 10**6
+    world.queue.max_tokens = 10**6
     assert world.arrive(0, [[1] + [0] * 2000] * 30)
     for _ in range(10):
         world.read()
@@ -257,7 +259,7 @@ def test_short_requests_pass_one_whose_texts_take_longer_to_tokenize_than_to_com
 
 def test_a_long_text_is_tokenized_alone_and_others_pass_between_two() -> None:
     world = Simulation()
-    world.queue.most_tokens = 10**6
+    world.queue.max_tokens = 10**6
     world.arrive(0, [[3]] * 40, size=SLICE_CHARACTERS + 1)
     world.arrive(1, [[3]] * 5)
     world.read()
@@ -267,7 +269,7 @@ def test_a_long_text_is_tokenized_alone_and_others_pass_between_two() -> None:
     assert {each.request.number for each in world.reading[1:]} == {1}
     world.wait(SECONDS)
     assert [request.error.status for request in world.over] == [504, 504]  # type: ignore[union-attr]
-    assert world.queue.texts_to_read() == []
+    assert world.queue.take_texts() == []
 
 
 def test_what_is_late_is_not_computed_on() -> None:

@@ -9,16 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.base.distributed import ALONE
+from brimful.base.distributed import SINGLE_RANK
 from brimful.base.types import IGNORED
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.cache import known_outputs
+from brimful.tasks.cached_tables import cache_outputs
 from brimful.tasks.classification import Classification
-from brimful.tasks.encoded import Encoded
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.multi_label import MultiLabel
 
 TWO = Classification(["a", "b"])
@@ -65,12 +65,12 @@ def test_outputs_are_computed_once(tmp_path, monkeypatch):
             return made
 
         key = {"model": str(type(made))}
-        first, second = (known_outputs(key, data, compute, ALONE) for _ in range(2))
+        first, second = (cache_outputs(key, data, compute, SINGLE_RANK) for _ in range(2))
         for one, other in zip(first, second, strict=True):
             np.testing.assert_array_equal(one, other)
     assert len(calls) == 2
-    known_outputs({"model": "another"}, data, compute, ALONE)
-    known_outputs({"model": "another"}, labelled(["x", "z"], ["a", "b"]), compute, ALONE)
+    cache_outputs({"model": "another"}, data, compute, SINGLE_RANK)
+    cache_outputs({"model": "another"}, labelled(["x", "z"], ["a", "b"]), compute, SINGLE_RANK)
     assert len(calls) == 4
 
 

@@ -9,7 +9,7 @@ from torch.nn import LayerNorm
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
-from brimful.model.drawing import Linear
+from brimful.model.initial_weights import Linear
 from brimful.start.narrowing import narrow
 from tests.builders.encoders import MODELS, random_row, small
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
-from brimful.tables.conll import joined
+from brimful.tables.conll import join_words
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
@@ -34,7 +34,7 @@ WORDS = ["王", "小", "明", "。", "Anna", "2019", "#tag", "don't", "é", "�
 def read(path: Path, content: str, labelled: bool = True, **columns: str) -> tuple[TaggedTable, list[str]]:
     path.write_text(content, encoding="utf-8", newline="")
     layout = FileLayout(columns=Columns(**columns))
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         table = read_tagged(path, labelled=labelled, layout=layout)
     return table, said
 
@@ -224,7 +224,7 @@ def test_texts_without_labels_have_the_same_words(tmp_path: Path):
     ],
 )
 def test_words_are_joined_as_their_scripts_are(words: str, text: str):
-    found, places = joined(words.split(" "))
+    found, places = join_words(words.split(" "))
     assert found == text
     assert [found[start:end] for start, end in places] == words.split(" ")
 
@@ -258,14 +258,6 @@ def test_lines_that_break_the_layout_are_refused(
     with pytest.raises(BrimfulError, match=message) as error:
         read(tmp_path / "a.conll", content, **columns)
     assert "\n" not in str(error.value)
-
-
-def test_a_charset_is_said_once(tmp_path: Path):
-    path = tmp_path / "a.conll"
-    path.write_bytes("王\tB-PER\n小\tI-PER\n住\tO\n在\tO\n北\tB-LOC\n京\tI-LOC\n\n".encode("gbk") * 20)
-    with recorded_warnings() as said:
-        assert read_tagged(path, labelled=True).texts == ["王小住在北京"] * 20
-    assert [line.count("gb18030") for line in said] == [1]
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.conll.gz", "a.jsonl.zip"])

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import ipc, parquet
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN_LAYOUT, Columns, FileLayout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_table
 from brimful.tables.tagged_files import read_tagged
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.registry import find_task
-from brimful.tasks.task_files import TaskFiles
 
 FORMS = Path(__file__).parent.parent / "data_forms"
 TEXTS = [
@@ -44,7 +44,7 @@ def columns(**names: str) -> FileLayout:
 def read(
     reader: Callable[..., Table], path: Path, layout: FileLayout = OWN_LAYOUT
 ) -> tuple[Table, list[str]]:
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         table = reader(path, labelled=True, layout=layout)
     return table, said
 
@@ -142,7 +142,7 @@ def test_files_of_prodigy_say_together_what_answers_are(tmp_path: Path):
         for (name, given), label in zip(answers.items(), labels, strict=True):
             rows = [{"text": label, "label": label, "answer": answer} for answer in given]
             (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        with recorded_warnings():
+        with record_warnings():
             table = read_file(find_task("classification"), tmp_path / "*.jsonl", labelled=True)
             kept = TaskFiles(find_task("classification")).read(tmp_path / "*.jsonl")
         assert table.labels == [*kept.labels]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.multi_label import MultiLabel
@@ -26,7 +26,7 @@ def write(path: Path, cells: list[str], header: tuple[str, str] = ("text", "labe
 
 
 def read(path: Path) -> tuple[list[list[str]], list[str]]:
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         labels = MultiLabel.read(path, labelled=True).labels
     assert labels is not None
     return list(labels), said
@@ -128,7 +128,7 @@ def test_columns_of_0_and_1_are_labels_where_they_are_named(name: str, tmp_path:
 
     def labels_of(label: str) -> tuple[list[list[str]], list[str]]:
         layout = FileLayout(columns=Columns(text="comment", label=label))
-        with recorded_warnings() as said:
+        with record_warnings() as said:
             return list(MultiLabel.read(path, labelled=True, layout=layout).labels or []), said
 
     assert labels_of("toxic, insult") == ([["toxic"], [], ["toxic", "insult"]], [])
@@ -144,7 +144,7 @@ def test_columns_of_0_and_1_are_labels_where_they_are_named(name: str, tmp_path:
         labels_of("label")
 
 
-@pytest.mark.parametrize("cell", ["[a b, c]", "{d}", "[0 1]", "['x' 'y']", "{'a': 1}", "[[1]]"])
+@pytest.mark.parametrize("cell", ["[a b, c]", "[a", "{d}", "[0 1]", "['x' 'y']", "{'a': 1}", "[[1]]"])
 def test_what_is_no_list_of_names_is_refused_with_its_place(cell: str, tmp_path: Path):
     with pytest.raises(BrimfulError, match=r"line 3: .*(neither JSON nor Python|is not a list of names)"):
         read(write(tmp_path / "a.csv", ["c", cell]))

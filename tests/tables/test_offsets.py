@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import FileLayout, OffsetUnit
 from brimful.tables.table import LabelledSpan
@@ -45,7 +45,7 @@ def write(path: Path, rows: list[Any]) -> Path:
 
 
 def read(path: Path, unit: OffsetUnit = "characters") -> tuple[TaggedTable, list[str]]:
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         table = read_tagged(path, labelled=True, layout=FileLayout(offsets=unit))
     return table, said
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.question_files import NOWHERE, Answer, QuestionTable, read_questions
 from brimful.tasks.question_answering import QuestionAnswering
@@ -24,7 +24,7 @@ QUESTION = "who?"
 
 def read(path: Path, content: Any) -> tuple[QuestionTable, list[str]]:
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         table = read_questions(path, labelled=True)
     return table, said
 
@@ -125,7 +125,7 @@ def test_an_answer_that_is_nowhere_counts_in_a_test_and_is_not_learnt(tmp_path: 
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = pair_template()
     task = QuestionAnswering(no_answer_threshold=0.0)  # type: ignore[abstract]
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         data = task.encode(table, tokenizer, 32, 2, labelled=True)
     spans = np.asarray(data.examples.targets["span"]).tolist()
     assert spans[1] == [-100, -100]
@@ -143,7 +143,7 @@ def test_white_space_around_answers_is_none_of_theirs(has_start: bool, text: str
     context = "He, Rome, hm"
     row = {"context": context, "question": "?", "answers": [{"text": text, "answer_start": start}]}
     (tmp_path / "a.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    with recorded_warnings() as said:
+    with record_warnings() as said:
         labels = read_questions(tmp_path / "a.jsonl", labelled=True).labels
     assert labels == [[Answer(4, "Rome")]]
     assert any("white space at the ends" in line for line in said) == (text != "Rome")

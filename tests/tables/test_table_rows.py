@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.dialects import DialectOptions
 from brimful.corpus.reading.inputs import Span
@@ -21,7 +21,7 @@ from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.file_rows import open_rows
 from brimful.tables.layouts import LAYOUTS, Columns, FileLayout
 from brimful.tables.table_files import read_table
-from brimful.tasks.output import FORMATS
+from brimful.tasks.prediction_files import FORMATS
 from builders.tables import write_rows
 
 TEXTS = ["a b", "很好", 'c "d"', "a b"]
@@ -110,25 +110,6 @@ def test_classes_keep_their_numbers_where_a_layout_counts_them(tmp_path: Path) -
         assert read_table(tmp_path / "a.parquet", labelled=True, layout=layout).labels == labels
 
 
-@pytest.mark.parametrize(
-    ("column", "texts"),
-    [
-        ([["He came.", "She went off."], ["x y"]], ["He came.\nShe went off.", "x y"]),
-        ([["the", "cat", "sat"], ["很", "好", "吃"]], ["the cat sat", "很好吃"]),
-        ([[["A b.", "C d."], ["E f."]], None], ["A b.\nC d.\n\nE f."]),
-        (pa.nulls(2), []),
-    ],
-)
-def test_columns_of_lists_are_joined_and_said(column: list, texts: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write(path, pa.table({"text": column}))
-    issues: Counter[str] = Counter()
-    assert [text for _, text in read_documents(Span(path=str(path)), ReadConfig(), issues)] == texts
-    assert issues
-    with pytest.raises(BrimfulError, match=r"a\.parquet, row 1"):
-        read_table(path, labelled=False)
-
-
 def test_other_columns_are_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write(path, pa.table({"text": [{"body": "a"}]}))
@@ -152,7 +133,7 @@ def test_what_is_written_is_read_back(suffix: str, rows: list[tuple[str, str]]) 
     In files of lines, all line ends become line feeds.
     """
     written = [{"text": a, "text_b": b, "label": "x y", "n": n} for n, (a, b) in enumerate(rows)]
-    with tempfile.TemporaryDirectory() as folder, recorded_warnings():
+    with tempfile.TemporaryDirectory() as folder, record_warnings():
         path = Path(folder, f"a{suffix}")
         write_rows(path, written)
         found = [row for _, row in open_rows(path, ["text"], QUOTED, every=True)[1]]

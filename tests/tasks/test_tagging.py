@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.tasks.span_form import Tagging, tag_names
+from brimful.tasks.span_form import Tagging, list_tag_names
 
 SCHEMES = {  # of seqeval, by our marks
     "IOB2": ("BI", "IOB2"),
@@ -88,7 +88,7 @@ def test_tags_that_a_model_lacks_never_win():
 
 def test_a_model_of_bio_is_decoded_as_ever():
     """The order of tags does not matter, and I-X follows B-X or I-X alone."""
-    names = tag_names(["A", "B"])
+    names = list_tag_names(["A", "B"])
     scores = np.random.default_rng(0).normal(size=(50, 5))
     best = [names[tag] for tag in Tagging.of(names).best(scores)]
     order = [4, 2, 0, 3, 1]

@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.base.types import IGNORED
 from brimful.kernels import linear_cross_entropy as module
-from brimful.model.cross_entropy import cross_entropy_sum, hits, linear_cross_entropy
+from brimful.model.cross_entropy import count_hits, cross_entropy_sum, linear_cross_entropy
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
@@ -26,7 +26,7 @@ def tiles(monkeypatch):
     """Groups of 16 rows and tiles of 16 columns."""
     never_small(monkeypatch)
     monkeypatch.setattr(module, "MIN_ROWS", 16)
-    for name in ("GROUP", "TILE"):
+    for name in ("GROUP_BYTES", "TILE_BYTES"):
         monkeypatch.setattr(module, name, 1)
 
 
@@ -66,7 +66,7 @@ def test_a_label_that_shares_the_highest_score_counts(request, in_tiles):
     labels = torch.tensor([3, 31, 32, 30, IGNORED])
     found = linear_cross_entropy(torch.ones(5, 1), weight, None, labels)[1]
     assert int(found) == 3
-    assert int(hits(weight.T.expand(5, -1), labels)) == 3
+    assert int(count_hits(weight.T.expand(5, -1), labels)) == 3
 
 
 @pytest.mark.cases(2)

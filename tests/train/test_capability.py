@@ -68,9 +68,9 @@ def test_precision_attention_and_residual_stream(expected: Expected, monkeypatch
 
 def test_a_step_is_compiled_on_gpus_that_have_a_compiler(expected: Expected, monkeypatch: pytest.MonkeyPatch):
     device = world_of(expected).device
-    monkeypatch.setattr(compilation, "lacks", lambda device: None)
+    monkeypatch.setattr(compilation, "find_missing_compiler", lambda device: None)
     assert resolve_compile("auto", device) is (device.type == "cuda")
-    monkeypatch.setattr(compilation, "lacks", lambda device: "Triton")
+    monkeypatch.setattr(compilation, "find_missing_compiler", lambda device: "Triton")
     assert resolve_compile("auto", device) is False
 
 

@@ -34,7 +34,7 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.precision import watching
 from brimful.precision.policy import autocast
 from brimful.tasks.classification import Classification
-from brimful.train.compilation import lacks, make_loss, resolve_compile
+from brimful.train.compilation import find_missing_compiler, make_loss, resolve_compile
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
@@ -50,7 +50,9 @@ TASK = Classification(["0", "1", "2"])
 # What torch's own modules do when Inductor imports them.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
 
-needs_compiler = pytest.mark.skipif(lacks(CPU) is not None, reason=f"needs {lacks(CPU)}")
+needs_compiler = pytest.mark.skipif(
+    find_missing_compiler(CPU) is not None, reason=f"needs {find_missing_compiler(CPU)}"
+)
 
 
 @pytest.fixture(autouse=True)

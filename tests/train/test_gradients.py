@@ -102,7 +102,7 @@ import sys, torch, torch.distributed as dist
 from pathlib import Path
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.train import data_parallel
 from brimful.train.gradients import Gradients
 
@@ -185,7 +185,7 @@ def check_plain():
     else:
         raise AssertionError
 
-with world() as ranks:
+with join_ranks() as ranks:
     for other in (0, 1, 2):
         for mean in (False, True):
             check(ranks, other, mean)

@@ -12,7 +12,7 @@ import torch
 from brimful.base.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint
-from brimful.tasks.data import evaluation
+from brimful.tasks.task_data import make_evaluation
 from brimful.train.guard import MEMORY_UPDATES, PATIENCE, UNJUDGED_UPDATES, Guard, Spike
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics
@@ -69,7 +69,7 @@ def test_the_update_is_named_and_no_checkpoint_holds_it(seed, tmp_path, factor, 
     assert (spike["update"], spike["action"]) == (33, "stop")
     (batch,), _ = trainer.stream.take(spike["cursor"])
     assert batch.tokens.numpy().tobytes() in trainer.objective.tokens
-    assert max(checkpoint.states(tmp_path / "checkpoints")) <= 32
+    assert max(checkpoint.read_states(tmp_path / "checkpoints")) <= 32
     assert all(math.isfinite(v) for line in read_metrics(tmp_path / "metrics.jsonl") for v in line.values())
 
 
@@ -114,7 +114,7 @@ def test_a_run_that_skipped_is_resumed_without_the_update(seed, tmp_path):
         folder = tmp_path / str(step)
         first = breaking(folder, seed, [12], on_spike="skip", keep_checkpoints=100)
         first.run("test")
-        for later in checkpoint.states(folder / "checkpoints"):
+        for later in checkpoint.read_states(folder / "checkpoints"):
             if later > step:
                 (folder / "checkpoints" / f"step-{later}" / "checkpoint.json").unlink()
         again = breaking(folder, seed, [12], on_spike="skip")
@@ -139,10 +139,12 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
     settings = {"log_every": 30, "checkpoint_every": 20, "evaluate_every": 12, "spike": 20.0}
     settings |= {"keep_checkpoints": 100}
     stopped = breaking(tmp_path, seed, [22], factor, **settings)
-    stopped.objective.evaluate = evaluation(TASK, stopped.objective.head, encoded(examples_of(20, seed + 1)))
+    stopped.objective.evaluate = make_evaluation(
+        TASK, stopped.objective.head, encoded(examples_of(20, seed + 1))
+    )
     with pytest.raises(BrimfulError, match="at step 23"):
         stopped.run("test")
-    assert max(checkpoint.states(tmp_path / "checkpoints")) == 20
+    assert max(checkpoint.read_states(tmp_path / "checkpoints")) == 20
 
 
 def test_a_figure_that_is_no_number_is_never_the_best():
@@ -159,7 +161,7 @@ def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed):
     generator = np.random.default_rng(seed)
     losses = generator.uniform(
         4.5, 5.5, MEMORY_UPDATES
-    )  # the furthest is 1.7 standard deviations from the mean
+    )  # at most 1.7 deviations from the mean
     threshold = 20.0  # far from what a mean and a deviation of only 16 losses make of the next ones
 
     def judged(guard, first, values):
@@ -191,7 +193,7 @@ def test_the_best_checkpoint_stays(seed, tmp_path, monkeypatch):
     accuracies = iter([0.5, 0.7, 0.9, 0.6, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
     monkeypatch.setattr(trainer.objective, "evaluate", lambda *_: {"accuracy": next(accuracies)})
     trainer.run("test")
-    states = checkpoint.states(tmp_path / "checkpoints")
+    states = checkpoint.read_states(tmp_path / "checkpoints")
     assert sorted(states) == [6, 16, 20]
     assert states[20]["best"] == [6, 0.9]
     assert states[20]["versions"].keys() == {"python", "brimful", "torch", "numpy"}
@@ -204,11 +206,11 @@ import test_guard as toy
 from builders import training
 import torch
 from brimful.data.example_stream import ExampleStream
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 
 torch.set_num_threads(1)
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
-with world() as ranks:
+with join_ranks() as ranks:
     trainer = toy.trainer_of(
         directory, seed, steps=30, log_every=7,
         objective=lambda head: training.supervised(head, None, toy.Broken),

@@ -239,10 +239,10 @@ from datetime import timedelta
 from pathlib import Path
 import torch.distributed as dist
 import test_phases as toy
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-with world() as ranks:
+with join_ranks() as ranks:
     toy.RUNTIME = toy.Runtime(ranks, "fp32")
     toy.set_clock(toy.pytest.MonkeyPatch(), [7.0] if ranks.is_main else [1.0])
     trainer = toy.timed(Path(sys.argv[1], str(ranks.rank)), 5)

@@ -26,7 +26,7 @@ RANK = f"""
 import json, shutil, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.train import data_parallel
 from builders.uneven import NotANumberOnce, uneven_trainer
 
@@ -53,7 +53,7 @@ def run(ranks, job):
     ranks.barrier()
 
 
-with world() as ranks:
+with join_ranks() as ranks:
     for job in jobs:
         run(ranks, job)
 """

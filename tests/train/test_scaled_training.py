@@ -137,11 +137,11 @@ RANK = f"""
 import json, sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "tests")!r})
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.train.objective import Runtime
 from builders.training import trainer_of
 directory, seed = Path(sys.argv[1]), int(sys.argv[2])
-with world() as ranks:
+with join_ranks() as ranks:
     runtime = Runtime(ranks, "fp16")
     trainer = trainer_of(directory / "run", seed, batch=24, steps=8, rate=1e-4, log_every=1, runtime=runtime)
     trainer.run("test")

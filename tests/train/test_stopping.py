@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.runs.signals import SIGNALS, StopRequest, elected
+from brimful.runs.signals import SIGNALS, StopRequest, choose_signal
 from builders.ranks import on_two_ranks
 
 
@@ -17,7 +17,7 @@ def test_the_signal_that_came_to_any_rank_is_known_to_all() -> None:
             request = StopRequest()
             request.number = number
             sums = {name: sums[name] + vote for name, vote in request.votes().items()}
-        return elected(sums)
+        return choose_signal(sums)
 
     assert after(0, 0) == 0
     for number in SIGNALS:
@@ -29,7 +29,7 @@ RANK = """
 import json, os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, "tests")
-from brimful.base.distributed import world
+from brimful.base.distributed import join_ranks
 from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError
 from brimful.train.objective import Runtime
@@ -40,7 +40,7 @@ def slowly(*arguments):
     time.sleep(2)
     write(*arguments)
 checkpoint.write_tensors = slowly
-with world() as ranks:
+with join_ranks() as ranks:
     trainer = trainer_of(folder / "run", 1, runtime=Runtime(ranks, "fp32"), steps=100, checkpoint_every=100)
     def signalled(batch, loss=trainer.loss):
         if trainer.progress.step == 4 and ranks.rank == 1:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from brimful.base.distributed import ALONE, World
+from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.train.journal import Journal, TensorBoard
 from brimful.train.metrics import read_metrics
@@ -87,7 +87,7 @@ def test_a_full_disk_is_one_line(tmp_path):
 
 
 def test_without_its_writer_a_run_has_no_event_files(tmp_path, monkeypatch):
-    assert isinstance(Journal(tmp_path, ALONE).board, TensorBoard)
+    assert isinstance(Journal(tmp_path, SINGLE_RANK).board, TensorBoard)
     assert Journal(tmp_path, World(1, 2, torch.device("cpu"))).board is None
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    assert Journal(tmp_path, ALONE).board is None
+    assert Journal(tmp_path, SINGLE_RANK).board is None

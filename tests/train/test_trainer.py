@@ -17,7 +17,7 @@ from brimful.objectives.supervised import Supervised
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.checkpoint import FORMAT
-from brimful.tasks.data import evaluation
+from brimful.tasks.task_data import make_evaluation
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import MetricsLog, read_metrics
 from brimful.train.trainer import Trainer
@@ -182,7 +182,9 @@ def test_evaluation_is_without_dropout_and_training_after_it_is_with(seed, tmp_p
     )
     figures = trainer.run("test")
     assert modes == [("loss", True, True), ("evaluate", False, False)] * 2
-    assert figures == evaluation(TASK, trainer.objective.head, encoded(held_out))(trainer.encoder, RUNTIME)
+    assert figures == make_evaluation(TASK, trainer.objective.head, encoded(held_out))(
+        trainer.encoder, RUNTIME
+    )
 
 
 @pytest.mark.slow

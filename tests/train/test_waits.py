@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.base.distributed import ALONE
+from brimful.base.distributed import SINGLE_RANK
 from brimful.corpus.frequencies import entropy, piece_counts
 from brimful.train.journal import Journal
 from brimful.train.metrics import Totals, Window
@@ -17,7 +17,7 @@ from builders.streams import toy_corpus
     ("data", "expected"), [(0.08, None), (0.2, "train: 20% of its time it waited for data")]
 )
 def test_a_long_wait_is_one_warning(tmp_path, capfd, data, expected):
-    journal = Journal(tmp_path, ALONE)
+    journal = Journal(tmp_path, SINGLE_RANK)
     journal.begin(0)
     totals = Totals(slots=10, tokens=9, seconds=90.0)
     window = Window(norms=[torch.ones(())], waited=data * 90.0, totals=totals)

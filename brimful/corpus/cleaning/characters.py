@@ -16,7 +16,7 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 
-# What a survey finds.
+# Bits that a survey finds.
 UNWANTED = 1
 INVISIBLE = 2
 LINE_BREAK = 4  # other than a line feed
@@ -61,15 +61,15 @@ blank_unwanted = _replacing(f"[{CLASSES[UNWANTED]}]", " ")
 blank_surrogates = _replacing("[\ud800-\udfff]", " ")
 """Lone surrogates, which no file can hold, become spaces."""
 drop_invisible = _replacing(f"[{CLASSES[INVISIBLE]}]", "")
-"""Soft hyphens, zero-width spaces and direction marks go. Joiners, which emoji need, stay."""
+"""Soft hyphens, zero-width spaces and direction marks are dropped. Joiners, which emoji need, stay."""
 
 # Unicode's stream-safe text format (UAX #15). Normalization takes quadratic time on longer runs of marks.
-_MOST_MARKS = 30
+_LONGEST_MARK_RUN = 30
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The bits that occur in a text, and the numbers of its runs of symbols and of its other characters."""
+    """The bits that occur in a text, its runs of symbols, and how many other characters it has."""
 
     bits_found: int
     symbol_runs: int
@@ -77,18 +77,18 @@ class Survey:
 
     @property
     def symbol_share(self) -> float:
-        """Runs of symbols divided by these and other characters, 0 to 1. A ruler or dot leader is one run."""
+        """The share of symbols, 0 to 1. A run of symbols, such as a ruler or a dot leader, counts as one."""
         return self.symbol_runs / max(self.symbol_runs + self.others, 1)
 
 
 def survey(text: str) -> Survey:
-    """Look over a text."""
+    """Find the bits and the runs of symbols of a text, in one pass over its characters."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return Survey(*_compiled(_look)(codes, _table()))
 
 
 def squeeze_blanks(text: str) -> tuple[str, int]:
-    """A run of whitespace becomes one space, or one line break if it has one; counts what went."""
+    """Turn each run of whitespace into a space, or a line break if it has one; count dropped characters."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     out = np.empty_like(codes)
     size = _compiled(_squeeze)(codes, _table(), out)
@@ -97,7 +97,7 @@ def squeeze_blanks(text: str) -> tuple[str, int]:
 
 @functools.cache
 def _table() -> np.ndarray:
-    """The bits of each code point of the first two planes, int32 (131072,)."""
+    """Return the bits of each code point of the first two planes, int32 (131072,)."""
     table = np.zeros(1 << 17, np.int32)
     characters = "".join(map(chr, range(len(table))))
     for bit, members in CLASSES.items():
@@ -112,10 +112,10 @@ def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
     size = kinds = 0  # of the token so far
     name = 0  # 1 behind { or ; and 2 within a name there
     for place in range(len(codes) + 1):
-        code = codes[place] if place < len(codes) else np.uint32(10)
+        code = codes[place] if place < len(codes) else np.uint32(10)  # a line feed ends the last token
         if code < len(table):
             bits = table[code]
-        else:
+        else:  # the higher planes hold hardly any characters
             bits = np.int32(UNWANTED if code >= 0xF0000 or code & 0xFFFE == 0xFFFE else 0)
         if bits & _IN_TOKEN:
             size += 1
@@ -181,7 +181,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def to_nfkc(text: str) -> tuple[str, int]:
-    """Normalize to NFKC; counts texts, not characters. The first 30 of a run of combining marks stay."""
+    """Normalize to NFKC; count texts, not characters. The first 30 of a run of combining marks stay."""
     if not text.isascii():
         text = _excess_marks().sub(r"\1", text)
     if unicodedata.is_normalized("NFKC", text):
@@ -192,11 +192,11 @@ def to_nfkc(text: str) -> tuple[str, int]:
 @functools.cache
 def _excess_marks() -> re.Pattern[str]:
     marks = "".join(chr(code) for code in range(sys.maxunicode + 1) if unicodedata.combining(chr(code)))
-    return re.compile(f"([{marks}]{{{_MOST_MARKS}}})[{marks}]+")
+    return re.compile(f"([{marks}]{{{_LONGEST_MARK_RUN}}})[{marks}]+")
 
 
 def simplifier() -> Callable[[str], tuple[str, int]]:
-    """The rule that turns traditional Chinese characters into simplified ones, by OpenCC's table t2s.
+    """Make the rule that turns traditional Chinese characters into simplified ones, by OpenCC's table t2s.
 
     Raises:
         BrimfulError: OpenCC is not installed.

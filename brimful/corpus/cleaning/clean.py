@@ -6,52 +6,36 @@ Every rule takes time linear in the size of a document, except a user's pattern,
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Literal
 
 from brimful.base.config import require_positive
 from brimful.base.errors import BrimfulError
-from brimful.corpus.cleaning.characters import (
-    BLANK_RUN,
-    DECLARATION,
-    INVISIBLE,
-    LINE_BREAK,
-    OTHER_BLANK,
-    TOKEN,
-    UNWANTED,
-    blank_surrogates,
-    blank_unwanted,
-    drop_invisible,
-    simplifier,
-    squeeze_blanks,
-    survey,
-    to_nfkc,
-    unify_line_breaks,
-)
+from brimful.corpus.cleaning import characters
 from brimful.corpus.cleaning.fields import keep_lines, read_field
 from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
 from brimful.corpus.cleaning.markup import begins_a_page, read_page
 from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
-from brimful.corpus.cleaning.quality import is_mostly_ascii, language_filter, stop_words
-from brimful.corpus.reading.nonsense import count
+from brimful.corpus.cleaning.quality import count_stop_words, is_mostly_ascii, language_filter
+from brimful.corpus.reading.nonsense import count_issue
 
 TAGS_GONE = "tags of HTML removed from fields (--clean.html never keeps them)"
 TAGS_LEFT = "tags and entities left, since no tag shows HTML (--clean.html always reads them)"
-_CUTS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
+# Where long texts are cut, the best place first.
+_CUT_MARKS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
-_EXCERPT = 200
+_EXCERPT_CHARACTERS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig:
-    """What cleaning keeps of a raw text.
+    """The rules of cleaning, and their limits.
 
     Raises:
         BrimfulError: a number is out of its range.
     """
 
     html: Literal["auto", "always", "never"] = "auto"
-    """What is read as HTML: pages, and fields where a tag has an attribute or an end; all text; nothing."""
+    """Text to read as HTML: pages, and fields where a tag has an attribute or an end; all text; nothing."""
     boilerplate: bool = True
     """Drop navigation, page footers and hidden parts of HTML."""
     main_content: bool = False
@@ -69,7 +53,7 @@ class CleanConfig:
     garbage: bool = True
     """Drop tokens that look like hashes, UUIDs or base64. Off for logs and code."""
     drop_patterns: tuple[str, ...] = ()
-    """Regular expressions: what they match goes, counted for each. ^ and $ stand for the ends of lines."""
+    """Regular expressions whose matches are dropped, each counted. ^ and $ stand for the ends of lines."""
     max_foreign_run: int = 0
     """Drop a run of this many characters in scripts with less than a third of its letters. 0: off."""
     blanks: bool = True
@@ -116,9 +100,10 @@ class Example:
 
 @dataclass(frozen=True)
 class _Rule:
-    """A rule between markup and judgement: text -> (text, number of changes).
+    """A rule between markup and judgement, and the name of its counter.
 
     Attributes:
+        apply: text -> (text, number of changes).
         needs: the rule runs only if a survey of the text found one of these bits. 0: it always runs, which is
             right unless its own search is slow.
         settles: its result needs no new survey, since it contains nothing new for later rules.
@@ -147,7 +132,7 @@ class Cleaner:
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, list[Example]] = {}
         self.issues: Counter[str] = Counter()
-        self._rules = _rules(config)
+        self._rules = _make_rules(config)
         self._is_wanted = language_filter(config.languages) if config.languages else None
 
     def __call__(self, raw: str, source: tuple[int, int], *, is_html: bool = False) -> list[str]:
@@ -160,7 +145,7 @@ class Cleaner:
         if raw.count("\ufffd") > self.config.max_undecodable * len(raw):
             return self._drop("undecodable", raw, source)
         text = self._without_html(raw, source, is_html)
-        survey_of_text = survey(text)
+        survey_of_text = characters.survey(text)
         for rule in self._rules:
             if rule.needs and not survey_of_text.bits_found & rule.needs:
                 continue
@@ -168,11 +153,12 @@ class Cleaner:
             self._count(rule.name, times, text, changed, source)
             text = changed
             if times and not rule.settles:
-                survey_of_text = survey(text)
+                survey_of_text = characters.survey(text)
         text = text.strip()
-        if reason := self._flaw(text, survey_of_text.symbol_share):
-            return self._drop(reason, text or raw, source)
-        pieces = cut(text, self.config.max_characters)
+        flaw = self._find_flaw(text, survey_of_text.symbol_share)
+        if flaw:
+            return self._drop(flaw, text or raw, source)
+        pieces = _cut(text, self.config.max_characters)
         if len(pieces) == 1:
             return pieces
         self._count("long documents cut", 1, text, pieces[0], source)
@@ -182,7 +168,7 @@ class Cleaner:
         return long_pieces
 
     def _without_html(self, raw: str, source: tuple[int, int], is_html: bool) -> str:
-        """The text of a page or of a field."""
+        """Return the text of a page or of a field."""
         config = self.config
         if config.html == "never":
             return raw
@@ -197,13 +183,13 @@ class Cleaner:
         field = read_field(raw, boilerplate=not config.boilerplate, main_content=config.main_content)
         if field.is_html:
             self._count("html tags", field.tags, raw, field.text, source)
-            count(self.issues, TAGS_GONE, field.tags, field.example)
+            count_issue(self.issues, TAGS_GONE, field.tags, field.example)
         else:
-            count(self.issues, TAGS_LEFT, field.tags, field.example)
+            count_issue(self.issues, TAGS_LEFT, field.tags, field.example)
         return field.text
 
-    def _flaw(self, text: str, symbol_share: float) -> str | None:
-        """Why a clean text is dropped, or None."""
+    def _find_flaw(self, text: str, symbol_share: float) -> str | None:
+        """Return why a clean text is dropped, or None."""
         config = self.config
         if len(text) < config.min_characters or not text:
             return "too short" if text else "empty"
@@ -211,7 +197,7 @@ class Cleaner:
             return "symbols"
         if self._is_wanted is not None and not self._is_wanted(text):
             return "language"
-        if config.min_stop_words and is_mostly_ascii(text) and stop_words(text) < config.min_stop_words:
+        if config.min_stop_words and is_mostly_ascii(text) and count_stop_words(text) < config.min_stop_words:
             return "stop words"
         return None
 
@@ -225,41 +211,61 @@ class Cleaner:
         self.counts[name] += times
         examples = self.examples.setdefault(name, [])
         if len(examples) < _EXAMPLES:
-            unchanged = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
-            begin = max(len(list(unchanged)) - _EXCERPT // 2, 0)
-            examples.append(
-                Example(*source, before[begin : begin + _EXCERPT], after[begin : begin + _EXCERPT])
+            begin = max(_find_difference(before, after) - _EXCERPT_CHARACTERS // 2, 0)
+            excerpt = slice(begin, begin + _EXCERPT_CHARACTERS)
+            examples.append(Example(*source, before[excerpt], after[excerpt]))
+
+
+def _find_difference(before: str, after: str) -> int:
+    for place, (old, new) in enumerate(zip(before, after, strict=False)):
+        if old != new:
+            return place
+    return min(len(before), len(after))
+
+
+def _make_rules(config: CleanConfig) -> list[_Rule]:
+    """Return the rules between markup and judgement, in order."""
+    rules = [_Rule("line breaks", characters.unify_line_breaks, characters.LINE_BREAK, settles=True)]
+    if config.characters:
+        rules.append(_Rule("unwanted characters", characters.blank_unwanted, characters.UNWANTED))
+    else:
+        rules.append(_Rule("lone surrogates", characters.blank_surrogates, characters.UNWANTED))
+    if config.invisible:
+        rules.append(_Rule("invisible characters", characters.drop_invisible, characters.INVISIBLE))
+    if config.nfkc:
+        rules.append(_Rule("normalized to NFKC", characters.to_nfkc))
+    if config.simplified:
+        rules.append(_Rule("simplified characters", characters.simplifier()))
+    if config.css:
+        rules.append(_Rule("style rules", drop_css, characters.DECLARATION))
+    if config.garbage:
+        rules.append(_Rule("garbage tokens", drop_tokens, characters.TOKEN))
+    for pattern in config.drop_patterns:
+        rules.append(_Rule(f"drop_patterns: {pattern}", pattern_rule(pattern)))
+    if config.max_foreign_run:
+        rules.append(_Rule("foreign runs", foreign_run_rule(config.max_foreign_run)))
+    if config.blanks:  # last, since the other rules leave blanks behind
+        rules.append(
+            _Rule(
+                "blanks",
+                characters.squeeze_blanks,
+                characters.BLANK_RUN | characters.OTHER_BLANK,
+                settles=True,
             )
+        )
+    return rules
 
 
-def _rules(config: CleanConfig) -> list[_Rule]:
-    """The rules between markup and judgement, by the name of their counter, in order."""
-    candidates = [
-        (True, lambda: _Rule("line breaks", unify_line_breaks, LINE_BREAK, settles=True)),
-        (config.characters, lambda: _Rule("unwanted characters", blank_unwanted, UNWANTED)),
-        (not config.characters, lambda: _Rule("lone surrogates", blank_surrogates, UNWANTED)),
-        (config.invisible, lambda: _Rule("invisible characters", drop_invisible, INVISIBLE)),
-        (config.nfkc, lambda: _Rule("normalized to NFKC", to_nfkc)),
-        (config.simplified, lambda: _Rule("simplified characters", simplifier())),
-        (config.css, lambda: _Rule("style rules", drop_css, DECLARATION)),
-        (config.garbage, lambda: _Rule("garbage tokens", drop_tokens, TOKEN)),
-        *((True, lambda p=p: _Rule(f"drop_patterns: {p}", pattern_rule(p))) for p in config.drop_patterns),
-        (config.max_foreign_run > 0, lambda: _Rule("foreign runs", foreign_run_rule(config.max_foreign_run))),
-        (config.blanks, lambda: _Rule("blanks", squeeze_blanks, BLANK_RUN | OTHER_BLANK, settles=True)),
-    ]
-    return [make() for wanted, make in candidates if wanted]
-
-
-def cut(text: str, limit: int) -> list[str]:
+def _cut(text: str, limit: int) -> list[str]:
     """Cut a text into pieces of at most `limit` characters, if possible after a mark in its second half."""
     pieces = []
     begin = 0
     while len(text) - begin > limit:
         end = begin + limit
-        for mark in _CUTS:
-            found = text.rfind(mark, begin + limit // 2, end)
-            if found >= 0:
-                end = found + len(mark)
+        for mark in _CUT_MARKS:
+            place = text.rfind(mark, begin + limit // 2, end)
+            if place >= 0:
+                end = place + len(mark)
                 break
         pieces.append(text[begin:end].strip())
         begin = end

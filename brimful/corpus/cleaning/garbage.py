@@ -1,4 +1,4 @@
-"""Drops what nobody wrote for readers: hashes, base64, style sheets.
+"""Drops text that was not written for readers: hashes, base64, style sheets.
 
 These rules look at ASCII only, so Chinese text is never taken for a long token.
 """
@@ -12,7 +12,7 @@ _HEXADECIMAL = re.compile(r"(?=.*[0-9])(?=.*[A-Fa-f])[0-9A-Fa-f-]+")
 _KINDS = re.compile(r"[A-Z]+|[a-z]+|[0-9]+")
 _DIGITS = re.compile(r"[0-9]+")
 _SEPARATORS = re.compile(r"[+/=_-]")
-_JUDGED = 1000
+_JUDGED_CHARACTERS = 1000
 _RANDOM = re.compile(rf"[a-z0-9]{{{SHORTEST_HEX},64}}")
 _LETTERS_OR_DIGITS = re.compile(r"[a-z]+|[0-9]+")
 
@@ -35,31 +35,34 @@ _ELEMENT = (
 )
 _SELECTOR = re.compile(rf"(?:{_ELEMENT}|[.#@*:>+~\[]\S*|{_ELEMENT}[.#:>+~\[]\S*),?|{_ELEMENT}?(?:,\S+)+")
 _PART = re.compile(r"[!-:<-z|~]+|\S")
-_LONGEST_SELECTOR = 200
+_LONGEST_SELECTOR_CHARACTERS = 200
 
 
 def drop_tokens(text: str) -> tuple[str, int]:
     """Tokens that look like hashes, UUIDs or base64 become spaces: (text, number of tokens)."""
     times = 0
 
-    def without(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         nonlocal times
         run = match[0]
-        if _looks_hexadecimal(run) or _looks_random(run) or _looks_like_base64(run[:_JUDGED]):
+        if _looks_hexadecimal(run) or _looks_random(run) or _looks_like_base64(run[:_JUDGED_CHARACTERS]):
             times += 1
             return " "
         return run
 
-    return _RUN.sub(without, text), times
+    return _RUN.sub(replace, text), times
 
 
 def _looks_hexadecimal(run: str) -> bool:
-    """Is this a hash or a UUID? In 5.5511151231257827e-017 and in an IBAN, letters and digits change less."""
-    return bool(_HEXADECIMAL.fullmatch(run)) and len(_KINDS.findall(run[:_JUDGED])) >= 5
+    """Return whether a token is a hash or a UUID.
+
+    In 5.5511151231257827e-017 and in an IBAN, letters and digits alternate less often.
+    """
+    return bool(_HEXADECIMAL.fullmatch(run)) and len(_KINDS.findall(run[:_JUDGED_CHARACTERS])) >= 5
 
 
 def _looks_random(run: str) -> bool:
-    """Do lower-case letters and digits alternate in this token, as in `3frfd44ee233ddfs/`?
+    """Return whether lower-case letters and digits alternate in a token, as in `3frfd44ee233ddfs/`.
 
     Formulas and product codes have capitals, or single letters between their numbers; identifiers have
     separators, or long words.
@@ -79,7 +82,10 @@ def _looks_random(run: str) -> bool:
 
 
 def _looks_like_base64(run: str) -> bool:
-    """In base64, capitals, lower case and digits alternate. Paths have separators, identifiers few digits."""
+    """Return whether capitals, lower case and digits alternate in a token.
+
+    Paths have more separators than base64, identifiers fewer digits.
+    """
     size = len(run)
     return (
         size >= SHORTEST_BASE64
@@ -99,9 +105,9 @@ def drop_css(text: str) -> tuple[str, int]:
     pieces = []
     end = 0
     for match in _RULE.finditer(text):
-        begin = _begin_of_selectors(text, max(end, match.start() - _LONGEST_SELECTOR), match.start())
+        begin = _find_selectors(text, max(end, match.start() - _LONGEST_SELECTOR_CHARACTERS), match.start())
         if begin == match.start() and ";" not in match[0]:
-            continue  # a dictionary
+            continue  # a dictionary of a program, say
         pieces.append(text[end:begin])
         end = match.end()
     if pieces:
@@ -113,8 +119,8 @@ def drop_css(text: str) -> tuple[str, int]:
     return text, times
 
 
-def _begin_of_selectors(text: str, earliest: int, end: int) -> int:
-    """The beginning of the selectors that end at `end`."""
+def _find_selectors(text: str, earliest: int, end: int) -> int:
+    """Return where the selectors begin that end at `end`."""
     begin = end
     for part in reversed(list(_PART.finditer(text, earliest, end))):
         if not _SELECTOR.fullmatch(part[0]):

@@ -1,7 +1,7 @@
-"""HTML -> text: what a reader sees of a page, without scripts, styles, navigation and hidden parts.
+"""HTML -> text: the text that a page shows, without scripts, styles, navigation and hidden parts.
 
 resiliparse parses the page and lays out its text: blocks on lines of their own, cells apart, `pre` as it is.
-This module says what goes, and mends what the library does not know of Chinese.
+This module chooses what to drop, and adds what the library does not know of Chinese.
 """
 
 import re
@@ -38,21 +38,24 @@ _LARGE_NAMES = (b"nav", b"footer")
 # So does one of these. They are frequent and often unbalanced, so only a page with little text is checked.
 _RAW_NAMES = (b"title", b"style", b"iframe", b"textarea", b"noscript", b"select")
 _OTHER_NAMES = (b"div", b"section", b"span", b"svg")
-_LEAST_TEXT = 0.05
+_LEAST_TEXT_SHARE = 0.05
 # resiliparse indents each level of these lists, but not of `menu`: deep ones would make endless text.
 _MOST_LISTS = 16
 _LIST = re.compile(r"(</?)[uo]l\b", re.IGNORECASE)
 # Two adjacent links are two words, except in scripts without spaces.
 _ADJACENT_LINKS = re.compile(r"</a>(?<=[A-Za-z0-9]</a>)(?=<a\s[^<>]{0,500}>[A-Za-z0-9])")
 
-# Han characters, kana, Yi, their punctuation and full-width forms; no Hangul, which separates words.
-WIDE = "\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f\uffe0-\uffe5\U00020000-\U0003fffd"
+# Han characters, kana, Yi, their punctuation and full-width forms. Hangul separates words, so it is not here.
+WIDE_RANGES = (
+    "\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff9f\uffe0-\uffe5\U00020000-\U0003fffd"
+)
 EITHER = "\u2014\u2018\u2019\u201c\u201d\u2026"  # dashes, quotes and the ellipsis occur in other scripts, too
 # A noncharacter marks each line break beside a wide character; it survives the layout.
 _MARK = "\ufdd0"
-_WIDE_BREAK = re.compile(rf"\n(?:(?<=[{WIDE}]\n)|(?=\s{{0,200}}[{WIDE}]))")
+_WIDE, _WIDE_OR_EITHER = f"[{WIDE_RANGES}]", f"[{WIDE_RANGES}{EITHER}]"
+_WIDE_BREAK = re.compile(rf"\n(?:(?<={_WIDE}\n)|(?=\s{{0,200}}{_WIDE}))")
 _JOINED = re.compile(
-    rf"{_MARK}(?:(?<=[{WIDE}]{_MARK}) ?(?=[{WIDE}{EITHER}])|(?<=[{WIDE}{EITHER}]{_MARK}) ?(?=[{WIDE}]))"
+    rf"{_MARK}(?:(?<={_WIDE}{_MARK}) ?(?={_WIDE_OR_EITHER})|(?<={_WIDE_OR_EITHER}{_MARK}) ?(?={_WIDE}))"
 )
 _LEFT_OVER = re.compile(rf"{_MARK}(?:(?<=\s{_MARK}) ?)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -61,21 +64,21 @@ _PILCROW = re.compile("¶$", re.MULTILINE)
 
 
 def begins_a_page(text: str) -> bool:
-    """Is the text a whole page, rather than a piece of one or text with tags in it?"""
+    """Return whether a text is a whole page, rather than a piece of one or text with tags in it."""
     return bool(_PAGE.match(text))
 
 
 def read_page(
     markup: str, *, boilerplate: bool = False, main_content: bool = False, is_piece: bool = False
 ) -> str:
-    """The text of an HTML page, however broken or deep, in time linear in its size.
+    """Return the text of an HTML page, however broken or deep, in time linear in its size.
 
     A line break between two Chinese or Japanese characters means nothing (CSS Text 3, section 4.1.3).
 
     Args:
         boilerplate: keep navigation and hidden parts.
         main_content: keep only what resiliparse takes for the main content.
-        is_piece: it is a piece of a page, whose navigation is text.
+        is_piece: the markup is a piece of a page, whose navigation is text.
     """
     if "\0" in markup:
         markup = markup.replace("\0", " ")
@@ -94,13 +97,17 @@ def read_page(
         if not is_piece:
             selectors.append(_NAVIGATION)
         # In a piece of a page, a start tag without its end hides nothing.
-        if (b"hidden" in data or b"display" in data) and not (is_piece and not _all_end(_OTHER_NAMES, data)):
+        may_hide = b"hidden" in data or b"display" in data
+        if may_hide and (not is_piece or _all_end(_OTHER_NAMES, data)):
             selectors.append(_HIDDEN)
     text = _extract(markup, selectors, main_content)
-    if len(text) < _LEAST_TEXT * len(markup):
+    if len(text) < _LEAST_TEXT_SHARE * len(markup):
+        # Scripts are cut out before elements are counted: they hold tags in their strings.
         data = b"".join(part.partition(b"<script")[0] for part in data.split(b"</script"))
-        markup = _without_endless(markup, data)
-        text = _extract(markup, selectors if _all_end(_OTHER_NAMES, data) else [_NO_TEXT], main_content)
+        markup = _drop_endless(markup, data)
+        if not _all_end(_OTHER_NAMES, data):
+            selectors = [_NO_TEXT]
+        text = _extract(markup, selectors, main_content)
     if _MARK in text:
         text = _LEFT_OVER.sub("", _JOINED.sub("", text.replace(f" {_MARK}", _MARK)))
     if "¶" in text:
@@ -118,14 +125,14 @@ def _extract(markup: str, selectors: list[str], main_content: bool) -> str:
         preserve_formatting=True,
         main_content=main_content,
         list_bullets=False,
-        alt_texts=True,  # without them, no text of a figure is left
+        alt_texts=True,  # a figure may have no other text
         skip_elements=[", ".join(selectors)],
     )
     return text
 
 
 def _all_end(names: Iterable[bytes], data: bytes) -> bool:
-    """Whether elements of these names have as many end tags as start tags.
+    """Return whether elements of these names have as many end tags as start tags.
 
     Args:
         data: the page in lower case.
@@ -133,8 +140,8 @@ def _all_end(names: Iterable[bytes], data: bytes) -> bool:
     return all(data.count(b"<" + name) <= data.count(b"</" + name) for name in names)
 
 
-def _without_endless(markup: str, data: bytes) -> str:
-    """The page without the start tags of comments and of raw text that never end."""
+def _drop_endless(markup: str, data: bytes) -> str:
+    """Return the page without the start tags of comments and of raw text that never end."""
     if data.count(b"<!--") > data.count(b"-->"):
         markup = markup.replace("<!--", "<!")
     for name in _RAW_NAMES:

@@ -23,7 +23,7 @@ _BETWEEN = r"[\x00-\x09\x0b-@\[-`{-\x7f]"  # ASCII but letters and line feeds
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A regular expression of the user's; `^` and `$` stand for the ends of lines.
+    """Compile a regular expression of the user's; `^` and `$` stand for the ends of lines.
 
     Raises:
         BrimfulError: it is not a regular expression, matches the empty text, or takes exponential time.
@@ -36,7 +36,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     if compiled.fullmatch(""):
         raise BrimfulError(f"{name} matches the empty text; write + for *")
     try:
-        with _at_most(_PROBE_SECONDS):
+        with _limit_seconds(_PROBE_SECONDS):
             for character in (*_PROBES, *sorted(set(pattern))):
                 compiled.search(character * _PROBE_LENGTH + "\0")
     except TimeoutError:
@@ -48,8 +48,8 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 
 @contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError after this much CPU time, in the main thread alone."""
+def _limit_seconds(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError after this much CPU time. Other threads than the main one can't be interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -67,13 +67,13 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 
 def pattern_rule(pattern: str) -> Callable[[str], tuple[str, int]]:
-    """The rule that removes what a pattern matches."""
+    """Make the rule that removes the matches of a pattern."""
     compiled = re.compile(pattern, re.MULTILINE)
     return lambda text: compiled.subn("", text)
 
 
 def foreign_run_rule(longest: int) -> Callable[[str], tuple[str, int]]:
-    """The rule that replaces runs of at least `longest` characters in foreign scripts by a space.
+    """Make the rule that replaces runs of at least `longest` characters in foreign scripts by a space.
 
     A script is a document's own if it has a third of the letters. Four scripts are distinguished: Latin,
     Hangul, Chinese with Japanese, and all others. A run begins with a foreign letter. It ends before the next
@@ -87,11 +87,15 @@ def foreign_run_rule(longest: int) -> Callable[[str], tuple[str, int]]:
         letters = "".join(letter.findall(text))
         counts = [len(group.findall(letters)) for group in groups]
         counts.append(len(letters) - sum(counts))
-        own = [count >= _OWN_SHARE * len(letters) for count in counts]
-        foreign = [f"(?!{group})" for group, is_own in zip(_GROUPS, own, strict=False) if is_own]
-        if own[-1]:
-            foreign.append(f"(?={'|'.join(_GROUPS)})")
-        run = re.compile(f"(?:{''.join(foreign)}{_LETTER}{_BETWEEN}*+)++")
+        least = _OWN_SHARE * len(letters)
+        # A foreign letter is in none of the own scripts; if "all others" are own, in one of the three groups.
+        conditions = ""
+        for pattern, count in zip(_GROUPS, counts, strict=False):
+            if count >= least:
+                conditions += f"(?!{pattern})"
+        if counts[-1] >= least:
+            conditions += f"(?={'|'.join(_GROUPS)})"
+        run = re.compile(f"(?:{conditions}{_LETTER}{_BETWEEN}*+)++")
         times = 0
 
         def judge(match: re.Match[str]) -> str:

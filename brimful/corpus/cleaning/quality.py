@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.corpus.text.characters import HAN_OR_KANA, one_of
 
 _LETTERS = re.compile(r"[^\W\d_]")
@@ -12,27 +12,27 @@ _WORD = re.compile(r"[A-Za-z]+")
 _STOP_WORDS = frozenset({"the", "be", "to", "of", "and", "that", "have", "with"})
 _JUDGED_CHARACTERS = 1000
 _FEWEST_LETTERS = 20
-_PART = 0.1
+_PART_SHARE = 0.1
 
 
-def stop_words(text: str) -> int:
-    """How many of the eight English stop words of Gopher (Rae et al. 2021, A.1.1) occur in a text."""
+def count_stop_words(text: str) -> int:
+    """Count which of the eight English stop words of Gopher (Rae et al. 2021, A.1.1) occur in a text."""
     return len(_STOP_WORDS.intersection(map(str.lower, _WORD.findall(text))))
 
 
 def is_mostly_ascii(text: str) -> bool:
-    """Are there enough letters to judge, and are most of them ASCII?"""
+    """Return whether a text has enough letters to judge, and most of them are ASCII."""
     letters = _LETTERS.findall(text[:_JUDGED_CHARACTERS])
     return len(letters) >= _FEWEST_LETTERS and sum(map(str.isascii, letters)) * 2 > len(letters)
 
 
 def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
-    """The rule that says whether a text is in one of `languages`, by py3langid on its first 1,000 characters.
+    """Make the rule that tells whether py3langid finds a text, by its beginning, to be in one of `languages`.
 
-    Texts of fewer than 20 letters are too short to judge, and pass. A text in another language, according to
-    py3langid, may mix two wanted ones. So it is judged again in two parts: Han characters with kana, and
-    everything else. It passes if each part with at least 20 letters and a tenth of all letters is in a wanted
-    language.
+    Texts of fewer than 20 letters in their first 1,000 characters are too short to judge, and pass. If
+    py3langid finds another language, the text may mix two wanted ones. So it is judged again in two parts:
+    Han characters with kana, and everything else. It passes if each part with at least 20 letters and a tenth
+    of all letters is in a wanted language.
 
     Args:
         languages: ISO 639-1 codes such as "en" and "zh".
@@ -47,7 +47,9 @@ def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
     all_languages = {language for language, _ in py3langid.rank("")}
     for language in languages:
         if language not in all_languages:
-            raise BrimfulError(f"clean.languages: unknown {language!r}; {nearest(language, all_languages)}")
+            raise BrimfulError(
+                f"clean.languages: unknown {language!r}; {suggest_name(language, all_languages)}"
+            )
     wanted_languages = frozenset(languages)
 
     def is_wanted(text: str) -> bool:
@@ -55,11 +57,14 @@ def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
         letters = len(_LETTERS.findall(head))
         if letters < _FEWEST_LETTERS or py3langid.classify(head)[0] in wanted_languages:
             return True
-        parts = ["".join(_HAN_OR_KANA.findall(head)), _HAN_OR_KANA.sub(" ", head)]
-        if not parts[0]:
+        east_asian = "".join(_HAN_OR_KANA.findall(head))
+        if not east_asian:
             return False
-        fewest = max(_FEWEST_LETTERS, _PART * letters)
-        judged = [part for part in parts if len(_LETTERS.findall(part)) >= fewest]
-        return all(py3langid.classify(part)[0] in wanted_languages for part in judged)
+        fewest = max(_FEWEST_LETTERS, _PART_SHARE * letters)
+        for part in (east_asian, _HAN_OR_KANA.sub(" ", head)):
+            is_long = len(_LETTERS.findall(part)) >= fewest
+            if is_long and py3langid.classify(part)[0] not in wanted_languages:
+                return False
+        return True
 
     return is_wanted

@@ -6,18 +6,16 @@ from pathlib import Path
 
 from brimful.base.config import config_hash
 
-_FOLDERS = ("cleaning", "reading")
-
 
 @functools.cache
 def cleaning_version() -> str:
-    """A hash of the code of all cleaning rules and readers, and of the versions of the libraries that read
-    HTML and name charsets.
+    """Return a hash of the code of all cleaning rules and readers, and of the versions of the libraries that
+    read HTML and name charsets.
 
     `prepare` cleans a corpus again when it changes.
     """
-    folder = Path(__file__).parents[1]
-    files = [path for name in _FOLDERS for path in sorted((folder / name).glob("*.py"))]
-    files.append(folder / "text" / "characters.py")
+    corpus = Path(__file__).parents[1]
+    files = [*sorted(corpus.glob("cleaning/*.py")), *sorted(corpus.glob("reading/*.py"))]
+    files.append(corpus / "text" / "characters.py")
     code = [[path.name, path.read_text(encoding="utf-8")] for path in files]
     return config_hash([code, version("resiliparse"), version("webencodings")])

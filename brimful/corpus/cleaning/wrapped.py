@@ -1,13 +1,13 @@
-"""Lines that a program wrapped: joined if a person asks for it, and noticed if most end at one width."""
+"""Lines that a program wrapped: an option joins them, and a warning names it if most end at one width."""
 
 import re
 from itertools import pairwise
 
-from brimful.corpus.cleaning.markup import EITHER, WIDE
+from brimful.corpus.cleaning.markup import EITHER, WIDE_RANGES
 
-_WIDE_CHARACTER = re.compile(f"[{WIDE}]")
-_WITHOUT_SPACE = re.compile(f"[{WIDE}][{WIDE}{EITHER}]|[{EITHER}][{WIDE}]")
-_FIRST_WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
+_WIDE_CHARACTER = re.compile(f"[{WIDE_RANGES}]")
+_WITHOUT_SPACE = re.compile(f"[{WIDE_RANGES}][{WIDE_RANGES}{EITHER}]|[{EITHER}][{WIDE_RANGES}]")
+_FIRST_WORD = re.compile(rf"[{WIDE_RANGES}]|[^\s{WIDE_RANGES}]+")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])[-\u2010]$")
 
 FEWEST_LINES = 20
@@ -16,10 +16,9 @@ _LONGEST_LINES_SHARE = 0.05
 
 
 def join_lines(text: str) -> str:
-    """Join the lines of each paragraph, which an empty line ends, or a line that is indented further or by
-    U+3000.
+    """Join the lines of each paragraph. An empty line, a further indent or U+3000 begins another one.
 
-    Nothing stands between two Han characters, a space elsewhere. A hyphen after a letter goes with the break.
+    Two Han characters are joined directly, other lines by a space. A hyphen after a letter is dropped.
     """
     lines = text.split("\n")
     pieces = [lines[0].rstrip()]
@@ -42,7 +41,7 @@ def _indent(line: str) -> int:
 
 
 def count_full_lines(lines: list[str]) -> int:
-    """How many lines had no room for the next line's first word, if they are over half of them; else 0."""
+    """Count the lines that had no room for the next line's first word; 0 if they are at most half of all."""
     widths = [_columns(line) for line in lines]
     ranked = sorted(filter(None, widths))
     if len(ranked) < FEWEST_LINES:
@@ -56,10 +55,12 @@ def count_full_lines(lines: list[str]) -> int:
         word = _FIRST_WORD.search(after)
         if columns and word and columns + _columns(word[0]) >= width:
             count += 1
-    return count if 2 * count > len(ranked) else 0
+    return 0 if 2 * count <= len(ranked) else count
 
 
 def _columns(line: str) -> int:
-    """The width on a screen."""
+    """Return the width of a line on a screen, where a wide character takes two columns."""
     line = line.rstrip()
-    return len(line) if line.isascii() else len(line) + len(_WIDE_CHARACTER.findall(line))
+    if line.isascii():
+        return len(line)
+    return len(line) + len(_WIDE_CHARACTER.findall(line))

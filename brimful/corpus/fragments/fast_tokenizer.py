@@ -5,16 +5,15 @@ seen before are looked up (see `memo`), and only new ones are given to the token
 cuts gets its texts whole: slower, and equally exact.
 """
 
+from array import array
 from collections.abc import Sequence
-from itertools import chain
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from brimful.corpus.fragments.cuts import Cuts, safe_cuts
-from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, Memo, Rules, Values
-from brimful.corpus.text.batches import by_characters
+from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, FragmentTokens, Memo, Rules
+from brimful.corpus.text.batches import batch_by_characters
 from brimful.corpus.text.characters import code_points
 
 if TYPE_CHECKING:
@@ -52,57 +51,51 @@ class FastTokenizer:
         ends = np.cumsum(sizes + 1) - 1
         begins = ends - sizes
         if self._cuts is None or self._memo is None:
-            values = self._ask(texts, [""] * len(texts))
-            lengths = np.diff(values.ends)
-            return values.tokens, values.places + np.repeat(begins, lengths), lengths
+            answers = self._ask(texts, [""] * len(texts))
+            lengths = np.diff(answers.ends)
+            return answers.tokens, answers.places + np.repeat(begins, lengths), lengths
         self._cuts.learn(codes)
         return self._memo(codes, begins, ends)
 
     def _make_memo(self, cuts: Cuts) -> Memo:
-        def ask(texts: list[str], kinds: list[int]) -> Values:
-            contexts = [
-                cuts.context(text[0]) if kind == INSIDE else ""
-                for text, kind in zip(texts, kinds, strict=True)
-            ]
-            return self._ask(texts, contexts)
+        pieces = self._list_han_pieces(cuts) if cuts.longest_run else []
+        longest_piece = max(map(len, pieces), default=0)
+        rules = Rules(cuts.kinds, cuts.matrix, cuts.positional, cuts.longest_run, longest_piece)
 
-        pieces = self._han_pieces(cuts) if cuts.longest_run else []
-        longest = max(map(len, pieces), default=0)
-        return Memo(Rules(cuts.kinds, cuts.matrix, cuts.positional, cuts.longest_run, longest), ask, pieces)
+        def ask(fragments: list[str], kinds: list[int]) -> FragmentTokens:
+            contexts = [""] * len(fragments)
+            for number, kind in enumerate(kinds):
+                if kind == INSIDE:
+                    contexts[number] = cuts.context(fragments[number][0])
+            return self._ask(fragments, contexts)
 
-    def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> Values:
-        """The tokens of texts that stand after a context, without the context's tokens."""
+        return Memo(rules, ask, pieces)
+
+    def _ask(self, texts: Sequence[str], contexts: Sequence[str]) -> FragmentTokens:
+        """Return the tokens of texts that stand after a context, without the context's tokens."""
         for context in set(contexts) - self._context_tokens.keys():
             self._context_tokens[context] = len(self._tokenizer.encode(context, add_special_tokens=False))
+        tokens, places, ends = array("I"), array("i"), array("q", [0])
         pairs = zip(texts, contexts, strict=True)
-        batches = by_characters(pairs, ASKED_CHARACTERS, lambda pair: len(pair[0]))
-        answers = [self._ask_some(*zip(*batch, strict=True)) for batch in batches]
-        columns = (np.concatenate(column) for column in zip(*answers, strict=True))
-        tokens, places, lengths = columns if answers else (np.empty(0, np.int64) for _ in range(3))
-        return Values(tokens, places, np.concatenate([[0], np.cumsum(lengths)]))
+        for batch in batch_by_characters(pairs, ASKED_CHARACTERS, lambda pair: len(pair[0])):
+            joined = [context + text for text, context in batch]
+            encodings = self._tokenizer.encode_batch(joined, add_special_tokens=False)
+            for (_, context), encoding in zip(batch, encodings, strict=True):
+                skipped = self._context_tokens[context]
+                tokens.extend(encoding.ids[skipped:])
+                places.extend(begin - len(context) for begin, _ in encoding.offsets[skipped:])
+                ends.append(len(tokens))
+        return FragmentTokens(
+            np.array(tokens, np.uint32), np.array(places, np.int32), np.array(ends, np.int64)
+        )
 
-    def _ask_some(
-        self, texts: Sequence[str], contexts: Sequence[str]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        asked = [context + text for context, text in zip(contexts, texts, strict=True)]
-        encodings = self._tokenizer.encode_batch(asked, add_special_tokens=False)
-        skipped = [self._context_tokens[context] for context in contexts]
-        lengths = np.fromiter(map(len, encodings), np.int64, len(texts)) - np.array(skipped, np.int64)
-        total = int(lengths.sum())
-        parts = list(zip(encodings, skipped, strict=True))
-        ids = chain.from_iterable(encoding.ids[skip:] for encoding, skip in parts)
-        offsets = chain.from_iterable(encoding.offsets[skip:] for encoding, skip in parts)
-        tokens = np.fromiter(ids, np.uint32, total)
-        places = np.fromiter(map(itemgetter(0), offsets), np.int32, total)
-        places -= np.repeat(np.fromiter(map(len, contexts), np.int32, len(texts)), lengths)
-        return tokens, places, lengths
-
-    def _han_pieces(self, cuts: Cuts) -> list[str]:
-        """The entries of the vocabulary that longest match finds in runs of PLAIN_HAN."""
+    def _list_han_pieces(self, cuts: Cuts) -> list[str]:
+        """Return the entries of the vocabulary that longest match finds in runs of PLAIN_HAN."""
         vocabulary = list(self._tokenizer.get_vocab(with_added_tokens=False))
         cuts.learn(code_points("".join(vocabulary)))
-        return [
-            piece
-            for piece in vocabulary
-            if 0 < len(piece) <= cuts.longest_run and (cuts.kinds[code_points(piece)] == PLAIN_HAN).all()
-        ]
+        pieces = []
+        for entry in vocabulary:
+            is_plain = (cuts.kinds[code_points(entry)] == PLAIN_HAN).all()
+            if is_plain and 0 < len(entry) <= cuts.longest_run:
+                pieces.append(entry)
+        return pieces

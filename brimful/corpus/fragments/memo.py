@@ -15,15 +15,16 @@ from brimful.base.compiled import compiled
 from brimful.corpus.text.characters import code_points
 
 # Kinds of characters. The tokens of a character never depend on a neighbour from which the matrix allows a
-# cut. No cut stands beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
+# cut. No cut is made beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
 UNASKED, UNSURE, SEPARATOR, SPACE, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
 
 # The most fragments and characters that are remembered, beside the pieces.
 FRAGMENTS = 1 << 19
 CHARACTERS = 1 << 22
+# A longer fragment hardly comes again, so it is asked about each time.
 LONGEST_FRAGMENT = 32
 
-# What a fragment is: text inside a document, the beginning of one, an entry of the vocabulary.
+# The same characters are other fragments inside a text, at its beginning, and as a piece of the vocabulary.
 INSIDE, FIRST, PIECE = range(3)
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xFF51AFD7ED558CCD)
@@ -32,19 +33,20 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def matrix_of_cuts() -> np.ndarray:
-    """May a text be cut between a character of kind i and one of kind j after it? bool (kinds, kinds)."""
+    """Return whether a text may be cut between characters of kinds i and j, bool (kinds, kinds)."""
     cuts = np.zeros((PLAIN_HAN + 1, PLAIN_HAN + 1), bool)
     cuts[ALONE:, ALONE:] = True
     for kind in (WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN):
         cuts[kind, kind] = False
     cuts[HAN, PLAIN_HAN] = cuts[PLAIN_HAN, HAN] = False
     cuts[SOLID:, SPACE] = True
+    # A separator makes no token: it belongs to neither side.
     cuts[SEPARATOR] = cuts[:, SEPARATOR] = True
     return cuts
 
 
 class Rules(NamedTuple):
-    """How to cut a text.
+    """The rules by which a text is cut.
 
     Attributes:
         kinds: the kind of every code point, uint8 (0x110000,).
@@ -73,8 +75,8 @@ class _Table(NamedTuple):
     kinds: np.ndarray
 
 
-class Values(NamedTuple):
-    """Entry e has the token ids `tokens[ends[e]:ends[e + 1]]`; `places` are their first characters in it."""
+class FragmentTokens(NamedTuple):
+    """Entry e has the token ids `tokens[ends[e]:ends[e + 1]]`; `places` are their first characters."""
 
     tokens: np.ndarray
     places: np.ndarray
@@ -86,12 +88,12 @@ class Memo:
 
     Args:
         rules: where texts are cut into fragments.
-        ask: the authority: texts and their kinds -> values.
+        ask: the authority: texts and their kinds -> answers.
         pieces: entries for runs of PLAIN_HAN, which are cut into these by longest match.
     """
 
     def __init__(
-        self, rules: Rules, ask: Callable[[list[str], list[int]], Values], pieces: Sequence[str] = ()
+        self, rules: Rules, ask: Callable[[list[str], list[int]], FragmentTokens], pieces: Sequence[str] = ()
     ) -> None:
         self._rules = rules
         self._ask = ask
@@ -99,28 +101,30 @@ class Memo:
         self._start()
 
     def _start(self) -> None:
-        """Forget everything but the pieces. Memory is used only as it is written."""
+        """Forget everything but the pieces."""
         fragments = FRAGMENTS + len(self._pieces)
         characters = CHARACTERS + sum(map(len, self._pieces))
+        # Pages of empty arrays take memory only when they are written: a small corpus takes little.
         self._table = _Table(
             np.zeros(1 << (fragments * 3 // 2).bit_length(), np.uint64),
             np.empty(characters, np.uint32),
             np.zeros(fragments + 1, np.int32),
             np.empty(fragments, np.uint8),
         )
-        self._values = Values(
+        self._answers = FragmentTokens(
             np.empty(characters, np.uint32), np.empty(characters, np.int32), np.zeros(fragments + 1, np.int64)
         )
         self._count = 0
         for piece in self._pieces:
             self._count = _add_piece(code_points(piece), self._table, self._count)
         if self._pieces:
-            self._store(0, self._ask(list(self._pieces), [PIECE] * len(self._pieces)))
+            answers = self._ask(list(self._pieces), [PIECE] * len(self._pieces))
+            self._store(0, answers, len(self._pieces))
 
     def __call__(
         self, codes: np.ndarray, begins: np.ndarray, ends: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The values of the texts `codes[begins[i]:ends[i]]`.
+        """Return the answers for the texts `codes[begins[i]:ends[i]]`.
 
         Returns:
             tokens uint32 (T,); their places as indices of `codes`, int64 (T,); tokens of each text, int64
@@ -129,40 +133,42 @@ class Memo:
         table = self._table
         if self._count == len(table.kinds) or table.ends[self._count] + LONGEST_FRAGMENT > len(table.keys):
             self._start()
-        known = self._count
-        room = int((ends - begins).sum())
+        first_new = self._count
+        room = int((ends - begins).sum())  # each fragment has a character at least
         fragments, entries = np.empty(room, np.int32), np.empty(room, np.int32)
         counts, fresh = np.zeros(len(begins), np.int64), np.empty((room, 3), np.int64)
-        total, others, self._count = _find(
-            codes, begins, ends, self._rules, self._table, known, fragments, entries, counts, fresh
+        total, fresh_count, self._count = _find(
+            codes, begins, ends, self._rules, self._table, first_new, fragments, entries, counts, fresh
         )
-        values = self._learn(known, codes, fresh[:others])
-        return _spell(fragments[:total], entries[:total], counts, self._values, values)
+        fresh_answers = self._learn(first_new, codes, fresh[:fresh_count])
+        return _spell(fragments[:total], entries[:total], counts, self._answers, fresh_answers)
 
-    def _learn(self, known: int, codes: np.ndarray, fresh: np.ndarray) -> Values:
-        """Ask for new values; store those of the entries from `known` on, return those of fresh fragments."""
-        ends = self._table.ends[known : self._count + 1]
+    def _learn(self, first_new: int, codes: np.ndarray, fresh: np.ndarray) -> FragmentTokens:
+        """Ask for new answers. Store the answers for the entries from `first_new` on, return the others."""
+        ends = self._table.ends[first_new : self._count + 1]
         keys = _text(self._table.keys[ends[0] : ends[-1]])
         texts = [keys[begin:end] for begin, end in pairwise((ends - ends[0]).tolist())]
         texts += [_text(codes[begin:end]) for begin, end, _ in fresh.tolist()]
         if not texts:
-            return Values(np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))
-        kinds = self._table.kinds[known : self._count].tolist() + fresh[:, 2].tolist()
-        values = self._ask(texts, kinds)
-        new = self._count - known
-        split = values.ends[new]
-        self._store(known, Values(values.tokens[:split], values.places[:split], values.ends[: new + 1]))
-        return Values(values.tokens[split:], values.places[split:], values.ends[new:] - split)
+            return FragmentTokens(np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))
+        kinds = self._table.kinds[first_new : self._count].tolist() + fresh[:, 2].tolist()
+        answers = self._ask(texts, kinds)
+        new = self._count - first_new
+        self._store(first_new, answers, new)
+        split = answers.ends[new]
+        return FragmentTokens(answers.tokens[split:], answers.places[split:], answers.ends[new:] - split)
 
-    def _store(self, entry: int, values: Values) -> None:
-        begin = int(self._values.ends[entry])
-        end = begin + len(values.tokens)
-        if end > len(self._values.tokens):
-            tokens = np.concatenate([self._values.tokens, np.empty(end, np.uint32)])
-            places = np.concatenate([self._values.places, np.empty(end, np.int32)])
-            self._values = Values(tokens, places, self._values.ends)
-        self._values.tokens[begin:end], self._values.places[begin:end] = values.tokens, values.places
-        self._values.ends[entry : entry + len(values.ends)] = begin + values.ends
+    def _store(self, entry: int, answers: FragmentTokens, count: int) -> None:
+        """Store the first `count` answers for the entries from `entry` on."""
+        begin, size = int(self._answers.ends[entry]), int(answers.ends[count])
+        end = begin + size
+        if end > len(self._answers.tokens):  # a character may be several tokens
+            tokens = np.concatenate([self._answers.tokens, np.empty(end, np.uint32)])
+            places = np.concatenate([self._answers.places, np.empty(end, np.int32)])
+            self._answers = FragmentTokens(tokens, places, self._answers.ends)
+        self._answers.tokens[begin:end] = answers.tokens[:size]
+        self._answers.places[begin:end] = answers.places[:size]
+        self._answers.ends[entry : entry + count + 1] = begin + answers.ends[: count + 1]
 
 
 def _text(codes: np.ndarray) -> str:
@@ -171,18 +177,20 @@ def _text(codes: np.ndarray) -> str:
 
 @compiled
 def _extend(state: np.uint64, code: np.uint32) -> np.uint64:
+    # A step of FNV-1a with a wider factor; the shift brings the upper bits into the slot number.
     state = (state ^ np.uint64(code)) * _FACTOR
     return state ^ (state >> _HALF)
 
 
 @compiled
 def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: _Table) -> int:
-    """The entry of the fragment `codes[begin:end]`, or -1."""
+    """Return the entry of the fragment `codes[begin:end]`, or -1."""
     length = end - begin
     mask = np.uint64(len(table.slots) - 1)
     slot = state & mask
     while table.slots[slot] != 0:
         held = table.slots[slot]
+        # Half of the hash rules out nearly all other fragments before any character is compared.
         if held >> _HALF == state >> _HALF:
             entry = np.int64(held & _LOW) - 1
             first = table.ends[entry]
@@ -200,7 +208,7 @@ def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int
 def _insert(
     codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: _Table, entry: int
 ) -> int:
-    """Make the fragment `codes[begin:end]` entry number `entry`; returns the number of entries."""
+    """Make the fragment `codes[begin:end]` entry number `entry`, and return the number of entries."""
     mask = np.uint64(len(table.slots) - 1)
     slot = state & mask
     while table.slots[slot] != 0:
@@ -216,7 +224,7 @@ def _insert(
 
 @compiled
 def _add_piece(codes: np.ndarray, table: _Table, entry: int) -> int:
-    """Make a piece entry number `entry`; returns the number of entries."""
+    """Make a piece entry number `entry`, and return the number of entries."""
     state = _SEED + np.uint64(PIECE)
     for code in codes:
         state = _extend(state, code)
@@ -228,12 +236,17 @@ def _match_pieces(
     codes: np.ndarray, begin: int, end: int, rules: Rules, table: _Table,
     fragment_begins: np.ndarray, entries: np.ndarray, total: int,
 ) -> int:  # fmt: skip
-    """WordPiece's greedy longest match; returns the new `total`, or -1 where some character is no piece."""
+    """Match pieces greedily, the longest first, as WordPiece does.
+
+    Returns:
+        the new `total`, or -1 where the vocabulary has no piece for some character.
+    """
     states = np.empty(rules.longest_piece + 1, np.uint64)
     position = begin
     while position < end:
         run_end = min(end, begin + ((position - begin) // rules.longest_run + 1) * rules.longest_run)
         longest = min(rules.longest_piece, run_end - position)
+        # The hashes of all beginnings come in one pass; the longest is looked up first.
         states[0] = _SEED + np.uint64(PIECE)
         for length in range(longest):
             states[length + 1] = _extend(states[length], codes[position + length])
@@ -285,6 +298,7 @@ def _find(
             state = _extend(_SEED + np.uint64(kind), codes[position])
             plain = before == PLAIN_HAN
             position += 1
+            # A fragment ends before the first character that does not depend on the one before it.
             while position < stop:
                 after = rules.kinds[codes[position]]
                 if rules.matrix[before, after]:
@@ -308,7 +322,7 @@ def _find(
                 ):
                     entry = count
                     count = _insert(codes, begin, position, state, kind, table, count)
-            if entry < 0:
+            if entry < 0:  # too long, or the memory is full
                 fresh[others, 0], fresh[others, 1], fresh[others, 2] = begin, position, kind
                 others += 1
                 entry = -others
@@ -321,14 +335,15 @@ def _find(
 
 @compiled
 def _spell(
-    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, known: Values, fresh: Values
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray,
+    remembered: FragmentTokens, fresh: FragmentTokens,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Put the tokens of fragments together; see `Memo.__call__`."""
     total = 0
     for entry in entries:
-        values = known if entry >= 0 else fresh
+        answers = remembered if entry >= 0 else fresh
         number = entry if entry >= 0 else -1 - entry
-        total += values.ends[number + 1] - values.ends[number]
+        total += answers.ends[number + 1] - answers.ends[number]
     tokens, begins = np.empty(total, np.uint32), np.empty(total, np.int64)
     lengths = np.zeros(len(counts), np.int64)
     fragment = at = 0
@@ -336,11 +351,11 @@ def _spell(
         first_of_text = at
         for _ in range(counts[text]):
             entry = entries[fragment]
-            values = known if entry >= 0 else fresh
+            answers = remembered if entry >= 0 else fresh
             number = entry if entry >= 0 else -1 - entry
-            for index in range(values.ends[number], values.ends[number + 1]):
-                tokens[at] = values.tokens[index]
-                begins[at] = fragment_begins[fragment] + values.places[index]
+            for index in range(answers.ends[number], answers.ends[number + 1]):
+                tokens[at] = answers.tokens[index]
+                begins[at] = fragment_begins[fragment] + answers.places[index]
                 at += 1
             fragment += 1
         lengths[text] = at - first_of_text

@@ -26,10 +26,10 @@ class Charset:
     """A way to write characters as bytes.
 
     Attributes:
-        name: what browsers, or else Python, call it.
+        name: the name that browsers, or else Python, give it.
         codec: Python's name of the decoder.
-        byte_lines: whether the bytes 0x0A and 0x0D always end a line; if not, only reading from the start
-            finds its ends.
+        byte_lines: whether the bytes 0x0A and 0x0D always end a line; if not, line ends are found only by
+            decoding from the start.
     """
 
     name: str
@@ -38,15 +38,14 @@ class Charset:
 
 
 @functools.lru_cache(256)
-def charset(label: str) -> Charset:
-    """The charset of a label.
+def find_charset(label: str) -> Charset:
+    """Return the charset of a label.
 
     Raises:
-        BrimfulError: nobody knows the label, or it names no text encoding.
+        BrimfulError: neither browsers nor Python know the label, or it does not name a text encoding.
     """
     try:
-        encoding = _lookup(label) or _lookup_python(label)
-        name, codec = encoding if encoding else (_python_name(label), _python_name(label))
+        name, codec = _lookup(label) or _lookup_python(label)
         codec = _WIDER_CODECS.get(codec, codec)
         ends_line = "\n".encode(codec) == b"\n"
         codecs.getincrementaldecoder(codec)().decode(b"a\n")
@@ -56,42 +55,38 @@ def charset(label: str) -> Charset:
 
 
 def _lookup(label: str) -> tuple[str, str] | None:
-    """The name and the codec of a label of browsers."""
+    """Return the name and the codec of a label that browsers know."""
     encoding = webencodings.lookup(label)
     if encoding is None or encoding.name in _NOT_DECODED:
         return None
     return encoding.name, encoding.codec_info.name
 
 
-def _lookup_python(label: str) -> tuple[str, str] | None:
-    """The same for a label that only Python knows, of a charset that browsers know."""
-    name = _python_name(label)
-    return _lookup(name) or _lookup(name.replace("_", "-"))
-
-
-def _python_name(label: str) -> str:
+def _lookup_python(label: str) -> tuple[str, str]:
+    """Return the same for a label that only Python knows; its charset may be known to browsers."""
     name = codecs.lookup(label).name.removesuffix("-sig")
-    # Python's decoders of these insist on a mark, which `detection` has taken care of.
-    return f"{name}-le" if name in ("utf-16", "utf-32") else name
+    if name in ("utf-16", "utf-32"):
+        name += "-le"  # Python's decoders of these insist on a mark, which `detection` has taken care of
+    return _lookup(name) or _lookup(name.replace("_", "-")) or (name, name)
 
 
 class Decoder:
-    """Decodes a charset chunk by chunk; each error becomes U+FFFD and takes no line end along.
+    """Decodes a charset chunk by chunk; each error becomes U+FFFD and leaves line ends as they are.
 
     Attributes:
-        replaced: how many characters could not be decoded. A U+FFFD in the text is not one.
+        replaced: how many characters could not be decoded, without those that were U+FFFD in the file.
     """
 
     def __init__(self, charset: Charset) -> None:
         self.charset = charset
         self.replaced = 0
         self._decoder = codecs.getincrementaldecoder(charset.codec)(errors=_HANDLER)
-        self._waits = charset.byte_lines and charset.codec != "utf-8"
+        self._settles = charset.byte_lines and charset.codec != "utf-8"
 
     def decode(self, chunk: bytes, *, final: bool = False) -> str:
-        """The text of the next bytes, but for a character that they have in part."""
+        """Return the text of the next bytes; a character that is not whole waits for the next call."""
         _errors.number = 0
-        if self._waits and (final or chunk.endswith(b"\n")):
+        if self._settles and (final or chunk.endswith(b"\n")):
             text = self._decoder.decode(chunk + _SETTLE, True)[: -len(_SETTLE)]
         else:
             text = self._decoder.decode(chunk, final)

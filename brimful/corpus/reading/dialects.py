@@ -1,9 +1,9 @@
-"""How a file of delimited rows is divided: by two strict rules, or by options.
+"""The dialect of a file of delimited rows: two strict rules find it, or options name it.
 
-The delimiter is the tab, comma, semicolon or vertical bar with which the header has the columns that are
-wanted, and all rows of a sample as many fields; in a .tsv it is the tab if the header has one. Quotes are as
-in RFC 4180: a field that begins with one ends with one, and doubles those within. In a .tsv some field must
-need them; where all fields that begin with a quote go on behind the next one, quotes are text.
+The delimiter is the tab, comma, semicolon or vertical bar with which the header has the columns to look for,
+and all rows of a sample have as many fields; in a .tsv it is the tab if the header has one. Quotes are as in
+RFC 4180: a field that begins with a quote ends with one, and doubles the quotes within. In a .tsv some field
+must need them; where all fields that begin with a quote go on behind the next one, quotes are text.
 
 A file that these rules leave in doubt is refused, in one line that names the option.
 """
@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mode
 
-from brimful.base.console import shell_quoted
+from brimful.base.console import quote_for_shell
 from brimful.base.errors import BrimfulError
 
+# Characters at the beginning of a file that show its dialect.
 SAMPLE_CHARACTERS = 1 << 18
-"""What is looked at, from the beginning of a file."""
+# PostgreSQL and MySQL write this for a missing value.
 MISSING = r"\N"
-"""A missing value, as PostgreSQL and MySQL write it."""
 _DELIMITERS = ",;|\t"
-_ONE_COLUMN = "\x1f"
-"""Divides a file of one column, whose lines may hold any delimiter."""
-_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
-"""The first line that Excel writes to name the delimiter."""
+# The delimiter of a file of one column, whose lines may hold any usual delimiter.
+_UNUSED_DELIMITER = "\x1f"
+# The first line with which Excel names the delimiter.
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _CONVERTER = (
     "PYTHONIOENCODING=utf-8 python3 -c 'import csv, sys; csv.writer(sys.stdout).writerows("
     "csv.reader(sys.stdin, delimiter=chr({}), doublequote=False, escapechar=chr(92)))'"
@@ -33,7 +33,7 @@ _CONVERTER = (
 
 @dataclass(frozen=True, kw_only=True)
 class DialectOptions:
-    """How rows of delimited files are divided into fields, where the files shall not decide it."""
+    """The delimiter and the quote of delimited files, where the user names them."""
 
     delimiter: str = ""
     """Character between the fields of .csv and .tsv: tab, or the character. By default as the file shows."""
@@ -51,16 +51,16 @@ class DialectOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How the rows of a file are divided into fields.
+    """The way in which the rows of a file are divided into fields.
 
     Attributes:
-        delimiter: stands between fields.
-        quote: stands around a field, and is doubled within it; empty: quotes are text.
+        delimiter: the character between fields.
+        quote: the character around a field, doubled within it; empty: quotes are text.
         header: the names of the columns.
-        skipped: lines before the header, or before the rows if there is none.
+        skipped: lines before the header, or before the first row of a file without a header.
         has_header: whether the first row names the columns; otherwise they are numbered from 1.
         is_open: whether quotes are text only because no field of the sample begins with one.
-        skips_blanks: whether blanks before a field are no text: all quotes behind a delimiter have some.
+        skips_blanks: whether blanks before a field are dropped, since each quote behind a delimiter has some.
     """
 
     delimiter: str
@@ -75,48 +75,52 @@ class Dialect:
 def find_dialect(
     lines: Sequence[str],
     form: str,
-    wanted: Sequence[str],
+    columns: Sequence[str],
     options: DialectOptions,
     path: str,
     *,
     complete: bool,
 ) -> Dialect:
-    """The dialect that the first lines of a file show.
+    """Find the dialect that the first lines of a file show.
 
     Args:
-        lines: without their ends; one of them is not empty.
-        form: "tsv" or "csv", what the file is said to be.
-        wanted: names of columns that are looked for; numbers count them from 1, where there is no header.
-        options: decide what they name.
+        lines: lines without their ends, at least one of them not empty.
+        form: "tsv" or "csv", the form that the file's name says.
+        columns: names of columns to look for; numbers count them from 1 in a file without a header.
+        options: the delimiter and the quote, if the user names them.
         complete: whether the lines are the whole file.
 
     Raises:
-        BrimfulError: the file can be read in two ways, or in none.
+        BrimfulError: the file can be read in two ways, or cannot be read.
     """
     skipped = next(number for number, line in enumerate(lines) if line)
-    named = _SEPARATOR.fullmatch(lines[skipped])
-    if named and any(lines[skipped + 1 :]):
+    separator = _SEPARATOR_LINE.fullmatch(lines[skipped])
+    if separator and any(lines[skipped + 1 :]):
         skipped += 1
-    rows = [line for line in lines[skipped:] if line]
+    rows = list(filter(None, lines[skipped:]))
     if not complete and len(rows) > 1:
         rows.pop()  # it may be cut
-    sample = _Sample(rows, wanted, path, complete)
+    sample = _Sample(rows, columns, path, complete)
     quote, is_open = options.quote.removeprefix("none"), False
-    delimiter = "\t" if options.delimiter == "tab" else options.delimiter
-    if not delimiter and named:
-        delimiter = named[1]
-    elif not delimiter:
-        delimiter = sample.delimiter(form, quote if options.quote else '"')
+    if options.delimiter:
+        delimiter = "\t" if options.delimiter == "tab" else options.delimiter
+    elif separator:
+        delimiter = separator[1]
+    else:
+        delimiter = sample.find_delimiter(form, quote if options.quote else '"')
     if not options.quote:
-        sample.refuse_escapes(delimiter)
-        quote, is_open = sample.quote(delimiter, form if delimiter == "\t" else "csv")
+        quote, is_open = sample.find_quote(delimiter, form if delimiter == "\t" else "csv")
     reading = sample.read(delimiter, quote)
     header = [name.strip() for name in reading.header]
-    has_header = not are_numbers(wanted, header)
+    has_header = not are_numbers(columns, header)
     if not has_header:
         header = [str(number) for number in range(1, mode(reading.widths) + 1)]
-    elif not options.quote:
-        sample.refuse_header(header, reading.widths)
+    elif not options.quote and len(reading.widths) > 2 and len(header) not in reading.widths[1:]:
+        raise BrimfulError(
+            f"{path} has {len(header)} columns in its header and {reading.widths[1]} in its rows: write a"
+            " name for each column (in R, col.names = NA or row.names = FALSE)"
+        )
+    has_bare_quotes = any(delimiter + quote in line for line in rows)
     return Dialect(
         delimiter=delimiter,
         quote=quote,
@@ -124,17 +128,16 @@ def find_dialect(
         skipped=skipped,
         has_header=has_header,
         is_open=is_open,
-        skips_blanks=reading.stray.startswith(" ")
-        and not any(f"{delimiter}{quote}" in line for line in rows),
+        skips_blanks=reading.stray.startswith(" ") and not has_bare_quotes,
     )
 
 
-def are_numbers(wanted: Sequence[str], header: Sequence[str]) -> bool:
-    """Whether columns are wanted by number. A header may have numbers for names, as those of pandas."""
-    if not any(map(_is_number, wanted)):
+def are_numbers(columns: Sequence[str], header: Sequence[str]) -> bool:
+    """Return whether columns are named by number. A header may have numbers for names, as pandas writes."""
+    if not any(map(_is_number, columns)):
         return False
-    has_number_names = all(_is_number(name) for name in header if name)
-    return not (has_number_names and set(header) & set(wanted))
+    has_number_names = all(map(_is_number, filter(None, header)))
+    return not (has_number_names and set(header) & set(columns))
 
 
 def _is_number(name: str) -> bool:
@@ -143,25 +146,25 @@ def _is_number(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How a sample reads with a delimiter and a quote.
+    """A sample as it reads with a delimiter and a quote.
 
     Attributes:
         header: the fields of the first row.
         widths: how many fields each row has.
-        quoted: the first field in quotes; empty if there is none.
-        needs: whether the quotes say more than their text would: a field of the header has some, a quote in a
-            field is doubled, or a field holds what would divide it and the rows are even with it alone.
+        quoted: the first field in quotes, or an empty text.
+        needs_quotes: whether quotes were written to be removed: a field of the header has some, a quote in a
+            field is doubled, or a field holds delimiters or line ends, without which the rows are not even.
         stray: the first field that begins with a quote and goes on after the next, or has a backslash before
-            one; empty if there is none.
+            one, or an empty text.
         doubtful: a field in quotes that holds a delimiter and a line end, where the lines are even without
-            quotes and every other field in quotes is such a field too: `"Best ever,good` and a later
-            `small 5",bad` are two rows or one.
+            quotes and every other field in quotes is such a field too, or an empty text. `"Best ever,good`
+            and a later `small 5",bad` are two rows or one.
     """
 
     header: list[str]
     widths: list[int]
     quoted: str = ""
-    needs: bool = False
+    needs_quotes: bool = False
     stray: str = ""
     doubtful: str = ""
 
@@ -171,44 +174,38 @@ class _Sample:
     """The first lines of a file that are not empty; the other attributes as in `find_dialect`."""
 
     lines: list[str]
-    wanted: Sequence[str]
+    columns: Sequence[str]
     path: str
     complete: bool
 
-    def delimiter(self, form: str, quote: str) -> str:
-        """The delimiter with which the header has the columns that are wanted, and all rows are even.
-
-        Raises:
-            BrimfulError: there are several.
-        """
-        marks = [mark for mark in _DELIMITERS if mark in self.lines[0]]
+    def find_delimiter(self, form: str, quote: str) -> str:
+        """Return the delimiter with which the header has the columns to look for, and all rows are even."""
+        delimiters = [mark for mark in _DELIMITERS if mark in self.lines[0]]
         # Where columns have numbers, the first line may be a remark.
-        shows_tab = marks if not are_numbers(self.wanted, []) else "".join(self.lines)
-        if form == "tsv" and ("\t" in shows_tab or not marks):
+        lines_with_tabs = self.lines if are_numbers(self.columns, []) else self.lines[:1]
+        if form == "tsv" and (not delimiters or any("\t" in line for line in lines_with_tabs)):
             return "\t"
-        if not marks:
-            return _ONE_COLUMN
-        readings = {mark: self.read(mark, quote) for mark in marks}
-        fitting = [mark for mark in marks if self._has_columns(readings[mark].header)]
-        even = [mark for mark in fitting or marks if len({*readings[mark].widths}) == 1]
-        chosen = even or fitting or marks
-        if len(chosen) > 1 and fitting:
-            shown = " or ".join(repr(mark) for mark in chosen)
-            raise BrimfulError(f"{self.path} can be divided at {shown}: say which with --read.delimiter")
-        return chosen[0]
+        if not delimiters:
+            return _UNUSED_DELIMITER
+        readings = {mark: self.read(mark, quote) for mark in delimiters}
+        fitting = [mark for mark in delimiters if self._has_columns(readings[mark].header)]
+        even = [mark for mark in fitting or delimiters if len(set(readings[mark].widths)) == 1]
+        choices = even or fitting or delimiters
+        if len(choices) > 1 and fitting:
+            raise BrimfulError(
+                f"{self.path} can be divided at {' or '.join(map(repr, choices))}: say which with"
+                " --read.delimiter"
+            )
+        return choices[0]
 
     def _has_columns(self, header: Sequence[str]) -> bool:
         names = [name.strip() for name in header]
-        if are_numbers(self.wanted, names):
+        if are_numbers(self.columns, names):
             return len(names) > 1
-        return bool(set(names) & set(self.wanted))
+        return not set(names).isdisjoint(self.columns)
 
-    def quote(self, delimiter: str, form: str) -> tuple[str, bool]:
-        """The quote, and whether there is none only because no field of the sample begins with one.
-
-        Raises:
-            BrimfulError: quotes may be text.
-        """
+    def find_quote(self, delimiter: str, form: str) -> tuple[str, bool]:
+        """Return the quote, and whether it is empty only because no field of the sample begins with one."""
         reading = self.read(delimiter, '"')
         if not (reading.quoted or reading.stray):
             return ("", True) if form == "tsv" else ('"', False)
@@ -216,73 +213,43 @@ class _Sample:
             raise BrimfulError(
                 f"{self.path} has backslashes before quotes, such as {reading.stray!r:.60}: where they are no"
                 " escapes, --read.quote none keeps them and the quotes as text; where they are, convert it"
-                f" (utf-8 is its encoding): {_CONVERTER.format(ord(delimiter))} < {shell_quoted(self.path)} >"
-                f" {shell_quoted(f'{self.path}.csv')}"
+                f" (utf-8 is its encoding): {_CONVERTER.format(ord(delimiter))} <"
+                f" {quote_for_shell(self.path)} > {quote_for_shell(f'{self.path}.csv')}"
             )
         if form == "csv" and reading.quoted and not reading.doubtful:
             return '"', False
-        # Who writes a .tsv with quotes quotes what needs it, or the names of the columns too.
-        if form == "tsv" and reading.needs != bool(reading.stray):
-            return ('"', False) if reading.needs else ("", False)
+        # A program that writes a .tsv with quotes quotes the fields that need it, or the header too.
+        if form == "tsv" and reading.needs_quotes != bool(reading.stray):
+            return ('"', False) if reading.needs_quotes else ("", False)
         example = reading.doubtful or reading.stray or reading.quoted
         raise BrimfulError(
             f"{self.path} has quotes that may be text, such as {example!r:.60}:"
             " --read.quote none keeps them, --read.quote '\"' reads what they enclose"
         )
 
-    def refuse_escapes(self, delimiter: str) -> None:
-        """Refuse backslashes beside the missing values of databases: they may be escapes, or text."""
-        edge = f"(?:^|$|{re.escape(delimiter)})"
-        if not any(re.search(rf"{edge}\\N{edge}", line) for line in self.lines):
-            return
-        for line in self.lines:
-            if other := re.search(r".{,20}\\[^N].{,20}", line):
-                raise BrimfulError(
-                    f"{self.path} has \\N for missing values, and other backslashes, such as {other[0]!r}:"
-                    " export it as CSV where they are escapes; --read.quote '\"' or none keeps them as text"
-                )
-
-    def refuse_header(self, header: Sequence[str], widths: Sequence[int]) -> None:
-        """Refuse a header in apostrophes, in one piece, or with fewer or more columns than all rows."""
-        if any(f"'{name}'" in header for name in self.wanted):
-            raise BrimfulError(
-                f'{self.path} has apostrophes around the names of columns: --read.quote "\'" reads what they'
-                " enclose"
-            )
-        if len(header) == 1 and header[0] not in self.wanted:
-            words = re.findall(r"\w+", header[0])
-            if any(name in words for name in self.wanted):
-                raise BrimfulError(
-                    f"{self.path} has no delimiter in {header[0]!r:.60}: give --read.delimiter, or"
-                    f" --read.field {shell_quoted(header[0])} if it has one column"
-                )
-        if len(widths) > 2 and len(header) not in widths[1:]:
-            raise BrimfulError(
-                f"{self.path} has {len(header)} columns in its header and {widths[1]} in its rows: write a"
-                " name for each column (in R, col.names = NA or row.names = FALSE)"
-            )
-
     def read(self, delimiter: str, quote: str) -> _Reading:
-        """The sample as it reads with a delimiter and a quote; without one if that is empty."""
+        """Read the sample with a delimiter and a quote; without quotes if that is empty."""
         plain_widths = [line.count(delimiter) + 1 for line in self.lines]
         if not quote or not any(quote in line for line in self.lines):
             return _Reading(self.lines[0].split(delimiter), plain_widths)
         header, widths = list[str](), list[int]()
-        quoted, stray, doubtful, needs, holds_marks, is_certain = "", "", "", False, False, False
+        quoted, stray, doubtful = "", "", ""
+        needs_quotes, holds_marks, is_certain = False, False, False
         fields: list[str] = []
-        for match in _field(delimiter, quote).finditer("\n".join(self.lines)):
+        for match in _field_pattern(delimiter, quote).finditer("\n".join(self.lines)):
             body, cut, bare, end = match.groups()
             if cut is not None:  # the sample ends within a field
-                stray = stray or f"{quote}{cut}" * self.complete
+                if self.complete:
+                    stray = stray or f"{quote}{cut}"
                 fields.append(cut)
                 break
             if body is not None:
                 quoted = quoted or f"{quote}{body}{quote}"
-                needs = needs or quote * 2 in body or not widths
+                needs_quotes = needs_quotes or quote * 2 in body or not widths
                 holds_marks = holds_marks or delimiter in body or "\n" in body
                 if delimiter in body and "\n" in body:
                     doubtful = doubtful or body
-                else:  # no inches: a writer put this field in quotes
+                else:  # no inches: a program put this field in quotes
                     is_certain = True
             elif bare.lstrip(" ").startswith(quote) or f"\\{quote}" in bare:
                 stray = stray or bare
@@ -293,14 +260,15 @@ class _Sample:
                 fields = []
                 if not end:
                     break
-        needs = needs or (holds_marks and len(set(plain_widths)) > 1)
-        if needs or is_certain:
+        needs_quotes = needs_quotes or (holds_marks and len(set(plain_widths)) > 1)
+        if needs_quotes or is_certain:
             doubtful = ""
-        return _Reading(header or fields, widths or [len(fields)], quoted, needs, stray, doubtful)
+        return _Reading(header or fields, widths or [len(fields)], quoted, needs_quotes, stray, doubtful)
 
 
-def _field(delimiter: str, quote: str) -> re.Pattern[str]:
-    """A field in group 1, if it is quoted, in 2, if its quote is not closed, or 3; what ends it in 4."""
+def _field_pattern(delimiter: str, quote: str) -> re.Pattern[str]:
+    """Return a pattern whose groups are a field in quotes, a field whose quote is not closed, a field without
+    quotes, and the end of the field."""
     delimiter, quote = re.escape(delimiter), re.escape(quote)
     body = f"[^{quote}]*+(?:{quote}{quote}[^{quote}]*+)*+"
     end = rf"{delimiter}|\n|\Z"

@@ -1,5 +1,4 @@
-"""What can be wrong: a lenient reader counts faults and goes on, a strict one refuses the file, and a failing
-machine stops both."""
+"""Faults: a lenient reader counts them, a strict one refuses the file; a failing machine stops both."""
 
 import errno
 from collections import Counter
@@ -19,12 +18,12 @@ class Fault:
     """A kind of fault.
 
     Attributes:
-        counted: what the lenient reader counts.
-        refused: what the strict reader says of the line, and the remedy.
+        issue: the name under which the lenient reader counts it.
+        refusal: the strict reader's message about the line, with the remedy.
     """
 
-    counted: str
-    refused: str
+    issue: str
+    refusal: str
 
 
 _QUOTE = "has a quote that is never closed; one within a quoted text must be doubled"
@@ -39,8 +38,8 @@ LATE_QUOTE = Fault(
     "is the first with a field that begins with a quote: --read.quote none keeps such quotes, --read.quote"
     " '\"' reads what they enclose",
 )
-SHORT = Fault("rows cut short", "has fewer fields than the header")
-LONG = Fault("rows longer than the header", "has more fields than the header")
+SHORT_ROW = Fault("rows cut short", "has fewer fields than the header")
+LONG_ROW = Fault("rows longer than the header", "has more fields than the header")
 NOT_JSON = Fault("broken JSON lines", "is not JSON")
 DAMAGED = Fault("rows damaged, the rest of their group lost", "cannot be read: the file is damaged")
 CUT_JSON = Fault("broken JSON, its rest lost", "is not JSON")
@@ -50,30 +49,30 @@ REPEATED = Fault("a key twice in a JSON row, the last one read", "has a key twic
 
 @dataclass(frozen=True)
 class Report:
-    """Takes what a reader finds wrong, and counts it: the lenient reader."""
+    """Counts the faults that a reader finds: the lenient reader's report."""
 
     issues: Counter[str] = field(default_factory=Counter)
 
     def lose(self, fault: Fault, line: int, detail: str = "") -> None:
-        """A record has a fault.
+        """Count the fault of a record.
 
         Args:
-            line: where it begins, from 1.
-            detail: in place of `fault.refused`.
+            line: where the record begins, from 1.
+            detail: a message in place of `fault.refusal`.
         """
-        self.issues[fault.counted] += 1
+        self.issues[fault.issue] += 1
 
     def note(self, message: str) -> None:
-        """Something that the user should know of the whole file."""
+        """Count something that the user should know about the whole file."""
         self.issues[message] += 1
 
 
 @dataclass(frozen=True)
 class Refusing(Report):
-    """The strict report: a fault ends the reading; notes are printed as warnings.
+    """The strict reader's report: a fault ends the reading; notes are printed as warnings.
 
     Attributes:
-        place: what records are counted in.
+        place: the unit that records are counted in.
     """
 
     path: Path = Path()
@@ -85,7 +84,7 @@ class Refusing(Report):
         Raises:
             BrimfulError: always.
         """
-        raise BrimfulError(f"{self.path}, {self.place} {line} {detail or fault.refused}")
+        raise BrimfulError(f"{self.path}, {self.place} {line} {detail or fault.refusal}")
 
     def note(self, message: str) -> None:
         """Print the message, once."""
@@ -95,32 +94,22 @@ class Refusing(Report):
 
 
 # Errors of the file. Libraries use 0 and None for a damaged file.
-_OF_THE_FILE = {
-    None,
-    0,
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-    errno.EINVAL,  # an offset in a damaged file
-}
+_FILE_ERRORS = {None, 0, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
+_FILE_ERRORS |= {errno.ENAMETOOLONG, errno.EINVAL}  # EINVAL is an offset in a damaged file
 
 
 def check_machine(error: Exception, path: str) -> None:
-    """Raises BrimfulError if a file could not be read for a reason outside of the file.
+    """Raise BrimfulError if a file could not be read for a reason outside of the file.
 
     Counting such a file as bad would leave it out of the corpus for good.
     """
-    if isinstance(error, OSError) and error.errno not in _OF_THE_FILE:
+    if isinstance(error, OSError) and error.errno not in _FILE_ERRORS:
         reason = error.strerror or error
         raise BrimfulError(f"cannot read {path}: {reason}; run again when it can be read") from error
 
 
-def reporting(items: Iterable[Item], path: str, issues: Counter[str]) -> Iterator[Item]:
-    """The items of a file up to the first error, which is counted.
+def count_error(items: Iterable[Item], path: str, issues: Counter[str]) -> Iterator[Item]:
+    """Yield the items of a file up to the first error, which is counted.
 
     Raises:
         BrimfulError: the reason is outside of the file: a full disk, a lost network, too many open files.

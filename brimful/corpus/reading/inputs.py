@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from brimful.base.console import visible, warn
+from brimful.base.console import escape_controls, warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.faults import check_machine
 from brimful.corpus.reading.many_texts import find_many_texts
@@ -28,16 +28,17 @@ FORMATS = {
     ".html": "html",
     ".htm": "html",
 }
-_RECORDS = ("state.json", "dataset_info.json", "dataset_dict.json")
-# Suffixes of files that were left out, in the line that says so.
-_SHOWN = 8
+# Files that `datasets` keeps beside its data.
+_DATASET_RECORDS = ("state.json", "dataset_info.json", "dataset_dict.json")
+# Suffixes that a warning about other files names.
+_NAMED_SUFFIXES = 8
 _HEAD_BYTES = 1 << 14
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".zip")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """An input file and its state, which tells a later run whether the file changed.
+    """An input file and its state, by which a later run sees whether the file changed.
 
     Both numbers are 0 if the state cannot be read (a broken link); reading the file then counts the reason.
     """
@@ -49,7 +50,7 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Part of a file: bytes, or row groups of .parquet, from `begin` to `end`; None is the end of the file.
+    """A part of a file: bytes, or row groups of .parquet, from `begin` to `end`; None is the end of the file.
 
     The reader moves both ends to the start of the next record, so consecutive spans cover a file once.
     """
@@ -60,7 +61,7 @@ class Span:
 
 
 def split_suffix(path: str) -> tuple[str, str]:
-    """The suffixes of format and compression in lower case; either may be empty."""
+    """Return the suffixes of format and compression in lower case; either may be empty."""
     stem, suffix = os.path.splitext(path.lower())
     if suffix in COMPRESSIONS:
         return os.path.splitext(stem)[1], suffix
@@ -68,25 +69,25 @@ def split_suffix(path: str) -> tuple[str, str]:
 
 
 def format_of(path: str) -> str:
-    """The format of a file, by its suffix. A file with another suffix is read as text."""
+    """Return the format of a file, by its suffix. A file with another suffix is read as text."""
     return FORMATS.get(split_suffix(path)[0], "text")
 
 
 def is_packed(path: str) -> bool:
-    """Is the file compressed, so that it is smaller than its text?"""
+    """Return whether a file is compressed, so that it is smaller than its text."""
     suffix, compression = split_suffix(path)
     return bool(compression) or suffix == ".parquet"
 
 
 def _walk(folder: str) -> Iterator[tuple[str, list[str]]]:
-    """This folder and those below it, with their file names, sorted. Each linked folder is followed once."""
-    seen = set()
+    """Yield a folder and the folders below it, with their file names, sorted; linked folders come once."""
+    visited = set()
     for parent, folders, files in os.walk(folder, followlinks=True, onerror=_cannot_list):
         place = os.path.realpath(parent)
-        if place in seen:
+        if place in visited:  # by another link
             folders.clear()
             continue
-        seen.add(place)
+        visited.add(place)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield parent, sorted(files)
 
@@ -98,20 +99,22 @@ def _cannot_list(error: OSError) -> None:
 
 
 def _files_below(folder: str, left_out: Counter[str]) -> Iterator[str]:
-    """The files to read in a folder and those below it; counts the others by suffix."""
+    """Yield the files to read in a folder and the folders below it; count the others by suffix."""
     for parent, names in _walk(folder):
         stored = _stored_files(parent) if "state.json" in names else None
         if stored is not None:
             names = [name for name in names if not name.endswith((".arrow", ".json"))] + stored
         is_corpus = "plan.json" in names and os.path.isdir(os.path.join(parent, "text"))
         is_text = os.path.basename(parent) == "text" and os.path.exists(f"{parent}/../plan.json")
-        if is_corpus or is_text:  # what `prepare` wrote: only the text of its parts counts
-            names = [name for name in names if is_text and name.endswith(".parquet")]
+        if is_text:  # `prepare` wrote the folder: only the text of its parts is read
+            names = [name for name in names if name.endswith(".parquet")]
+        elif is_corpus:
+            names = []
         for name in names:
             kind = split_suffix(name)[0]
             # `datasets` keeps its caches and records beside its data.
             is_cache = kind == ".arrow" and name.startswith(("cache-", "indices", "tmp"))
-            if is_cache or name.startswith(".") or name in _RECORDS:
+            if is_cache or name.startswith(".") or name in _DATASET_RECORDS:
                 continue
             path = os.path.join(parent, name)
             # wikiextractor writes wiki_00, mail programs write Inbox: such a file is refused with a remedy.
@@ -132,20 +135,24 @@ def _holds_many_texts(path: str) -> bool:
     return head.startswith(b'{"') or find_many_texts("", head.decode("utf-8", "replace")) is not None
 
 
-def _say_left_out(left_out: Counter[str]) -> None:
-    number = sum(left_out.values())
-    if number:
-        listed = [f"{visible(suffix)} {count:,}" for suffix, count in left_out.most_common(_SHOWN)]
-        more = ["..."] * (len(left_out) > _SHOWN)
-        are = "file of another kind was" if number == 1 else "files of other kinds were"
-        warn(
-            f"{number:,} {are} left out ({', '.join(listed + more)}); a file that is given by name is read"
-            " as text, or refused with its converter"
-        )
+def _warn_left_out(left_out: Counter[str]) -> None:
+    number = left_out.total()
+    if not number:
+        return
+    suffixes = [
+        f"{escape_controls(suffix)} {count:,}" for suffix, count in left_out.most_common(_NAMED_SUFFIXES)
+    ]
+    if len(left_out) > _NAMED_SUFFIXES:
+        suffixes.append("...")
+    files = "file of another kind was" if number == 1 else "files of other kinds were"
+    warn(
+        f"{number:,} {files} left out ({', '.join(suffixes)}); a file that is given by name is read as text,"
+        " or refused with its converter"
+    )
 
 
 def _stored_files(folder: str) -> list[str] | None:
-    """The data files of a folder that `datasets` saved, in order; None if state.json is not its own."""
+    """Return the data files of a folder that `datasets` saved, in order; None if it saved none there."""
     file = os.path.join(folder, "state.json")
     try:
         names = [entry["filename"] for entry in json.loads(Path(file).read_bytes())["_data_files"]]
@@ -159,7 +166,7 @@ def _stored_files(folder: str) -> list[str] | None:
 
 
 def _glob(pattern: str) -> Iterator[str]:
-    """Like `glob.glob`, but safe from links in a circle, on which `**` never ends."""
+    """Yield what `glob.glob` finds, also with links in a circle, on which its own `**` never ends."""
     head, *tail = re.split(r"(?:(?<=/)|^)\*\*/", pattern, maxsplit=1)
     if not tail:
         yield from glob.glob(pattern)
@@ -170,24 +177,24 @@ def _glob(pattern: str) -> Iterator[str]:
 
 
 def files_of(path: str, left_out: Counter[str]) -> Iterator[str]:
-    """The files that a path of `find_inputs` names; those of a folder that are not read are counted."""
+    """Yield the files that a path of `find_inputs` names; count the files of a folder that are not read."""
     if os.path.lexists(path):
-        found = [path]
+        places = [path]
     elif glob.has_magic(path):
-        found = sorted(set(_glob(path)))
-        if not found:
+        places = sorted(set(_glob(path)))
+        if not places:
             raise BrimfulError(f"no file matches {path!r}")
     else:
         raise BrimfulError(f"{path} does not exist; give files, folders or globs of text")
-    for name in found:
-        if os.path.isdir(name):
-            yield from _files_below(name, left_out)
+    for place in places:
+        if os.path.isdir(place):
+            yield from _files_below(place, left_out)
         else:
-            yield name
+            yield place
 
 
 def _state(path: str) -> Input | None:
-    """The file with its state; None for a socket, a pipe or a device."""
+    """Return the file with its state; None for a socket, a pipe or a device."""
     try:
         state = os.stat(path)
     except OSError as error:
@@ -198,17 +205,17 @@ def _state(path: str) -> Input | None:
     return Input(path=path, bytes=state.st_size, modified_ns=state.st_mtime_ns)
 
 
-def _overlap(out: str, path: str) -> BrimfulError:
+def _overlap_error(out: str, path: str) -> BrimfulError:
     return BrimfulError(f"--out {out} and the input {path} overlap; write outside the input")
 
 
 def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
-    """The input files in the order of `paths`, folders sorted by name, each file once.
+    """Find the input files, in the order of `paths` and by name within a folder, each file once.
 
     Args:
         paths: files (any suffix), folders (searched for the supported suffixes; a folder that `datasets`
             saved gives its data files), globs.
-        out: where the output will be; it must not be read as input.
+        out: the place of the output, which must not be read as input.
 
     Raises:
         BrimfulError: a path does not exist, a folder cannot be listed, there is nothing to read, or `out`
@@ -219,22 +226,23 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
         raise BrimfulError("nothing to read: give files, folders or globs of text")
     target = Path(os.path.realpath(out))
     for path in paths:
-        given = Path(os.path.realpath(path))
-        if (given.is_dir() and target.is_relative_to(given)) or given.is_relative_to(target):
-            raise _overlap(out, path)
+        source = Path(os.path.realpath(path))
+        if (source.is_dir() and target.is_relative_to(source)) or source.is_relative_to(target):
+            raise _overlap_error(out, path)
     inputs: dict[str, Input] = {}
     left_out: Counter[str] = Counter()
     for path in paths:
         for file in files_of(path, left_out):
             place = os.path.realpath(file)
-            if place not in inputs and (item := _state(os.path.abspath(file))):
+            item = None if place in inputs else _state(os.path.abspath(file))
+            if item:
                 if Path(place).is_relative_to(target):  # through a link
-                    raise _overlap(out, file)
+                    raise _overlap_error(out, file)
                 inputs[place] = item
     if not inputs:
-        known, packed = " ".join(FORMATS), " ".join(COMPRESSIONS)
         raise BrimfulError(
-            f"no text in {' '.join(paths)}; looked for files ending in {known}, also with {packed} behind"
+            f"no text in {' '.join(paths)}; looked for files ending in {' '.join(FORMATS)}, also with"
+            f" {' '.join(COMPRESSIONS)} behind"
         )
-    _say_left_out(left_out)
+    _warn_left_out(left_out)
     return list(inputs.values())

@@ -1,10 +1,10 @@
 r"""Bytes -> text in runs of whole lines: charsets, byte order marks, line ends, bad bytes, endless lines.
 
 \n, \r\n and \r end a line of every file, and become \n. Line ends of Unicode (UTS #18, RL1.6: also \v, \f,
-U+0085, U+2028, U+2029) end a line of a text; in tables and JSON they occur within texts. A byte order mark at
-the beginning of a line is no text: `cat` leaves some.
+U+0085, U+2028, U+2029) end a line of a text; in tables and JSON they occur within texts. Byte order marks at
+the beginnings of lines, which `cat` leaves in files, are dropped.
 
-Where runs are cut depends on the file alone, so the text of a span does not depend on where the span begins.
+Runs are cut at places that depend only on the file, so the text of a span does not depend on where it begins.
 """
 
 import re
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import IO
 
+from brimful.corpus.reading import detection
 from brimful.corpus.reading.archives import CHUNK, read_chunks, read_range
-from brimful.corpus.reading.charsets import Charset, Decoder, charset
-from brimful.corpus.reading.detection import beyond_ascii, by_bytes, by_mark, by_page, first_beyond_ascii
+from brimful.corpus.reading.charsets import Charset, Decoder, find_charset
 from brimful.corpus.reading.inputs import Span, format_of, split_suffix
-from brimful.corpus.reading.nonsense import WRONGLY_DECODED, count, count_nonsense, excerpt
+from brimful.corpus.reading.nonsense import WRONGLY_DECODED, count_issue, count_nonsense, make_excerpt
 
-HEAD = 8192
+HEAD_BYTES = 8192
 # Bytes at the beginning of a file by which its charset is judged.
-_SAMPLE = 1 << 16
+_SAMPLE_BYTES = 1 << 16
 
 # Control characters that hardly occur in text files.
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\v\b\x1b")) + b"\x7f"
@@ -32,25 +32,25 @@ UNICODE_END = re.compile("[\v\f\x85\u2028\u2029]")
 
 _PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html|\?xml)\b", re.IGNORECASE)
 
-_UTF8 = charset("utf-8")
+_UTF8 = find_charset("utf-8")
 UNDECODABLE = "undecodable characters"
 BINARY = "binary file skipped (or UTF-16 without a mark: --read.encoding utf-16)"
 EMPTY = "file without a text"
+# The issue of a file in another charset than the declared one begins with this.
 READ_AS = "read as "
-"""The beginning of the issue of a file in another charset than it was said to be."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where a file may be divided: after group 1 of `pattern`, past a multiple of `grid` bytes."""
+    """The places where a file may be divided: after group 1 of `pattern`, past a multiple of `grid` bytes."""
 
     pattern: re.Pattern[bytes]
     grid: int = 1
 
     def ceil(self, position: int) -> int:
-        """`position`, rounded up to the grid."""
+        """Round a position up to the grid."""
         return -(-position // self.grid) * self.grid
 
 
@@ -64,78 +64,90 @@ def read_runs(
     span: Span,
     encoding: str,
     issues: Counter[str],
-    *,
     boundary: Boundary | None,
+    *,
     run: int,
     longest: int,
     too_long: str,
     kind: str = "",
 ) -> Iterator[str]:
-    r"""The text that begins in a span, in runs of whole lines; each line ends in \n, the last one too.
+    r"""Yield the text that begins in a span, in runs of whole lines; each line ends in \n, the last one too.
 
-    A byte order mark overrides the encoding, and so do what a page declares and what the bytes say clearly. A
-    file that cannot be divided is read whole by the span that begins at 0; its other spans are empty.
+    A byte order mark overrides the encoding, and so do the charset that a page declares and clear evidence in
+    the bytes. A file that cannot be divided is read whole by the span that begins at 0; its other spans are
+    empty.
 
     Args:
-        boundary: where the file may be divided; None: nowhere.
+        boundary: the places where the file may be divided; None: it stays whole.
         run: a run ends with the line that reaches a multiple of this many bytes.
         longest: a line is cut at a multiple of `longest` bytes of the file if no line ended in the `longest`
             bytes before. Only such a run does not end in \n.
-        too_long: the issue that counts lines that were cut; empty where a cut changes nothing.
-        kind: the format of the file, if not that of its suffix.
+        too_long: the issue that counts lines that were cut; empty if a cut changes nothing.
+        kind: the format of the file; by default its suffix names it.
     """
     chunks = read_chunks(span.path, issues)
-    head = b""
-    while len(head) < HEAD and (more := next(chunks, b"")):
-        head += more
+    head = read_head(chunks, HEAD_BYTES)
     kind = kind or format_of(span.path)
     is_page = kind == "html" or (kind == "text" and bool(_PAGE.match(head)))
-    found = recognised(head, encoding, is_page, Counter() if span.begin else issues)
-    dividable = boundary and found.byte_lines and not split_suffix(span.path)[1]
-    if span.begin and not dividable:
+    # The first span reports the charset, once for the file.
+    charset = recognise_charset(head, encoding, is_page, Counter() if span.begin else issues)
+    is_compressed = bool(split_suffix(span.path)[1])
+    can_divide = boundary is not None and charset.byte_lines and not is_compressed
+    if span.begin and not can_divide:
         return
     if not head and not issues:
         issues[EMPTY] += 1
-    if _is_binary(head[:HEAD], found):
+    if _is_binary(head[:HEAD_BYTES], charset):
         if not span.begin:
             issues[BINARY] += 1
         return
     begin = 0
     chunks = chain([head], chunks)
-    if not found.byte_lines:
-        chunks, found = _in_utf8(_decode(chunks, found, issues), issues), _UTF8
-    elif boundary and dividable and (span.begin or span.end is not None):
+    if not charset.byte_lines:
+        # In these charsets a byte of a line feed may belong to another character, so lines are cut in UTF-8.
+        chunks, charset = _encode_utf8(_decode(chunks, charset, issues), issues), _UTF8
+    elif boundary and can_divide and (span.begin or span.end is not None):
         begin, end = _align(span, boundary)
         chunks = read_range(span.path, begin, end)
-    lines = _whole_lines(_in_line_feeds(chunks), begin, run, longest, too_long, issues)
-    for text in _decode((part.replace(b"\r\n", b"\n") for part in lines), found, issues):
+    lines = _cut_runs(_unify_returns(chunks), begin, run, longest, too_long, issues)
+    for text in _decode((part.replace(b"\r\n", b"\n") for part in lines), charset, issues):
         if not text.isascii():
             if "\ufeff" in text:
                 text = _MARK.sub("", text)
             count_nonsense(text, issues)
         if kind == "text":
-            text = _unify(text)
+            text = _unify_line_ends(text)
         if text:
             yield text
 
 
-def recognised(head: bytes, encoding: str, is_page: bool, issues: Counter[str]) -> Charset:
-    """The charset of a file. An issue counts the bytes beyond ASCII that contradict what was declared."""
-    if (marked := by_mark(head)) is not None:
+def read_head(chunks: Iterator[bytes], least: int) -> bytes:
+    """Read chunks until they have so many bytes, or end; return these bytes."""
+    head = b""
+    while len(head) < least and (chunk := next(chunks, b"")):
+        head += chunk
+    return head
+
+
+def recognise_charset(head: bytes, encoding: str, is_page: bool, issues: Counter[str]) -> Charset:
+    """Return the charset of a file. If its bytes contradict the declared one, an issue counts them."""
+    marked = detection.find_marked_charset(head)
+    if marked:
         return marked
-    declared = charset(encoding)
-    if is_page and (said := by_page(head)) is not None:
-        declared = said
-    sample = head[:_SAMPLE]
-    found = by_bytes(sample, declared)
-    if found is None:
+    declared = find_charset(encoding)
+    if is_page:
+        declared = detection.find_declared_charset(head) or declared
+    sample = head[:_SAMPLE_BYTES]
+    charset = detection.guess_charset(sample, declared)
+    if charset is None:
         return declared
-    issue = f"{READ_AS}{found.name}, as its bytes say, not as {declared.name}; bytes beyond ASCII"
-    count(issues, issue, beyond_ascii(sample) or len(sample), first_beyond_ascii(sample, found))
-    return found
+    issue = f"{READ_AS}{charset.name}, as its bytes say, not as {declared.name}; bytes beyond ASCII"
+    number = detection.count_high_bytes(sample) or len(sample)
+    count_issue(issues, issue, number, detection.excerpt_high_bytes(sample, charset))
+    return charset
 
 
-def _unify(text: str) -> str:
+def _unify_line_ends(text: str) -> str:
     # Five searches for a character are ten times faster than one for a class.
     if "\v" in text or "\f" in text or "\x85" in text or "\u2028" in text or "\u2029" in text:
         text = UNICODE_END.sub("\n", text)
@@ -150,41 +162,47 @@ def _is_binary(head: bytes, charset: Charset) -> bool:
 
 
 def _align(span: Span, boundary: Boundary) -> tuple[int, int | None]:
-    """Both ends of the span, moved to the next boundary."""
+    """Move both ends of a span to the next boundary."""
     with open(span.path, "rb") as file:
         if span.end is None:
             return _next_boundary(file, boundary.ceil(span.begin), boundary), None
         stop = boundary.ceil(span.end)
         begin = _next_boundary(file, boundary.ceil(span.begin), boundary, stop)
-        return begin, begin if begin >= stop else _next_boundary(file, stop, boundary)
+        if begin >= stop:
+            return begin, begin  # a record that began earlier fills the span
+        return begin, _next_boundary(file, stop, boundary)
 
 
 def _next_boundary(file: IO[bytes], position: int, boundary: Boundary, stop: int | None = None) -> int:
-    """The first boundary at or after `position`, or a place at or after `stop` if there is none before."""
+    """Return the first boundary from `position` on, or a place from `stop` on if none comes before that."""
     if not position:
         return 0
     at = max(0, position - _LOOK_BACK)
     file.seek(at)
-    rest = b""
+    tail = b""
     while (stop is None or at < stop) and (chunk := file.read(CHUNK)):
-        block = rest + chunk
+        block = tail + chunk
         for match in boundary.pattern.finditer(block):
             if at + match.end(1) >= position:
                 return at + match.end(1)
-        rest = block[1 - _LOOK_BACK :]
-        at += len(block) - len(rest)
-    return max(at + len(rest), position)
+        tail = block[1 - _LOOK_BACK :]  # a boundary may lie across two chunks
+        at += len(block) - len(tail)
+    return max(at + len(tail), position)
 
 
-def _whole_lines(
+def _cut_runs(
     chunks: Iterable[bytes], at: int, run: int, longest: int, too_long: str, issues: Counter[str]
 ) -> Iterator[bytes]:
+    """Cut the bytes of a file from place `at` on into runs, as `read_runs` describes them."""
     parts: list[bytes] = []
-    goal = (at // run + 1) * run
-    limit = -(-goal // longest) * longest + longest
-    within_long = False
+    is_long = False
+    goal = limit = 0
     for chunk in chunks:
         while chunk:
+            if not parts and not is_long:
+                # A new run: it ends with the line that reaches the goal, at the latest at the limit.
+                goal = (at // run + 1) * run
+                limit = -(-goal // longest) * longest + longest
             line_end = chunk.find(b"\n", max(goal - 1 - at, 0)) + 1
             end = min(line_end or len(chunk), limit - at)
             parts.append(chunk[:end])
@@ -192,55 +210,56 @@ def _whole_lines(
             at += end
             if end == line_end:
                 yield b"".join(parts)
-                parts, within_long = [], False
-                goal = (at // run + 1) * run
-                limit = -(-goal // longest) * longest + longest
+                parts, is_long = [], False
             elif at == limit:
-                if too_long and not within_long:
+                if too_long and not is_long:
                     issues[too_long] += 1
                 yield b"".join(parts)
-                parts, within_long = [], True
+                parts, is_long = [], True
                 limit += longest
     if parts:
-        yield b"".join(parts) + (b"" if parts[-1].endswith(b"\n") else b"\n")
+        text = b"".join(parts)
+        yield text if text.endswith(b"\n") else text + b"\n"
 
 
-def _in_line_feeds(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same number of bytes; each carriage return without a line feed is one."""
-    held = b""
+def _unify_returns(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Replace each carriage return without a line feed by a line feed; the number of bytes stays."""
+    pending = b""
     for chunk in chunks:
-        chunk = held + chunk if held else chunk
-        held = b""
+        chunk = pending + chunk if pending else chunk
+        pending = b""
         if b"\r" in chunk:
-            if chunk.endswith(b"\r"):
-                chunk, held = chunk[:-1], b"\r"
+            if chunk.endswith(b"\r"):  # a line feed may follow in the next chunk
+                chunk, pending = chunk[:-1], b"\r"
             if chunk.count(b"\r") != chunk.count(b"\r\n"):
                 chunk = _LONE_RETURN.sub(b"\n", chunk)
         yield chunk
-    if held:
+    if pending:
         yield b"\n"
 
 
 def _decode(chunks: Iterable[bytes], charset: Charset, issues: Counter[str]) -> Iterator[str]:
     decoder = Decoder(charset)
-    replaced = 0
+    replaced_before = 0
     for chunk in chain(chunks, [b""]):
-        if not (text := decoder.decode(chunk, final=not chunk)):
-            continue
-        if found := text.count("\ufffd"):
-            example = excerpt(text, text.find("\ufffd"))
-            count(issues, f"{UNDECODABLE} in {charset.name}", decoder.replaced - replaced, example)
-            count(issues, WRONGLY_DECODED, found - (decoder.replaced - replaced), example)
-            replaced = decoder.replaced
-        yield text
+        text = decoder.decode(chunk, final=not chunk)
+        if "\ufffd" in text:
+            example = make_excerpt(text, text.find("\ufffd"))
+            replaced = decoder.replaced - replaced_before
+            replaced_before = decoder.replaced
+            count_issue(issues, f"{UNDECODABLE} in {charset.name}", replaced, example)
+            # The others were in the file.
+            count_issue(issues, WRONGLY_DECODED, text.count("\ufffd") - replaced, example)
+        if text:
+            yield text
 
 
-def _in_utf8(texts: Iterable[str], issues: Counter[str]) -> Iterator[bytes]:
+def _encode_utf8(texts: Iterable[str], issues: Counter[str]) -> Iterator[bytes]:
     for text in texts:
-        yield without_surrogates(text, issues).encode()
+        yield replace_surrogates(text, issues).encode()
 
 
-def without_surrogates(text: str, issues: Counter[str]) -> str:
+def replace_surrogates(text: str, issues: Counter[str]) -> str:
     """Replace and count lone surrogates, which no encoding can store."""
     try:
         text.encode()  # many times as fast as a search for them

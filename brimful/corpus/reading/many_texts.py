@@ -1,7 +1,7 @@
 """Text files that hold many texts: they are refused with a command that makes JSON lines of them.
 
-Several lines of a file's beginning must show a form, or its suffix name it: a book that is refused is worse
-than a log that is read.
+Several lines of a file's beginning must show a form, or its suffix must name it: to refuse a book is worse
+than to read a log.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from brimful.base.console import counted
+from brimful.base.console import pluralise
 
 
 @dataclass(frozen=True)
@@ -20,28 +20,28 @@ class ManyTexts:
 
     Attributes:
         kind: the name of its converter.
-        what: what people call it.
-        suffixes: that name it.
-        shows: whether the beginning of a file is of the form.
+        description: its usual name, with an article.
+        suffixes: suffixes of files of the form.
+        shows: tells whether the beginning of a file is of the form.
     """
 
     kind: str
-    what: str
+    description: str
     suffixes: tuple[str, ...]
     shows: Callable[[str], object]
 
     def refuse(self, paths: Sequence[str], encoding: str) -> str:
-        """What to say of the first of files of the form, and the command to convert them all.
+        """Return the refusal of the first of files of the form, with the command to convert them all.
 
         Args:
-            encoding: that the user named for them.
+            encoding: the charset that the user named for them.
         """
         source, out = paths[0], f"{paths[0]}.jsonl"
-        what, place = f"is {self.what}", "it and give the result in its place"
+        what, place = f"is {self.description}", "it and give the result in its place"
         if len(paths) > 1:
             source = os.path.commonpath([os.path.dirname(path) for path in paths])
             out = f"{source}-texts.jsonl"
-            what = f"and {counted(len(paths) - 1, 'other file')} are each {self.what}"
+            what = f"and {pluralise(len(paths) - 1, 'other file')} are each {self.description}"
             place = "them and give the result in their place"
         option = f" --encoding {encoding}" if encoding != "utf-8" else ""
         converter = f"python -m brimful.corpus.converters {self.kind}{option}"
@@ -77,7 +77,7 @@ CHAT_STAMP = (
     r"[\u200e\u200f]?\[?\d{1,4}[./-]\d\d?[./-]\d{1,4},?[ \u202f](?:[^\W\d]{1,4} ?)?\d?\d:\d\d(?::\d\d)?"
     r"(?:[ \u202f]?[^\W\d][\w.]{0,4})?(?:\] | - )"
 )
-# Levels of a log are no names.
+# A log has a level where a chat has a name.
 CHAT_NAME = r"[\u200e\u200f]?(?!(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL|CRITICAL)\b)[^:\n]{1,50}: "
 _STAMPED = re.compile(f"^{CHAT_STAMP}", re.MULTILINE)
 _MESSAGE = re.compile(f"^{CHAT_STAMP}{CHAT_NAME}", re.MULTILINE)
@@ -88,9 +88,9 @@ _PAGE_NUMBER = re.compile(
     r"(?:.*\t)?[\W_]*(?:page|seite|p\.|第)?\s?(?:\d{1,5}|[ivxl]+)(?:\s?[页頁]|\s?(?:of|/)\s?\d+)?[\W_]*|\d+\t.*",
     re.IGNORECASE,
 )
-_LONGEST_TITLE = 300
+_LONGEST_TITLE_CHARACTERS = 300
 _ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
-_ROMAN = [*map("".join, product(("", "x", "xx", "xxx"), _ONES))]
+_ROMAN_NUMERALS = [*map("".join, product(("", "x", "xx", "xxx"), _ONES))]
 
 
 def _is_mail(head: str) -> bool:
@@ -109,32 +109,36 @@ def _is_chat(head: str) -> bool:
 def _is_in_pages(head: str) -> bool:
     pages = [page.strip("\n").split("\n") for page in head.split("\f")]
     for page, following in pairwise(pages):
-        # A number that stands alone at the top may be a chapter's.
-        is_title = re.search(r"\S\s{2,}\S", page[0])
-        if counts_pages(page[-1], following[-1], 1) or (is_title and counts_pages(page[0], following[0], 1)):
+        if counts_pages(page[-1], following[-1], 1):
+            return True
+        # A number without a title at the top may be a chapter's.
+        has_title = re.search(r"\S\s{2,}\S", page[0])
+        if has_title and counts_pages(page[0], following[0], 1):
             return True
     return False
 
 
 def counts_pages(line: str, other: str, distance: int) -> bool:
-    """Is the line of a page that of another, some pages behind, but for the number of the page?"""
-    line, other = line.strip()[:_LONGEST_TITLE], other.strip()[:_LONGEST_TITLE]
+    """Return whether two lines, of pages at this distance, differ only in the number of the page."""
+    line, other = line.strip()[:_LONGEST_TITLE_CHARACTERS], other.strip()[:_LONGEST_TITLE_CHARACTERS]
     if not _PAGE_NUMBER.fullmatch(re.sub(r"\s{2,}", "\t", line)):
         return False
-    parts, others = _parts(line), _parts(other)
-    differing = [pair for pair in zip(parts, others, strict=False) if pair[0] != pair[1]]
-    if len(parts) != len(others) or len(differing) != 1:
+    parts, other_parts = _split_numbers(line), _split_numbers(other)
+    if len(parts) != len(other_parts):
+        return False
+    differing = [pair for pair in zip(parts, other_parts, strict=True) if pair[0] != pair[1]]
+    if len(differing) != 1:
         return False
     first, second = differing[0]
     return first.isdecimal() and second.isdecimal() and int(second) - int(first) == distance
 
 
-def _parts(line: str) -> list[str]:
-    """The words and the numbers of a line."""
+def _split_numbers(line: str) -> list[str]:
+    """Return the words and the numbers of a line; Roman numerals become decimal."""
     line = " ".join(line.split())
     numeral = line.strip("-–—()[]. ")
-    if numeral in _ROMAN:
-        line = line.replace(numeral, str(_ROMAN.index(numeral)))
+    if numeral in _ROMAN_NUMERALS:
+        line = line.replace(numeral, str(_ROMAN_NUMERALS.index(numeral)))
     return re.split(r"([0-9]+)", line)
 
 
@@ -152,7 +156,7 @@ _FORMS = (
 
 
 def find_many_texts(suffix: str, head: str) -> ManyTexts | None:
-    """The form of a file with many texts; None if neither its suffix nor its beginning shows one."""
+    """Return the form of a file with many texts; None if neither its suffix nor its beginning shows one."""
     head = re.sub("\r\n?", "\n", head).lstrip("\ufeff\n\t ")
     for form in _FORMS:
         if suffix in form.suffixes or form.shows(head):

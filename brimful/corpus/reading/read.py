@@ -1,10 +1,10 @@
 """Files -> raw documents, streamed. Bad bytes are replaced, broken records skipped, and both are counted.
 
-docs/prepare.md says which files make which documents. Text, JSON lines, .tsv without quotes and .parquet are
-divided between workers; other and compressed files are not.
+docs/prepare.md describes the documents of each kind of file. Text, JSON lines, .tsv without quotes and
+.parquet are divided between workers; other and compressed files are not.
 
-Only what the user can put right stops the run: a file of another form, a missing field, an archive of several
-files, a full or failing disk. A damaged file yields its documents up to the damage.
+Only faults that the user can put right stop the run: a file of another form, a missing field, an archive of
+several files, a full or failing disk. A damaged file yields its documents up to the damage.
 """
 
 import json
@@ -16,48 +16,43 @@ from typing import Any, Literal
 
 import msgspec
 
-from brimful.base.errors import BrimfulError, nearest
+from brimful.base.errors import BrimfulError, suggest_name
 from brimful.corpus.cleaning.wrapped import count_full_lines, join_lines
 from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
-from brimful.corpus.reading.faults import LONG, SHORT, Report, reporting
+from brimful.corpus.reading.faults import LONG_ROW, SHORT_ROW, Report, count_error
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Span, format_of
-from brimful.corpus.reading.json_records import Named, json_line, json_records
-from brimful.corpus.reading.lines import (
-    BLANK_LINE,
-    LINE,
-    Boundary,
-    read_runs,
-    without_surrogates,
-)
-from brimful.corpus.reading.tables import no_field, read_column, say_columns
-from brimful.corpus.reading.values import joined
+from brimful.corpus.reading.json_records import RowNames, json_records, parse_line
+from brimful.corpus.reading.lines import BLANK_LINE, LINE, Boundary, read_runs, replace_surrogates
+from brimful.corpus.reading.tables import missing_field, note_repeated_column, read_column
+from brimful.corpus.reading.values import join_texts
 
 # Bytes of text that are decoded at once.
-RUN = 1 << 16
+RUN_BYTES = 1 << 16
 # Longer files, paragraphs and lines are cut into pieces of this many bytes, to bound memory.
 LONGEST_PIECE = 1 << 22
-# How much of a file shows whether its lines were wrapped.
+# So many first lines show whether the lines of a file were wrapped.
 WATCHED_LINES = 2000
 _WATCHED_CHARACTERS = 200 * WATCHED_LINES
 WRAPPED = f"of the first {WATCHED_LINES:,} lines end at one width (--read.join-lines joins wrapped lines)"
 _LEAST_TABBED_LINES = 50
 TABBED = f"of the first {WATCHED_LINES:,} lines hold one tab (--read.field 2 reads what stands behind it)"
+_SHEET_OPTIONS = "--read.field, or --read.delimiter and --read.quote"
 # A longer line of .jsonl, .csv and .tsv is skipped, since a piece of a record cannot be read.
 LONGEST_RECORD = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadConfig(DialectOptions):
-    """How input files become documents."""
+    """The settings by which input files become documents."""
 
     split: Literal["file", "paragraph", "line"] = "file"
-    """What a document is in .txt files: the file, a paragraph (after a blank line), or a line."""
+    """The documents of .txt files: the file, its paragraphs (after a blank line), or its lines."""
     field: str = "text"
     """The field or column of records that holds the text; a number counts columns if there is no header."""
     encoding: str = "utf-8"
-    """Encoding of the text files; a byte order mark, and what a page declares, override it."""
+    """Encoding of the text files; a byte order mark, and the charset that a page declares, override it."""
     join_lines: bool = False
     """Join the lines of paragraphs that a program wrapped, except in pages."""
 
@@ -67,11 +62,12 @@ class ReadConfig(DialectOptions):
             raise BrimfulError("read.join_lines needs read.split file or paragraph, not line")
 
 
-Raw = tuple[int, str]  # record number, text
+Document = tuple[int, str]
+"""The number of a record, and its text."""
 
 
-def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    """Yield (record number, raw text) from a span of a file; `issues` counts what went wrong.
+def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Document]:
+    """Yield (record number, raw text) from a span of a file; `issues` counts its faults.
 
     Records are numbered from 0 at the span's start. A record is a line of .jsonl or of text split by line, a
     paragraph, a data row of a table, or a piece of a file of more than 4 MB.
@@ -82,82 +78,84 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
         BrimfulError: the file is of another form than its name says, its records lack the field that holds
             the text, or this machine failed.
     """
-    kind = form_of(span.path, [config.field], config.encoding)
-    if kind == "html":
-        return _html(span, config, issues)
-    documents = _READERS[kind](span, config, issues)
+    form = form_of(span.path, [config.field], config.encoding)
+    if form == "html":
+        return _read_page(span, config, issues)
+    if form == "text":
+        documents = _read_text(span, config, issues)
+    elif form in ("parquet", "arrow"):
+        documents = count_error(read_column(span, form, config.field, issues), span.path, issues)
+    elif form in ("csv", "tsv"):
+        documents = _read_sheet(span, form, config, issues)
+    else:
+        documents = _read_json(span, form, config, issues)
     if config.join_lines:
         return ((number, join_lines(text)) for number, text in documents)
     if span.begin:
-        return iter(documents)
-    return _watching_lines(iter(documents), kind == "text", config.split == "line", issues)
+        return documents
+    return _watch_lines(documents, form == "text", config.split == "line", issues)
 
 
-def _watching_lines(
-    documents: Iterator[Raw], are_texts: bool, are_lines: bool, issues: Counter[str]
-) -> Iterator[Raw]:
-    """The documents; issues say where most of their first lines end at one width, or hold one tab."""
+def _watch_lines(
+    documents: Iterator[Document], are_texts: bool, are_lines: bool, issues: Counter[str]
+) -> Iterator[Document]:
+    """Yield the documents; issues count their first lines if most end at one width, or hold one tab."""
     lines: list[str] = []
     for document in documents:
         lines += document[1][:_WATCHED_CHARACTERS].split("\n")
         if not (are_texts and are_lines):
-            lines.append("")
+            lines.append("")  # no line goes on in the next document
         yield document
         if len(lines) >= WATCHED_LINES:
             break
-    count = count_full_lines(lines[:WATCHED_LINES])
-    if count:
-        issues[WRAPPED] += count
+    full_lines = count_full_lines(lines[:WATCHED_LINES])
+    if full_lines:
+        issues[WRAPPED] += full_lines
     tabbed = sum(line.strip().count("\t") == 1 for line in lines)
     if are_texts and tabbed >= _LEAST_TABBED_LINES and 2 * tabbed > sum(map(bool, lines)):
         issues[TABBED] += tabbed
     yield from documents
 
 
-def _pieces(
+def _read_pieces(
     span: Span,
     config: ReadConfig,
     issues: Counter[str],
     boundary: Boundary | None,
     run: int,
-    *,
-    ends: bool = False,
+    too_long: str = "line longer than 4 MB, cut",
 ) -> Iterator[str]:
+    """Yield runs of a text, as `read_runs` describes them, up to an error of the file."""
     runs = read_runs(
-        span,
-        config.encoding,
-        issues,
-        boundary=boundary,
-        run=run,
-        longest=LONGEST_PIECE,
-        too_long="" if ends else "line longer than 4 MB, cut",  # JSON may be cut anywhere
+        span, config.encoding, issues, boundary, run=run, longest=LONGEST_PIECE, too_long=too_long
     )
-    for text in reporting(runs, span.path, issues):
-        yield text if ends else text.removesuffix("\n")
+    return count_error(runs, span.path, issues)
 
 
-def _text(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+def _read_text(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Document]:
     if config.split == "file":
-        pieces = _pieces(span, config, issues, Boundary(LINE.pattern, LONGEST_PIECE), LONGEST_PIECE)
-        return (document for document in enumerate(pieces) if document[1])
+        runs = _read_pieces(span, config, issues, Boundary(LINE.pattern, LONGEST_PIECE), LONGEST_PIECE)
+        texts = (text.removesuffix("\n") for text in runs)
+        return (document for document in enumerate(texts) if document[1])
     if config.split == "paragraph":
-        return enumerate(_paragraphs(_pieces(span, config, issues, BLANK_LINE, RUN)))
-    return chain.from_iterable(_numbered_lines(_pieces(span, config, issues, LINE, RUN)))
+        return enumerate(_split_paragraphs(_read_pieces(span, config, issues, BLANK_LINE, RUN_BYTES)))
+    return chain.from_iterable(_number_lines(_read_pieces(span, config, issues, LINE, RUN_BYTES)))
 
 
-def _numbered_lines(runs: Iterable[str]) -> Iterator[Iterable[Raw]]:
-    """Numbered lines that are not empty, run by run. No Python code runs for a line: they are many."""
+def _number_lines(runs: Iterable[str]) -> Iterator[Iterable[Document]]:
+    """Yield the numbered lines of each run that are not empty."""
     begin = 0
     for run in runs:
-        lines = run.split("\n")
+        lines = run.removesuffix("\n").split("\n")
+        # No Python code runs for a line: they are many.
         yield compress(enumerate(lines, begin), map(str.strip, lines))
         begin += len(lines)
 
 
-def _paragraphs(runs: Iterable[str]) -> Iterator[str]:
+def _split_paragraphs(runs: Iterable[str]) -> Iterator[str]:
     lines: list[str] = []
     length = 0
-    for line in chain(chain.from_iterable(run.split("\n") for run in runs), [""]):
+    for line in chain(chain.from_iterable(run.removesuffix("\n").split("\n") for run in runs), [""]):
         if line and not line.isspace():
             lines.append(line)
             length += len(line) + 1
@@ -168,96 +166,98 @@ def _paragraphs(runs: Iterable[str]) -> Iterator[str]:
             lines, length = [], 0
 
 
-def _html(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    pieces = _pieces(span, config, issues, None, LONGEST_PIECE)
-    if page := next(pieces, ""):
+def _read_page(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Document]:
+    pieces = _read_pieces(span, config, issues, None, LONGEST_PIECE)
+    page = next(pieces, "").removesuffix("\n")
+    if page:
         yield 0, page
     if next(pieces, ""):
         issues["page longer than 4 MB, its rest skipped"] += 1
 
 
-def _lines(
+def _read_lines(
     span: Span, config: ReadConfig, issues: Counter[str], boundary: Boundary | None
 ) -> Iterator[str | None]:
-    """The lines of a file of records; None stands for one that was too long."""
-    within_long = False
+    """Yield the lines of a file of records, with their ends; None stands for one that was too long."""
+    too_long = "line longer than 16 MB, skipped"
     runs = read_runs(
-        span,
-        config.encoding,
-        issues,
-        boundary=boundary,
-        run=RUN,
-        longest=LONGEST_RECORD,
-        too_long="line longer than 16 MB, skipped",
+        span, config.encoding, issues, boundary, run=RUN_BYTES, longest=LONGEST_RECORD, too_long=too_long
     )
-    for text in reporting(runs, span.path, issues):
-        lines: list[str | None] = [*text.split("\n")]
-        rest = lines.pop()
-        if within_long and lines:
+    is_within_long = False
+    for text in count_error(runs, span.path, issues):
+        lines: list[str | None] = [f"{line}\n" for line in text.split("\n")]
+        # Behind the last line end stands nothing, or a piece of a line that goes on in the next run.
+        is_cut = lines.pop() != "\n"
+        if is_within_long and lines:
             lines[0] = None
         yield from lines
-        within_long = bool(rest)
+        is_within_long = is_cut
 
 
-def _json(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
+def _read_json(span: Span, form: str, config: ReadConfig, issues: Counter[str]) -> Iterator[Document]:
     report = Report(issues)
-    if form_of(span.path, [config.field], config.encoding) == "jsonl":
-        records = _json_lines(span, config, report)
+    if form == "jsonl":
+        records = _read_json_lines(span, config, report)
     else:
-        chunks = _pieces(span, config, issues, None, RUN, ends=True)
-        rows = json_records(span.path, chunks, [config.field], report)
-        records = ((number - 1, record) for number, record in rows)
-    found = False
-    keys: dict[str, None] = {}
+        # JSON may be cut anywhere, so a long line costs nothing.
+        chunks = _read_pieces(span, config, issues, None, RUN_BYTES, too_long="")
+        records = json_records(span.path, chunks, [config.field], report)
+    has_texts = False
+    first_keys: list[str] = []
     count = 0
     for number, record in records:
         count += 1
         text = record if isinstance(record, str) else _text_of(record, config.field, report)
         if text is not None:
-            found = True
-            yield number, without_surrogates(text, issues)
-        elif not keys:
-            keys = dict.fromkeys(record)
-    # A .json file that is one object may well be settings that lie beside the texts.
-    if keys and not found and not span.begin:
-        if count > 1 or format_of(span.path) != "json":
-            raise no_field(span.path, config.field, keys)
-        issues[f"one object without a field {config.field!r}: {nearest(config.field, [*keys][:9])}"] += 1
+            has_texts = True
+            yield number - 1, replace_surrogates(text, issues)
+        elif not first_keys:
+            first_keys = [*record]
+    if has_texts or span.begin or not first_keys:
+        return
+    # A .json file of one object may well be settings that lie beside the texts.
+    if count > 1 or format_of(span.path) != "json":
+        raise missing_field(span.path, config.field, first_keys)
+    hint = suggest_name(config.field, first_keys[:9])
+    issues[f"one object without a field {config.field!r}: {hint}"] += 1
 
 
-def _json_lines(span: Span, config: ReadConfig, report: Report) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """The numbered records of lines; of most of them only the text is parsed."""
-    parse = _json_parser(config.field)
+def _read_json_lines(
+    span: Span, config: ReadConfig, report: Report
+) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Yield the records of lines, numbered from 1; most lines are parsed only for their text."""
+    parse_field = _field_parser(config.field)
     key = json.dumps(config.field)
-    named = Named([config.field])
-    for number, line in enumerate(_lines(span, config, report.issues, LINE)):
-        if not line or line.isspace():
+    row_names = RowNames([config.field])
+    for number, line in enumerate(_read_lines(span, config, report.issues, LINE), 1):
+        if line is None or line.isspace():
             continue
         try:
-            value = parse(line)
+            value = parse_field(line)
         except (ValueError, RecursionError):
             value = None
+        # A line that has the key twice is parsed as a whole, which reports it.
         if isinstance(value, str) and line.count(key) < 2:
             yield number, value
             continue
-        record = named.record(json_line(line.lstrip("\x1e"), number, report), number, report)
+        record = row_names.make_record(parse_line(line.lstrip("\x1e"), number, report), number, report)
         if record is not None:
             yield number, record
 
 
 def _text_of(record: dict[str, Any], field: str, report: Report) -> str | None:
-    """The text of a record of JSON; None if it has none."""
+    """Return the text of a record of JSON; None if the field holds anything else."""
     value = record.get(field)
     if isinstance(value, list):
-        value = joined(value, report)
+        value = join_texts(value, report)
     if isinstance(value, str):
         return value
     report.issues[f"records without a text {field!r}"] += 1
     return None
 
 
-def _json_parser(field: str) -> Callable[[str], Any]:
-    """A fast parser for a field of a JSON line. It may fail on valid JSON, which `json` then parses."""
+def _field_parser(field: str) -> Callable[[str], Any]:
+    """Return a fast parser for a field of a JSON line. It may fail where `json` does not."""
     try:
         struct = msgspec.defstruct("Record", [("value", Any, None)], rename={"value": field})
     except ValueError:  # a name that JSON must escape
@@ -266,72 +266,48 @@ def _json_parser(field: str) -> Callable[[str], Any]:
     return lambda line: decode(line).value
 
 
-def _sheet(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    kind = form_of(span.path, [config.field], config.encoding)
+def _read_sheet(span: Span, form: str, config: ReadConfig, issues: Counter[str]) -> Iterator[Document]:
     is_whole = span == Span(path=span.path)
-    boundary = LINE if kind == "tsv" or not is_whole else None
-    # The beginning of the file tells how its spans are read.
-    sheet = _open_sheet(Span(path=span.path), kind, config, issues if is_whole else Counter(), boundary)
+    # The beginning of the file decides how all of its spans are read.
+    sheet = _open_sheet(span.path, form, config, issues if is_whole else Counter())
     if sheet is None:
         return
     dialect, report = sheet.dialect, Report(issues)
     if is_whole:
         rows = sheet.rows(report)
-    elif dialect.quote:  # it was written with quotes since it was divided
+    elif dialect.quote:  # the file was written again, with quotes, since it was divided
         if not span.begin:
-            yield from _sheet(Span(path=span.path), config, issues)
+            yield from _read_sheet(Span(path=span.path), form, config, issues)
         return
     else:
-        lines = _with_ends(span, config, issues, LINE)
+        lines = _read_lines(span, config, issues, LINE)
         rows = read_rows(lines, dialect, report) if span.begin else Sheet(dialect, lines).rows(report)
     header = dialect.header
     if config.field not in header:
-        raise no_field(span.path, config.field, header)
+        raise missing_field(span.path, config.field, header, _SHEET_OPTIONS)
     column = header.index(config.field)
-    say_columns(header, config.field, span, report)
+    note_repeated_column(header, config.field, span, report)
     for number, (line, row) in enumerate(rows):
-        if len(row) <= column:
-            if row:
-                report.lose(SHORT, line)
+        if not row:
             continue
-        if len(row) != len(header):
-            report.lose(LONG if len(row) > len(header) else SHORT, line)
+        if len(row) < len(header):
+            report.lose(SHORT_ROW, line)
+        elif len(row) > len(header):
+            report.lose(LONG_ROW, line)
+        if len(row) <= column:
+            continue
         if row[column] == MISSING:
             issues[f"records without a text {config.field!r}"] += 1
         else:
             yield number, row[column]
 
 
-def _open_sheet(
-    span: Span, kind: str, config: ReadConfig, issues: Counter[str], boundary: Boundary | None
-) -> Sheet | None:
-    return open_sheet(_with_ends(span, config, issues, boundary), kind, [config.field], config, span.path)
+def _open_sheet(path: str, form: str, config: ReadConfig, issues: Counter[str]) -> Sheet | None:
+    lines = _read_lines(Span(path=path), config, issues, None)
+    return open_sheet(lines, form, [config.field], config, path)
 
 
 def is_quoted(path: str, config: ReadConfig) -> bool:
-    """Whether rows of a .tsv may hold line ends, so that it cannot be divided."""
-    sheet = _open_sheet(Span(path=path), "tsv", config, Counter(), LINE)
+    """Return whether rows of a .tsv may hold line ends, so that it cannot be divided."""
+    sheet = _open_sheet(path, "tsv", config, Counter())
     return sheet is not None and bool(sheet.dialect.quote)
-
-
-def _with_ends(
-    span: Span, config: ReadConfig, issues: Counter[str], boundary: Boundary | None
-) -> Iterator[str | None]:
-    for line in _lines(span, config, issues, boundary):
-        yield None if line is None else f"{line}\n"
-
-
-def _column(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Raw]:
-    kind = form_of(span.path, [config.field], config.encoding)
-    return reporting(read_column(span, kind, config.field, issues), span.path, issues)
-
-
-_READERS = {
-    "text": _text,
-    "jsonl": _json,
-    "json": _json,
-    "csv": _sheet,
-    "tsv": _sheet,
-    "parquet": _column,
-    "arrow": _column,
-}

@@ -1,7 +1,7 @@
 """Divides large files into spans for several workers; together they yield the documents of the file."""
 
 from brimful.corpus.reading.archives import compression_of
-from brimful.corpus.reading.charsets import charset
+from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Input, Span, split_suffix
 from brimful.corpus.reading.read import LONGEST_PIECE, ReadConfig, is_quoted
@@ -13,7 +13,7 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
 
     .txt, JSON lines and .tsv are divided by bytes, .parquet by row groups. Other files stay whole: compressed
     files, .csv and quoted .tsv (a quoted field may hold line breaks), .html, .arrow, and encodings whose line
-    feeds are found only by reading from the start. Of .parquet, only the footer is read.
+    feeds are found only by reading from the start. Only the footer of a .parquet file is read.
 
     A .txt file that is one document (split "file", at most 4 MB) stays whole.
     """
@@ -24,26 +24,27 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
         compressed = compression_of(item.path)
     except OSError:  # the reader reports it
         return whole
-    kind = form_of(item.path, [config.field], config.encoding)
+    form = form_of(item.path, [config.field], config.encoding)
     if compressed or split_suffix(item.path)[1]:
         return whole
-    if kind == "parquet":
-        return _by_row_groups(item.path, config.field, size) or whole
-    if kind not in ("text", "jsonl", "tsv") or not charset(config.encoding).byte_lines:
+    if form == "parquet":
+        return _divide_row_groups(item.path, config.field, size) or whole
+    if form not in ("text", "jsonl", "tsv") or not find_charset(config.encoding).byte_lines:
         return whole
-    if kind == "tsv" and is_quoted(item.path, config):
+    if form == "tsv" and is_quoted(item.path, config):
         return whole
-    if kind == "text" and config.split == "file":
+    if form == "text" and config.split == "file":
         size = max(size, LONGEST_PIECE)
     number = max(1, round(item.bytes / size))
-    cuts = [item.bytes * cut // number for cut in range(number)]
-    return [
-        Span(path=item.path, begin=begin, end=end) for begin, end in zip(cuts, [*cuts[1:], None], strict=True)
-    ]
+    spans = []
+    for part in range(number):
+        begin, end = item.bytes * part // number, item.bytes * (part + 1) // number
+        spans.append(Span(path=item.path, begin=begin, end=end if part < number - 1 else None))
+    return spans
 
 
-def _by_row_groups(path: str, field: str, size: int) -> list[Span]:
-    """The spans of a .parquet file; none if its footer cannot be read, which the reader reports."""
+def _divide_row_groups(path: str, field: str, size: int) -> list[Span]:
+    """Return the spans of a .parquet file; an empty list if its footer cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

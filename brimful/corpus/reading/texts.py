@@ -1,4 +1,4 @@
-"""Files and folders -> texts, for what only needs to see a corpus once. Nothing is cleaned or dropped."""
+"""Files and folders -> texts, for commands that see a corpus once. Nothing is cleaned or dropped."""
 
 import re
 from collections import Counter
@@ -11,12 +11,12 @@ from brimful.corpus.cleaning.markup import read_page
 from brimful.corpus.reading.forms import form_of, require_forms
 from brimful.corpus.reading.inputs import Span, find_inputs
 from brimful.corpus.reading.read import ReadConfig, read_documents
-from brimful.corpus.reading.tables import NoFieldError
+from brimful.corpus.reading.tables import MissingFieldError
 
-_PART = re.compile(r"(^|/)text/part-\d+\.parquet$")
-"""The clean text of a prepared corpus."""
-SECOND = "text_b"
-"""The field of second texts, in tables of pairs."""
+# The clean text of a prepared corpus.
+_PREPARED_PART = re.compile(r"(^|/)text/part-\d+\.parquet$")
+# The field of second texts, in tables of pairs.
+SECOND_FIELD = "text_b"
 
 
 def read_texts(
@@ -26,22 +26,22 @@ def read_texts(
     issues: dict[str, Counter[str]] | None = None,
     more_fields: Sequence[str] = (),
 ) -> Iterator[str]:
-    """The documents of all files, in order, one at a time in memory; of HTML pages, their text.
+    """Yield the documents of all files, in order, one at a time in memory. Pages give their text.
 
     The folder of a prepared corpus gives its clean text, unless that has been deleted.
 
     Args:
         paths: files, folders and globs, as for `find_inputs`.
-        out: where the caller will write; it must not be read.
+        out: the place where the caller will write, which must not be read.
         config: how files become documents; by default each line of a .txt is one, to bound memory: a text of
             4 MB takes 1 GB while it is encoded.
-        issues: collects what went wrong, by file.
-        more_fields: further fields that hold text, besides `SECOND`; a file of records without one is an
-            issue. A file is read once for each of its fields.
+        issues: collects the faults of each file.
+        more_fields: further fields that hold text, besides `SECOND_FIELD`; a file of records without one is
+            an issue. A file is read once for each of its fields.
 
     Raises:
-        BrimfulError: as `find_inputs`, at once; as `read_documents`, while reading; a prepared corpus is
-            damaged.
+        BrimfulError: `find_inputs` refuses the paths, at once; while reading, `read_documents` refuses a
+            file, or a prepared corpus is damaged.
     """
     config = config or ReadConfig(split="line")
     inputs = find_inputs(paths, out)
@@ -56,21 +56,23 @@ def _documents(
     more_fields: Sequence[str],
 ) -> Iterator[str]:
     for path in paths:
-        found: Counter[str] = Counter()
+        path_issues: Counter[str] = Counter()
         record = Path(path).with_suffix(".json")
-        if _PART.search(path) and record.is_file():
+        if _PREPARED_PART.search(path) and record.is_file():
             read_commit(record, verify=True, remedy="run prepare again")
-        kind = form_of(path, [config.field], config.encoding)
-        for _, text in read_documents(Span(path=path), config, found):
-            yield read_page(text) if kind == "html" else text
-        more = {*more_fields, SECOND} - {config.field} if kind not in ("text", "html") else ()
-        for field in sorted(more):
-            again: Counter[str] = Counter()
+        form = form_of(path, [config.field], config.encoding)
+        for _, text in read_documents(Span(path=path), config, path_issues):
+            yield read_page(text) if form == "html" else text
+        fields = {*more_fields, SECOND_FIELD} - {config.field}
+        for field in sorted(fields) if form not in ("text", "html") else ():
+            field_issues: Counter[str] = Counter()
             try:
-                for _, text in read_documents(Span(path=path), replace(config, field=field), again):
+                for _, text in read_documents(Span(path=path), replace(config, field=field), field_issues):
                     yield text
-            except NoFieldError:
-                again = Counter({f"no field {field!r}": 1} if field in more_fields else {})
-            found |= again  # a line that is broken is so for every field
-        if found and issues is not None:
-            issues[path] = found
+            except MissingFieldError:
+                field_issues.clear()
+                if field in more_fields:
+                    field_issues[f"no field {field!r}"] = 1
+            path_issues |= field_issues  # a broken line is counted once, not once for each field
+        if path_issues and issues is not None:
+            issues[path] = path_issues

@@ -7,49 +7,61 @@ from typing import Any
 
 from brimful.corpus.reading.faults import Report
 
-# Words are shorter than this on average; sentences without spaces are longer.
-_LONGEST_WORDS = 10
-_SPACE = re.compile(r"\s")
+# Words have fewer characters than this on average; sentences without spaces have more.
+_LONGEST_WORD_MEAN = 10
+_WHITE_SPACE = re.compile(r"\s")
 JOINED_SENTENCES = "has lists of sentences, joined by line ends"
 
 
-def joined(values: list[Any], report: Report) -> str | None:
-    """The text that a list holds; None if it holds anything but texts, lists of them, or their parts.
+def join_texts(values: list[Any], report: Report) -> str | None:
+    """Return the text that a list holds; None if it holds anything but texts, lists of texts, or parts of a
+    message.
 
-    Words are joined by spaces (not those of Chinese and Japanese), sentences by line ends, and lists of
+    Words are joined by spaces (Chinese and Japanese words by nothing), sentences by line ends, and lists of
     sentences by empty lines.
     """
     if not values:
         return ""
-    if all(isinstance(value, list) for value in values):
-        parts = [joined(value, report) for value in values]
-        return None if None in parts else "\n\n".join(part for part in parts if part)
-    if not all(isinstance(value, str) for value in values):
-        return _joined_parts(values)
-    are_words = len(values) > 2 and not any(map(_SPACE.search, values))
-    if are_words and sum(map(len, values)) <= _LONGEST_WORDS * len(values):
+    if is_list_of(values, list):
+        paragraphs = [join_texts(value, report) for value in values]
+        return "\n\n".join(filter(None, paragraphs)) if None not in paragraphs else None
+    if not is_list_of(values, str):
+        return _join_message(values)
+    text = "".join(values)
+    is_short = len(text) <= _LONGEST_WORD_MEAN * len(values)
+    if len(values) > 2 and is_short and not _WHITE_SPACE.search(text):
         report.note("has lists of words, joined to texts")
-        return join_words(values)
+        return _join_words(values)
     report.note(JOINED_SENTENCES)
     return "\n".join(values)
 
 
-def _joined_parts(values: list[Any]) -> str | None:
-    """The text of a message of a chat: texts, and objects with the text of a link, a bold word ..."""
-    parts: list[Any] = [value.get("text") if isinstance(value, dict) else value for value in values]
-    return "".join(parts) if all(isinstance(part, str) for part in parts) else None
+def is_list_of(value: Any, kinds: Any) -> bool:
+    """Return whether a value is a list whose elements have these types."""
+    return isinstance(value, list) and all(isinstance(element, kinds) for element in value)
 
 
-def join_words(words: list[str]) -> str:
-    """The words with spaces between them, where their scripts have spaces."""
-    parts = [words[0]]
+def _join_message(values: list[Any]) -> str | None:
+    """Return the text of a message of a chat: texts, and objects with the text of a link, a bold word ..."""
+    text = ""
+    for value in values:
+        part = value.get("text") if isinstance(value, dict) else value
+        if not isinstance(part, str):
+            return None
+        text += part
+    return text
+
+
+def _join_words(words: list[str]) -> str:
+    """Join words by spaces, where their scripts have spaces."""
+    text = words[0]
     for before, word in pairwise(words):
         if not (before and word and _is_unspaced(before[-1]) and _is_unspaced(word[0])):
-            parts.append(" ")
-        parts.append(word)
-    return "".join(parts)
+            text += " "
+        text += word
+    return text
 
 
 def _is_unspaced(character: str) -> bool:
     is_wide = unicodedata.east_asian_width(character) in "WF"
-    return is_wide and not "\uac00" <= character <= "\ud7a3"
+    return is_wide and not "\uac00" <= character <= "\ud7a3"  # Korean has spaces

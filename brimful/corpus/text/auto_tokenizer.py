@@ -1,7 +1,7 @@
-"""transformers' AutoTokenizer: it reads a folder once, and what it makes of the folder is kept.
+"""Let transformers' AutoTokenizer read a folder, once, and keep the result.
 
-A class of transformers, such as BertTokenizer, builds its pipeline anew even from a tokenizer.json. So its
-result is asked for: the backend tokenizer and what stands beside it. transformers takes seconds to import,
+A class of transformers, such as BertTokenizer, builds its pipeline anew even from a tokenizer.json. So the
+result is taken from the class: the backend tokenizer and its settings. transformers takes seconds to import,
 so the result is kept in Brimful's cache (`base.cache`), under a hash of the folder's tokenizer files and the
 version of transformers. Where transformers is missing, the entry of the newest version is read.
 """
@@ -13,6 +13,7 @@ import re
 import tempfile
 import warnings
 from codecs import BOM_UTF8
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,35 +22,33 @@ from typing import Any, TypedDict
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
 from brimful.base.config import config_hash
 from brimful.base.console import warn
-from brimful.base.environment import missing
+from brimful.base.environment import describe_missing
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.folder_files import (
     CONFIG,
     MAP,
     TOKENIZER,
-    model_values,
-    tokenizer_files,
-    values_beside,
+    find_tokenizer_files,
+    read_model_values,
+    read_values,
 )
 from brimful.corpus.text.special_ids import Side
-from brimful.corpus.text.tokenizer_files import require_ids
+from brimful.corpus.text.tokenizer_json import require_ids
 
 ENTRY_VERSION = 2
-_MODEL_TYPES = {"vocab.txt": "bert", "vocab.json": "roberta"}
-"""The model that a vocabulary belongs to where no file names one, as in Google's folders."""
 _MAX_REASON_CHARACTERS = 200
 
 
 class TokenizerFacts(TypedDict):
-    """What the files of a folder, or AutoTokenizer, say of a tokenizer.
+    """Facts about a tokenizer from the files of a folder, or from AutoTokenizer.
 
     Attributes:
-        class_name: of the tokenizer.
+        class_name: the class of the tokenizer.
         model: the type of the model in the folder's tokenizer.json; empty without one.
         roles: the special tokens by key, such as cls_token.
         splits: whether special tokens in a text are plain text.
-        side: on which texts are cut.
+        side: the side on which texts are cut.
         token_types: whether a model gets token_type_ids.
     """
 
@@ -66,14 +65,14 @@ class _Entry(TypedDict):
 
 
 def open_auto_tokenizer(folder: Path) -> Any:
-    """AutoTokenizer's tokenizer of a folder, without the network, foreign code, or words on the screen.
+    """Read a folder by AutoTokenizer, without the network, foreign code, or output on the screen.
 
     Raises:
         Exception: whatever the files of a folder make transformers raise.
     """
     import transformers
 
-    # Its logger is Python's; the level comes back, since the program around us may use it.
+    # The level is restored, since the program around us may use the same logger.
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -88,7 +87,7 @@ def open_auto_tokenizer(folder: Path) -> Any:
 
 
 def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tuple[str, TokenizerFacts]:
-    """The tokenizer.json of AutoTokenizer's backend, and what it says beside it; out of the cache if there.
+    """Return the tokenizer.json of AutoTokenizer's backend, and its settings; from the cache if possible.
 
     Args:
         vocabulary: a vocab.txt or vocab.json that the user names, in place of the folder's tokenizer.json.
@@ -96,29 +95,32 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
     Raises:
         BrimfulError: transformers is missing or cannot read the folder, or its tokenizer has no backend.
     """
-    contents = _contents(folder, vocabulary)
-    names = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    key = config_hash({"files": names, "tokenizers": version("tokenizers"), "entry": ENTRY_VERSION})
+    contents = _read_contents(folder, vocabulary)
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    key = config_hash({"files": hashes, "tokenizers": version("tokenizers"), "entry": ENTRY_VERSION})
+    cache: Path | None = None
     problem: Exception | None = None
     try:
         cache = cache_folder()
     except BrimfulError as error:
-        cache, problem = None, error
-    if line := missing(f"the tokenizer of {folder}, which its class builds anew,", "transformers"):
-        entry = None if cache is None else _newest_entry(cache, key)
+        problem = error
+    absence = describe_missing(f"the tokenizer of {folder}, which its class builds anew,", "transformers")
+    if absence:
+        entry = _read_newest_entry(cache, key) if cache else None
         if entry is None:
-            raise BrimfulError(line)
+            raise BrimfulError(absence)
         return entry
-    key += f"-{version('transformers')}"
-    if cache is not None and (entry := _read_entry(cache / key)) is not None:
+    place = cache / f"{key}-{version('transformers')}" if cache else None
+    entry = _read_entry(place) if place else None
+    if entry is not None:
         return entry
     text, facts = _convert(folder, contents)
-    if cache is not None:
+    if place is not None:
         try:
-            _write_entry(cache / key, text, facts)
+            _write_entry(place, text, facts)
         except (BrimfulError, OSError) as error:
             # Another process may have made the entry meanwhile.
-            problem = None if _read_entry(cache / key) else error
+            problem = None if _read_entry(place) else error
     if problem is not None:
         warn(
             f"what transformers makes of the tokenizer of {folder} is not kept, and takes seconds each time"
@@ -127,19 +129,21 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
     return text, facts
 
 
-def _contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
-    """The files that AutoTokenizer is to read, by name. A vocabulary whose folder names no model and no class
-    is BERT's or RoBERTa's.
+def _read_contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
+    """Return the files that AutoTokenizer is to read, by name.
+
+    A vocabulary whose folder names no model and no class is taken as BERT's or RoBERTa's.
 
     Raises:
         BrimfulError: one of them cannot be read.
     """
-    files = {path.name: path for path in tokenizer_files(folder)}
+    files = {path.name: path for path in find_tokenizer_files(folder)}
     if vocabulary is not None:
         files.pop(TOKENIZER, None)
-        files["vocab.json" if vocabulary.suffix == ".json" else "vocab.txt"] = vocabulary
+        files["vocab.txt"] = vocabulary
         if vocabulary.suffix == ".json":
-            files["merges.txt"] = vocabulary.with_name("merges.txt")
+            del files["vocab.txt"]
+            files |= {"vocab.json": vocabulary, "merges.txt": vocabulary.with_name("merges.txt")}
     contents = {}
     for name, path in files.items():
         try:
@@ -154,23 +158,32 @@ def _contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
                 f"{path} is not UTF-8 (byte {error.start:,}); put back the one that belongs here"
             ) from error
     if MAP in contents:
-        special = values_beside(folder, MAP)
+        special = read_values(folder, MAP)
         for value in special.values():
             if isinstance(value, dict):
-                value.pop("__type", None)  # transformers hands it on to `tokenizers`, which complains
+                value.pop("__type", None)  # transformers would hand it on to `tokenizers`, which complains
         contents[MAP] = json.dumps(special).encode()
-    model = model_values(folder)
-    told = {key: model[key] for key in ("model_type", "tokenizer_class") if model.get(key)}
-    if not told and TOKENIZER not in files and not values_beside(folder, CONFIG).get("tokenizer_class"):
-        model_type = next((kind for name, kind in _MODEL_TYPES.items() if name in files), "")
-        told = {"model_type": model_type}
-    contents["config.json"] = json.dumps(told, sort_keys=True).encode()
+    # transformers gets no more of config.json than names the class.
+    model = read_model_values(folder)
+    config = {key: model[key] for key in ("model_type", "tokenizer_class") if model.get(key)}
+    if not config and TOKENIZER not in files and not read_values(folder, CONFIG).get("tokenizer_class"):
+        # As in Google's folders.
+        config["model_type"] = ""
+        if "vocab.txt" in files:
+            config["model_type"] = "bert"
+        elif "vocab.json" in files:
+            config["model_type"] = "roberta"
+    contents["config.json"] = json.dumps(config, sort_keys=True).encode()
     return contents
 
 
 def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFacts]:
-    """Let AutoTokenizer read these files."""
-    model = _model_in(folder, contents)
+    """Return the tokenizer.json that AutoTokenizer makes of these files, and its settings.
+
+    Raises:
+        BrimfulError: it cannot read them, its tokenizer has no tokenizer.json, or it made up a vocabulary.
+    """
+    model = _check_json(folder, contents)
     if TOKENIZER not in contents and any(name.endswith(".model") for name in contents):
         for module in ("sentencepiece", "google.protobuf"):
             if find_spec(module) is None:
@@ -178,30 +191,17 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
                     f"{folder} holds a SentencePiece model, which transformers reads with more packages:"
                     " pip install sentencepiece protobuf"
                 )
-    with tempfile.TemporaryDirectory() as place:
-        for name, content in contents.items():
-            Path(place, name).write_bytes(content)
-        try:
-            tokenizer = open_auto_tokenizer(Path(place))
-        except ImportError as error:
-            words = str(error).strip().partition("\n")[0][:_MAX_REASON_CHARACTERS]
-            raise BrimfulError(
-                f"transformers cannot read the tokenizer of {folder} with the packages that are installed"
-                f" ({words}): install what it names, or pip install --upgrade 'brimful[hf]'"
-            ) from error
-        except Exception as error:  # tokenizers and transformers raise whatever they like
-            words = " ".join(str(error).replace(place, str(folder)).split())[:_MAX_REASON_CHARACTERS]
-            if TOKENIZER not in contents and "instantiate the backend" in words:
-                words = f"its class is unknown to transformers, or needs a {TOKENIZER}, which is missing"
-            # Only a ValueError is meant for a user; other errors speak of Python's objects.
-            reason = f" ({words})" if isinstance(error, ValueError) and "<class" not in words else ""
-            raise BrimfulError(
-                f"transformers' AutoTokenizer cannot read the tokenizer of {folder}{reason}; put back the"
-                f" files that belong together, or name its class as tokenizer_class in {CONFIG}"
-            ) from error
+    tokenizer = _open_contents(folder, contents)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     class_name = type(tokenizer).__name__
-    text = None if backend is None else _as_json(backend)
+    text = None
+    if backend is not None:
+        backend.no_padding()
+        backend.no_truncation()
+        # A part of the pipeline may be written in Python, as RoFormer's division into words is. Then
+        # `tokenizers` raises a bare Exception.
+        with suppress(Exception):
+            text = backend.to_str()
     if text is None:
         raise BrimfulError(
             f"{folder} has the tokenizer {class_name}, which is written in Python: transformers has no"
@@ -219,34 +219,56 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
     return text, facts
 
 
-def _as_json(backend: Any) -> str | None:
-    """The tokenizer.json of a backend tokenizer, without padding and truncation; None where a part of it is
-    Python's, as RoFormer's division into words is."""
-    backend.no_padding()
-    backend.no_truncation()
-    try:
-        return backend.to_str()
-    except Exception:  # tokenizers raises bare Exception
-        return None
+def _open_contents(folder: Path, contents: dict[str, bytes]) -> Any:
+    """Let AutoTokenizer read a copy of these files.
+
+    Raises:
+        BrimfulError: it cannot read them.
+    """
+    with tempfile.TemporaryDirectory() as copy:
+        for name, content in contents.items():
+            Path(copy, name).write_bytes(content)
+        try:
+            return open_auto_tokenizer(Path(copy))
+        except ImportError as error:
+            reason = str(error).strip().partition("\n")[0][:_MAX_REASON_CHARACTERS]
+            raise BrimfulError(
+                f"transformers cannot read the tokenizer of {folder} with the packages that are installed"
+                f" ({reason}): install what it names, or pip install --upgrade 'brimful[hf]'"
+            ) from error
+        except Exception as error:  # tokenizers and transformers raise whatever they like
+            reason = " ".join(str(error).replace(copy, str(folder)).split())[:_MAX_REASON_CHARACTERS]
+            if TOKENIZER not in contents and "instantiate the backend" in reason:
+                reason = f"its class is unknown to transformers, or needs a {TOKENIZER}, which is missing"
+            # Only a ValueError is meant for a user; other errors speak of Python's objects.
+            is_readable = isinstance(error, ValueError) and "<class" not in reason
+            raise BrimfulError(
+                f"transformers' AutoTokenizer cannot read the tokenizer of {folder}"
+                f"{f' ({reason})' if is_readable else ''}; put back the files that belong together, or name"
+                f" its class as tokenizer_class in {CONFIG}"
+            ) from error
 
 
 def _require_vocabulary(folder: Path, tokenizer: Any, contents: dict[str, bytes]) -> None:
     """Refuse a tokenizer whose vocabulary transformers made up, since its files are not there.
 
     Raises:
-        BrimfulError: it is such a tokenizer.
+        BrimfulError: the vocabulary is made up.
     """
-    needed = [name for key, name in tokenizer.vocab_files_names.items() if key != "tokenizer_file"]
-    missing = [name for name in needed if name not in contents]
-    if missing and TOKENIZER not in contents and not any(name.startswith("tokenizer.") for name in contents):
+    if any(name.startswith("tokenizer.") for name in contents):
+        return
+    names = dict(tokenizer.vocab_files_names)
+    names.pop("tokenizer_file", None)
+    absent = [name for name in names.values() if name not in contents]
+    if absent:
         raise BrimfulError(
-            f"{folder} has the tokenizer {type(tokenizer).__name__} and lacks its {' and '.join(missing)};"
+            f"{folder} has the tokenizer {type(tokenizer).__name__} and lacks its {' and '.join(absent)};"
             f" copy the files of the tokenizer there, or name another tokenizer_class in {CONFIG}"
         )
 
 
-def _model_in(folder: Path, contents: dict[str, bytes]) -> str:
-    """The type of the model in a tokenizer.json; empty without one.
+def _check_json(folder: Path, contents: dict[str, bytes]) -> str:
+    """Return the type of the model in a tokenizer.json; empty without one.
 
     Raises:
         BrimfulError: the file or a vocab.json is not JSON, or has an id that no vocabulary has, up to which
@@ -257,15 +279,15 @@ def _model_in(folder: Path, contents: dict[str, bytes]) -> str:
         if name not in contents:
             continue
         try:
-            values = json.loads(contents[name])
+            pieces = json.loads(contents[name])
         except (ValueError, RecursionError) as error:
             raise BrimfulError(f"{folder / name} is not JSON; put back the one that belongs here") from error
-        if name == TOKENIZER and isinstance(values, dict):
-            model = values.get("model")
-            values = model.get("vocab") if isinstance(model, dict) else None
+        if name == TOKENIZER and isinstance(pieces, dict):
+            model = pieces.get("model")
+            pieces = model.get("vocab") if isinstance(model, dict) else None
             kind = str(model.get("type") or "") if isinstance(model, dict) else ""
-        if isinstance(values, dict):
-            require_ids((index for index in values.values() if type(index) is int), folder / name)
+        if isinstance(pieces, dict):
+            require_ids((index for index in pieces.values() if type(index) is int), folder / name)
     return kind
 
 
@@ -276,19 +298,21 @@ def _write_entry(place: Path, text: str, facts: TokenizerFacts) -> None:
     remove_oldest(place.parent)
 
 
-def _newest_entry(cache: Path, key: str) -> tuple[str, TokenizerFacts] | None:
-    """The entry of a folder's files that the newest version of transformers made."""
-    numbers = {
-        place: [*map(int, re.findall(r"\d+", place.name[len(key) :]))] for place in cache.glob(f"{key}-*")
-    }
-    for place in sorted(numbers, key=numbers.__getitem__, reverse=True):
-        if (entry := _read_entry(place)) is not None:
+def _read_newest_entry(cache: Path, key: str) -> tuple[str, TokenizerFacts] | None:
+    """Return the entry of a folder's files that the newest version of transformers made."""
+
+    def version_of(place: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", place.name[len(key) :])]
+
+    for place in sorted(cache.glob(f"{key}-*"), key=version_of, reverse=True):
+        entry = _read_entry(place)
+        if entry is not None:
             return entry
     return None
 
 
 def _read_entry(place: Path) -> tuple[str, TokenizerFacts] | None:
-    """An entry of the cache; None if it is absent, unfinished or damaged."""
+    """Return an entry of the cache; None if it is absent, unfinished or damaged."""
     record = find_commit(place / RECORD, _Entry, verify=True)
     if record is None:
         return None

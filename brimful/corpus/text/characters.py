@@ -1,4 +1,4 @@
-"""What each character is: code points, their classes and scripts, and the named ranges of Unicode."""
+"""Tables of all characters by code point, their classes and scripts, and named ranges of Unicode."""
 
 import functools
 import re
@@ -34,37 +34,41 @@ HANGUL: Ranges = [(0x1100, 0x11FF), (0x3131, 0x318E), (0xA960, 0xA97C), (0xAC00,
 IDEOGRAPHS: Ranges = [(0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFD)]
 HAN_OR_KANA: Ranges = [(0x3005, 0x3007), (0x3041, 0x30FF), *IDEOGRAPHS]
 BERT_HAN: Ranges = [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)]
-"""The characters that BERT sets apart, so that they never continue a word."""
+"""The Han characters to BERT, which sets them apart, so that they never continue a word."""
 EAST_ASIAN: Ranges = [(0x2E80, 0x9FFF), (0xAC00, 0xD7AF), (0xF900, 0xFAFF), (0xFF00, 0xFFEF)]
 EAST_ASIAN += [(0x20000, 0x3FFFD)]
 """The blocks of Chinese, Japanese and Korean, with their punctuation and full-width forms."""
 
 
 def code_points(text: str) -> np.ndarray:
-    """The code points of `text`, uint32 (characters,)."""
+    """Return the code points of `text`, uint32 (characters,)."""
+    # A text may hold half a surrogate pair, from a JSON escape.
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def normalised(text: str) -> str:
-    """A text without case, width (NFKC) and white space, which tools change in what they show."""
+def normalise(text: str) -> str:
+    """Return a text without case, width (NFKC) and white space, which tools change when they show a text."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def one_of(ranges: Ranges) -> str:
-    """A regular expression for one character of these ranges."""
-    return f"[{''.join(f'{re.escape(chr(first))}-{re.escape(chr(last))}' for first, last in ranges)}]"
+    """Return a regular expression for one character of these ranges."""
+    parts = [f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in ranges]
+    return f"[{''.join(parts)}]"
 
 
 def fill(table: np.ndarray, ranges: Ranges, value: int) -> None:
-    """Set the entries of a table by code point."""
+    """Set the entries of a table for the code points of these ranges."""
     for first, last in ranges:
         table[first : last + 1] = value
 
 
 @functools.cache
 def character_classes() -> np.ndarray:
-    """The class of every code point, uint8 (0x110000,)."""
+    """Return the class of every code point, uint8 (0x110000,)."""
     table = np.full(0x110000, SINGLE, np.uint8)
+    # The first two planes by category, two letters such as Lu. Beyond them there are only the Han characters,
+    # variation selectors and private use, which have ranges below or are SINGLE.
     categories = "".join(map(unicodedata.category, map(chr, range(0x20000)))).encode()
     major, minor = np.frombuffer(categories, np.uint8).reshape(-1, 2).T
     for letter, value in (("L", WORD), ("N", WORD), ("M", MARK), ("Z", SPACE)):
@@ -78,7 +82,7 @@ def character_classes() -> np.ndarray:
 
 @functools.cache
 def character_scripts() -> np.ndarray:
-    """The index in SCRIPTS of every code point, or NO_SCRIPT; uint8 (0x110000,)."""
+    """Return the index in SCRIPTS of every code point, or NO_SCRIPT; uint8 (0x110000,)."""
     classes = character_classes()
     table = np.full(len(classes), SCRIPTS.index("other"), np.uint8)
     table[classes == HAN] = SCRIPTS.index("Han")

@@ -10,13 +10,13 @@ CONFIG = "tokenizer_config.json"
 MAP = "special_tokens_map.json"
 ADDED = "added_tokens.json"
 VOCABULARIES = (TOKENIZER, "vocab.txt", "vocab.json")
-"""The first of them that is there holds the vocabulary."""
+"""The first of these files that exists holds the vocabulary."""
 _MODEL_FILES = ("config.json", "bert_config.json")
-"""The configuration of a model; the second name is that of Google's folders."""
+"""The configuration of a model; Google's folders use the second name."""
 
 
-def values_beside(folder: Path, name: str) -> dict[str, Any]:
-    """The JSON object in a file of a folder, with or without a byte order mark; empty without the file.
+def read_values(folder: Path, name: str) -> dict[str, Any]:
+    """Return the JSON object in a file of a folder, which may have a byte order mark; empty without the file.
 
     Raises:
         BrimfulError: the file cannot be read or holds something else.
@@ -24,26 +24,32 @@ def values_beside(folder: Path, name: str) -> dict[str, Any]:
     return read_object(folder / name, marked=True) if (folder / name).is_file() else {}
 
 
-def vocabulary_file(folder: Path) -> Path | None:
-    """The file that holds the vocabulary of a folder's tokenizer; None if there is no tokenizer."""
-    files = [folder / name for name in VOCABULARIES]
-    files += sorted(folder.glob("*.model"))
-    return next((file for file in files if file.is_file()), None)
+def find_vocabulary_file(folder: Path) -> Path | None:
+    """Return the file that holds the vocabulary of a folder's tokenizer; None if there is no tokenizer."""
+    files = _existing_files(folder, VOCABULARIES, "*.model")
+    return files[0] if files else None
 
 
-def tokenizer_files(folder: Path) -> list[Path]:
-    """All files of a folder that decide its tokenizer, without that of its model."""
+def find_tokenizer_files(folder: Path) -> list[Path]:
+    """Return all files of a folder that decide its tokenizer, except the configuration of the model."""
     names = (*VOCABULARIES, "merges.txt", CONFIG, MAP, ADDED)
+    return _existing_files(folder, names, "*.model", "tokenizer.*.json")
+
+
+def _existing_files(folder: Path, names: tuple[str, ...], *patterns: str) -> list[Path]:
+    """Return the files of these names in their order, then, sorted, the files that a pattern matches."""
     files = [folder / name for name in names]
-    files += sorted([*folder.glob("*.model"), *folder.glob("tokenizer.*.json")])
-    return [file for file in files if file.is_file()]
+    matches = [path for pattern in patterns for path in folder.glob(pattern)]
+    return [file for file in files + sorted(matches) if file.is_file()]
 
 
-def model_values(folder: Path) -> dict[str, Any]:
-    """The configuration of a folder's model; empty without one.
+def read_model_values(folder: Path) -> dict[str, Any]:
+    """Return the configuration of a folder's model; an empty dictionary without one.
 
     Raises:
-        BrimfulError: it cannot be read.
+        BrimfulError: the file cannot be read.
     """
-    name = next((name for name in _MODEL_FILES if (folder / name).is_file()), "")
-    return values_beside(folder, name) if name else {}
+    for name in _MODEL_FILES:
+        if (folder / name).is_file():
+            return read_values(folder, name)
+    return {}

@@ -1,6 +1,6 @@
-"""What a trained tokenizer drops and folds before it looks for pieces.
+"""Choose what a trained tokenizer drops and folds before it looks for pieces.
 
-Control characters and invisible ones go, the same ones that cleaning removes. Joiners stay, unlike in BERT:
+Control characters and invisible ones go, the same that cleaning removes. Joiners stay, unlike in BERT:
 Persian and Mongolian tell words apart by them. Case and marks stay unless the user asks for `--lowercase`.
 
 Folding then takes accents from Latin, Greek and Cyrillic letters, and from no other script: there the marks
@@ -25,7 +25,7 @@ DROPPED = (
     r"[\p{Cc}\p{Co}\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}\x{FFF9}-\x{FFFD}"
     r"&&[^\t-\r\x{85}]]"
 )
-"""The characters that go: those that cleaning removes, but for whitespace."""
+"""The characters that go: all that cleaning removes, except whitespace."""
 MARKS_AFTER = re.compile(r"\(\?<=\[(\\p\{\w+\})+\]\)\\p\{Mn\}\+")
 """The regular expressions that `normalizer` writes for the accents of some scripts."""
 _SCRIPTS: dict[str, Ranges] = {
@@ -34,6 +34,7 @@ _SCRIPTS: dict[str, Ranges] = {
     "Cyrillic": [(0x400, 0x52F), (0x1C80, 0x1C8F), (0xA640, 0xA69F)],
 }
 _OTHER = len(_SCRIPTS)
+"""The index of all other scripts."""
 _DOTLESS = "ı"
 
 
@@ -42,8 +43,8 @@ class Folding:
     """How case and accents are folded.
 
     Attributes:
-        accents: the scripts whose accents go, of Latin, Greek and Cyrillic.
-        rates: of the scripts that occur, the fraction of letters with accents.
+        accents: the scripts whose accents go: some of Latin, Greek and Cyrillic.
+        rates: the fraction of letters with accents in each script that occurs.
         dotless: whether I is the capital of ı, and İ of i, as in Turkish.
     """
 
@@ -53,33 +54,35 @@ class Folding:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
-        """The folding that loses no word of the languages in these texts."""
+        """Return the folding that loses no word of the languages in these texts."""
         scripts, marks = _script_of_letters(), character_classes() == MARK
         letters, accented = np.zeros((2, _OTHER + 1), np.int64)
         dotless = 0
         for text in texts:
+            # NFD makes two characters of ö: the letter and its mark.
             codes = code_points(unicodedata.normalize("NFD", text))
             letters += np.bincount(scripts[codes], minlength=_OTHER + 1)
+            # A letter with several marks counts once, by the first of them.
             is_accented = marks[codes[1:]] & ~marks[codes[:-1]]
             accented += np.bincount(scripts[codes[:-1]][is_accented], minlength=_OTHER + 1)
             dotless += text.count(_DOTLESS)
-        rates = {name: accented[i] / letters[i] for i, name in enumerate(_SCRIPTS) if letters[i]}
-        return cls(
-            tuple(name for name, rate in rates.items() if rate * ACCENTED <= 1),
-            tuple((name, float(rate)) for name, rate in rates.items()),
-            bool(dotless * ACCENTED > letters[0]),
-        )
+        rates = []
+        for index, script in enumerate(_SCRIPTS):
+            if letters[index]:
+                rates.append((script, float(accented[index] / letters[index])))
+        accents = tuple(script for script, rate in rates if rate * ACCENTED <= 1)
+        return cls(accents, tuple(rates), dotless=bool(dotless * ACCENTED > letters[0]))
 
     def __str__(self) -> str:
-        accents = [
-            f"{name} accents {'go' if name in self.accents else 'stay'} ({rate:.2%} of its letters have one)"
-            for name, rate in self.rates
-        ]
-        return "; ".join(["--lowercase folds case", *accents])
+        clauses = ["--lowercase folds case"]
+        for script, rate in self.rates:
+            verb = "go" if script in self.accents else "stay"
+            clauses.append(f"{script} accents {verb} ({rate:.2%} of its letters have one)")
+        return "; ".join(clauses)
 
 
 def _script_of_letters() -> np.ndarray:
-    """The index of the script of every code point, uint8 (0x110000,)."""
+    """Return the index of the script of every code point, uint8 (0x110000,)."""
     scripts = np.full(0x110000, _OTHER, np.uint8)
     for index, ranges in enumerate(_SCRIPTS.values()):
         fill(scripts, ranges, index)
@@ -87,7 +90,7 @@ def _script_of_letters() -> np.ndarray:
 
 
 def normalizer(folding: Folding | None, *, drop: bool = True, han_apart: bool) -> Any:
-    """The normalizer of a trained tokenizer, or None where it changes nothing.
+    """Return the normalizer of a trained tokenizer, or None where it changes nothing.
 
     Args:
         folding: None keeps case and accents.
@@ -96,14 +99,15 @@ def normalizer(folding: Folding | None, *, drop: bool = True, han_apart: bool) -
     """
     from tokenizers import Regex, normalizers
 
-    steps: list[Any] = [normalizers.Replace(Regex(DROPPED), "")] if drop else []
-    if folding is not None:
-        if folding.accents:
-            scripts = "".join(rf"\p{{{script}}}" for script in folding.accents)
-            marks = normalizers.Replace(Regex(rf"(?<=[{scripts}])\p{{Mn}}+"), "")
-            steps += [normalizers.NFD(), marks, normalizers.NFC()]
-        if folding.dotless:
-            steps += [normalizers.Replace("I", _DOTLESS), normalizers.Replace("İ", "i")]
+    steps: list[Any] = []
+    if drop:
+        steps.append(normalizers.Replace(Regex(DROPPED), ""))
+    if folding is not None and folding.accents:
+        scripts = "".join(rf"\p{{{script}}}" for script in folding.accents)
+        marks = normalizers.Replace(Regex(rf"(?<=[{scripts}])\p{{Mn}}+"), "")
+        steps += [normalizers.NFD(), marks, normalizers.NFC()]
+    if folding is not None and folding.dotless:
+        steps += [normalizers.Replace("I", _DOTLESS), normalizers.Replace("İ", "i")]
     if folding is not None or han_apart:
         steps.append(
             normalizers.BertNormalizer(
@@ -113,8 +117,9 @@ def normalizer(folding: Folding | None, *, drop: bool = True, han_apart: bool) -
                 lowercase=folding is not None,
             )
         )
-    if folding is not None and any(name == "Greek" for name, _ in folding.rates):
-        steps.append(normalizers.Replace("ς", "σ"))  # of a word in capitals, every Σ becomes σ
-    if len(steps) < 2:
-        return steps[0] if steps else None
-    return normalizers.Sequence(steps)
+    if folding is not None and "Greek" in dict(folding.rates):
+        # Lowering makes σ of every Σ of a word in capitals, also of the last one.
+        steps.append(normalizers.Replace("ς", "σ"))
+    if not steps:
+        return None
+    return normalizers.Sequence(steps) if len(steps) > 1 else steps[0]

@@ -1,17 +1,18 @@
 """A model's own markers (cls, sep, mask, pad, unk, bos, eos) are plain text where a text spells them.
 
-This is the one departure from AutoTokenizer, which by default hands a text `[SEP]` on as the separator.
-Added tokens that are no markers, special or not, are found as AutoTokenizer finds them.
+This is the one departure from AutoTokenizer, which by default takes a `[SEP]` in a text as the separator.
+Other added tokens, special or not, are found as AutoTokenizer finds them.
 
-`tokenizers` passes over all special added tokens if it is told to (`encode_special_tokens` here,
+`tokenizers` can pass over all special added tokens at once (`encode_special_tokens` here,
 `split_special_tokens` in transformers), and tokenizer.json has no word for that. So in a tokenizer from here
 the markers are its only special tokens, and `save` writes `split_special_tokens`. The pieces of a vocabulary
-may spell a marker too: those of SentencePiece do (`<s>`). There, a last pre-tokenizer cuts the marker in two.
+may spell a marker too: SentencePiece has pieces such as `<s>`. There, a last pre-tokenizer cuts the marker in
+two.
 """
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,22 +20,21 @@ if TYPE_CHECKING:
 
 
 def plain_markers(tokenizer: "Tokenizer", markers: Collection[str], *, splits: bool) -> "Tokenizer":
-    """The tokenizer, changed so that no text gets a marker; or a changed copy.
+    """Return the tokenizer, changed so that no text gets a marker; or a changed copy.
 
     Args:
-        markers: their names.
+        markers: the names of the markers.
         splits: whether all special added tokens are plain text, as the tokenizer's folder says.
     """
-    names = set(markers)
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if pieces := [name for name in sorted(names - known) if tokenizer.token_to_id(name) is not None]:
-        tokenizer.add_special_tokens(pieces)  # as AutoTokenizer does with the tokens that `save` names
-    added = tokenizer.get_added_tokens_decoder().values()
-    special = {token.content: token.content in names or (splits and token.special) for token in added}
-    if any(token.special != special[token.content] for token in added):
-        tokenizer = _with_special(tokenizer, special)
+    markers = sorted(set(markers))
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    # AutoTokenizer adds the tokens that `save` names, too.
+    pieces = [name for name in markers if name not in added and tokenizer.token_to_id(name) is not None]
+    tokenizer.add_special_tokens(pieces)
+    tokenizer = _with_special_tokens(tokenizer, markers, splits)
     tokenizer.encode_special_tokens = True
-    if reachable := [name for name in sorted(names) if _is_reachable(tokenizer, name)]:
+    reachable = [name for name in markers if _is_reachable(tokenizer, name)]
+    if reachable:
         tokenizer.pre_tokenizer = _with_cut(tokenizer.pre_tokenizer, reachable)
     return tokenizer
 
@@ -51,9 +51,17 @@ def is_cut_of_markers(part: dict[str, Any]) -> bool:
     )
 
 
-def _with_special(tokenizer: "Tokenizer", special: dict[str, bool]) -> "Tokenizer":
+def _with_special_tokens(tokenizer: "Tokenizer", markers: list[str], splits: bool) -> "Tokenizer":
+    """Return a tokenizer whose special tokens are the markers, and all special added tokens if it splits."""
     from tokenizers import Tokenizer
 
+    special = {}
+    is_changed = False
+    for token in tokenizer.get_added_tokens_decoder().values():
+        special[token.content] = token.content in markers or (splits and token.special)
+        is_changed |= special[token.content] != token.special
+    if not is_changed:
+        return tokenizer
     state = json.loads(tokenizer.to_str())
     for token in state["added_tokens"]:
         token["special"] = special[token["content"]]
@@ -67,26 +75,29 @@ def _is_reachable(tokenizer: "Tokenizer", name: str) -> bool:
         return False
     normalizer, pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
     for text in (name, f"a{name}", f"{name}a", f"{name} {name}", f"a\t{name}"):
-        normal = normalizer.normalize_str(text) if normalizer else text
-        parts = [part for part, _ in pre_tokenizer.pre_tokenize_str(normal)] if pre_tokenizer else [normal]
-        # An unknown word may be a marker too, the unknown token: that is no spelling.
-        if any(token.id == index for p in parts if name in p for token in tokenizer.model.tokenize(p)):
-            return True
+        if normalizer:
+            text = normalizer.normalize_str(text)
+        parts = [text]
+        if pre_tokenizer:
+            parts = [part for part, _ in pre_tokenizer.pre_tokenize_str(text)]
+        for part in parts:
+            # A part without the name may be an unknown word, and the unknown token is a marker too.
+            if name in part and index in [token.id for token in tokenizer.model.tokenize(part)]:
+                return True
     return False
 
 
-def _with_cut(pre_tokenizer: Any, names: Iterable[str]) -> Any:
-    """The pre-tokenizer, and after it a cut between the first two characters of each name."""
+def _with_cut(pre_tokenizer: Any, names: list[str]) -> Any:
+    """Return the pre-tokenizer, and after it a cut between the first two characters of each name."""
     from tokenizers import Regex, pre_tokenizers
 
-    cuts = [
-        rf"(?<={_escaped(name[0])}){_escaped(name[1])}(?={''.join(map(_escaped, name[2:]))})"
-        for name in names
-    ]
+    cuts = []
+    for name in names:
+        first, second, *others = map(_escape, name)
+        cuts.append(f"(?<={first}){second}(?={''.join(others)})")
     cut = pre_tokenizers.Split(Regex("|".join(cuts)), "merged_with_next")
-    steps = [] if pre_tokenizer is None else [pre_tokenizer]
-    return pre_tokenizers.Sequence([*steps, cut])
+    return pre_tokenizers.Sequence([cut] if pre_tokenizer is None else [pre_tokenizer, cut])
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character if character.isalnum() else f"\\x{{{ord(character):x}}}"

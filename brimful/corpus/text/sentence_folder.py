@@ -1,4 +1,4 @@
-"""What the JSON files of a sentence-transformers folder say: its modules, and the settings of the first."""
+"""Read the JSON files of a sentence-transformers folder: its modules, and the settings of the first one."""
 
 import json
 from pathlib import Path
@@ -10,50 +10,57 @@ from brimful.base.storage import read_object
 MODULES = "modules.json"
 SETTINGS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
-_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_MODEL_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
-def modules(folder: Path) -> list[tuple[str, str]]:
-    """The class and the subfolder of each module; empty without modules.json.
+def read_modules(folder: Path) -> list[tuple[str, str]]:
+    """Return the class and the subfolder of each module; an empty list without modules.json.
 
     Raises:
-        BrimfulError: the file cannot be read, or is no such list.
+        BrimfulError: the file cannot be read, or is not a list of modules.
     """
     path = folder / MODULES
     if not path.is_file():
         return []
+    modules = []
     try:
-        values = json.loads(path.read_text(encoding="utf-8-sig"))
-        return [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in values]
+        for module in json.loads(path.read_text(encoding="utf-8-sig")):
+            # The type is a path of Python, as in sentence_transformers.models.Pooling.
+            modules.append((str(module["type"]).rpartition(".")[2], str(module["path"])))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BrimfulError(f"{path} is not a list of modules with type and path") from error
+    return modules
 
 
-def settings_file(folder: Path) -> Path | None:
-    """The file with the settings of the Transformer in a folder. Of several the first one counts."""
-    files = [folder / f"sentence_{kind}_config.json" for kind in _KINDS]
-    return next((file for file in files if file.is_file()), None)
+def find_settings_file(folder: Path) -> Path | None:
+    """Return the file with the settings of the Transformer in a folder; the first one of several."""
+    for kind in _MODEL_KINDS:
+        file = folder / f"sentence_{kind}_config.json"
+        if file.is_file():
+            return file
+    return None
 
 
-def transformer_settings(folder: Path) -> dict[str, Any]:
-    """Its settings; empty without the file.
+def read_transformer_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of the Transformer in a folder; an empty dictionary without their file.
 
     Raises:
         BrimfulError: the file cannot be read or is not a JSON object.
     """
-    file = settings_file(folder)
+    file = find_settings_file(folder)
     return {} if file is None else read_object(file, marked=True)
 
 
 def lowers_text(folder: Path) -> bool:
     """Whether a folder of sentence-transformers, or the Transformer in one, lowers texts."""
-    for place, inside in ((folder, ""), (folder.parent, folder.name)):
+    # modules.json is in the folder itself, or one level up if the folder is that of the Transformer.
+    for modules_folder, subfolder in ((folder, ""), (folder.parent, folder.name)):
         try:
-            kinds = {path.rstrip("/"): kind for kind, path in modules(place)}
+            modules = read_modules(modules_folder)
         except BrimfulError:
-            if not inside:
+            if modules_folder == folder:
                 raise
-            continue
-        if kinds.get(inside) == "Transformer":
-            return bool(transformer_settings(folder).get("do_lower_case"))
+            continue  # a file of that name above the folder may be anything
+        if ("Transformer", subfolder) in [(kind, path.rstrip("/")) for kind, path in modules]:
+            return bool(read_transformer_settings(folder).get("do_lower_case"))
     return False

@@ -1,7 +1,7 @@
 """The special tokens of a tokenizer: which piece has which role.
 
-A tokenizer.json does not say which token has which role, and takes long to read where it is large. So what
-the files beside it say is remembered for each tokenizer that is loaded (`Beside`).
+A tokenizer.json does not say which token has which role, and takes long to read where it is large. So the
+settings in the files beside it are remembered for each tokenizer that is loaded (`TokenizerSettings`).
 """
 
 import json
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Ids of the special tokens; `unk` is None where the tokenizer can spell everything, `mask` where the
-    vocabulary has none."""
+    """Ids of the special tokens.
+
+    Attributes:
+        unk: None where the tokenizer can spell everything.
+        mask: None where the vocabulary has no mask token.
+    """
 
     pad: int
     unk: int | None
@@ -32,11 +36,11 @@ Side = Literal["right", "left"]
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What the files beside a tokenizer.json say.
+class TokenizerSettings:
+    """The settings in the files beside a tokenizer.json.
 
     Attributes:
-        roles: names of special tokens by role; an empty name says that there is none.
+        roles: names of special tokens by role; with an empty name, the tokenizer has no token of that role.
         side: where a text that is too long loses tokens.
         token_types: whether a model gets token types.
         owner: the tokenizer's name in messages.
@@ -48,70 +52,79 @@ class Beside:
     owner: str = field(default="the tokenizer", compare=False)
 
 
-NAMES = {
+TOKEN_NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
     "cls": ("[CLS]", "<s>", "<cls>"),
     "sep": ("[SEP]", "</s>", "<sep>"),
     "mask": ("[MASK]", "<mask>"),
 }
-KEYS = {role: (f"{role}_token",) for role in NAMES} | {
+"""The usual names of special tokens, by role, where no file names them."""
+CONFIG_KEYS = {
+    "pad": ("pad_token",),
+    "unk": ("unk_token",),
     "cls": ("cls_token", "bos_token"),
     "sep": ("sep_token", "eos_token"),
+    "mask": ("mask_token",),
 }
 """The keys of tokenizer_config.json and special_tokens_map.json, by the role of the token."""
-_beside: "WeakKeyDictionary[Tokenizer, Beside]" = WeakKeyDictionary()
-_unknown: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
+_settings: "WeakKeyDictionary[Tokenizer, TokenizerSettings]" = WeakKeyDictionary()
+_unknown_ids: "WeakKeyDictionary[Tokenizer, int]" = WeakKeyDictionary()
 
 
 def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
-    """The names and ids of the special tokens that the vocabulary has, by role: those that the files beside
-    it say, else those of BERT or RoBERTa."""
-    found = {}
-    for role in NAMES:
-        name = name_of(tokenizer, role)
-        index = None if name is None else tokenizer.token_to_id(name)
+    """Return the names and ids of the special tokens that the vocabulary has, by role.
+
+    Raises:
+        BrimfulError: one that an encoder needs is missing.
+    """
+    tokens = {}
+    for role in TOKEN_NAMES:
+        name = token_name(tokenizer, role)
+        index = tokenizer.token_to_id(name) if name else None
         if name is not None and index is not None:
-            found[role] = (name, index)
+            tokens[role] = (name, index)
         elif role in ("pad", "cls", "sep"):
             raise _missing(tokenizer, role)
-    return found
+    return tokens
 
 
-def name_of(tokenizer: "Tokenizer", role: str) -> str | None:
-    """The name of a special token that the vocabulary has; None where it has none."""
-    roles = beside(tokenizer).roles
-    candidates = (roles[role],) if role in roles else NAMES[role]
-    return next((name for name in candidates if name and tokenizer.token_to_id(name) is not None), None)
+def token_name(tokenizer: "Tokenizer", role: str) -> str | None:
+    """Return the name of a special token that the vocabulary has, or None.
+
+    The files beside the tokenizer name it; otherwise it has the name of BERT's ([CLS]) or RoBERTa's (<s>).
+    """
+    roles = settings_of(tokenizer).roles
+    for name in (roles[role],) if role in roles else TOKEN_NAMES[role]:
+        if name and tokenizer.token_to_id(name) is not None:
+            return name
+    return None
 
 
-def beside(tokenizer: "Tokenizer") -> Beside:
-    """What the files beside a tokenizer say; of one that comes from no folder, nothing."""
-    return _beside.get(tokenizer, Beside())
+def settings_of(tokenizer: "Tokenizer") -> TokenizerSettings:
+    """Return the settings beside a tokenizer; the defaults for one that comes from no folder."""
+    return _settings.get(tokenizer, TokenizerSettings())
 
 
-def remember(tokenizer: "Tokenizer", said: Beside) -> None:
-    """Keep what the files beside a tokenizer say."""
-    _beside[tokenizer] = said
+def remember_settings(tokenizer: "Tokenizer", settings: TokenizerSettings) -> None:
+    """Keep the settings beside a tokenizer for `settings_of`."""
+    _settings[tokenizer] = settings
 
 
 def truncation_side(tokenizer: "Tokenizer") -> Side:
-    """Where a text that is too long loses tokens, as the files beside a tokenizer say."""
-    return beside(tokenizer).side
+    """Return where a text that is too long loses tokens."""
+    return settings_of(tokenizer).side
 
 
 def _missing(tokenizer: "Tokenizer", role: str) -> BrimfulError:
-    looked = ", ".join(NAMES[role])
-    keys = " or ".join(KEYS[role])
     return BrimfulError(
-        f"{beside(tokenizer).owner} has no {role} token (looked for {looked}); name it as {keys} in"
-        " tokenizer_config.json"
+        f"{settings_of(tokenizer).owner} has no {role} token (looked for {', '.join(TOKEN_NAMES[role])});"
+        f" name it as {' or '.join(CONFIG_KEYS[role])} in tokenizer_config.json"
     )
 
 
 def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
-    """Ids of the special tokens, under the names that the files beside the tokenizer say, or else those of
-    BERT ([CLS]) or RoBERTa (<s>).
+    """Return the ids of the special tokens.
 
     Raises:
         BrimfulError: one that an encoder needs is missing.
@@ -121,42 +134,46 @@ def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
 
 
 def mask_id(tokenizer: "Tokenizer") -> int:
-    """The id of the mask token.
+    """Return the id of the mask token.
 
     Raises:
         BrimfulError: a special token is missing.
     """
-    found = special_ids(tokenizer).mask
-    if found is None:
+    mask = special_ids(tokenizer).mask
+    if mask is None:
         raise _missing(tokenizer, "mask")
-    return found
+    return mask
 
 
 def unknown_id(tokenizer: "Tokenizer") -> int:
-    """The id of the unknown token, or -1 where the tokenizer can spell everything."""
-    if tokenizer not in _unknown:
+    """Return the id of the unknown token, or -1 where the tokenizer can spell everything."""
+    if tokenizer not in _unknown_ids:
         model = json.loads(tokenizer.to_str())["model"]
-        name = model.get("unk_token")
-        found = tokenizer.token_to_id(name) if name else model.get("unk_id")
-        _unknown[tokenizer] = -1 if found is None else found
-    return _unknown[tokenizer]
+        # WordPiece and BPE name their unknown token; Unigram has its id.
+        index = model.get("unk_id")
+        if model.get("unk_token"):
+            index = tokenizer.token_to_id(model["unk_token"])
+        _unknown_ids[tokenizer] = -1 if index is None else index
+    return _unknown_ids[tokenizer]
 
 
-def named_specials(tokenizer: "Tokenizer") -> set[int]:
-    """Ids of the pieces that have the name of a special token."""
-    names = {name for names in NAMES.values() for name in names} | {*beside(tokenizer).roles.values()}
-    names.discard("")
-    return {index for name in names if (index := tokenizer.token_to_id(name)) is not None}
+def ids_of_special_names(tokenizer: "Tokenizer") -> set[int]:
+    """Return the ids of the pieces that have the name of a special token."""
+    names = {*settings_of(tokenizer).roles.values()}.union(*TOKEN_NAMES.values()) - {""}
+    ids = map(tokenizer.token_to_id, names)
+    return {index for index in ids if index is not None}
 
 
-def markers(tokenizer: "Tokenizer") -> set[str]:
-    """The names of the model's own special tokens, which no text of a loaded tokenizer gets."""
+def marker_names(tokenizer: "Tokenizer") -> set[str]:
+    """Return the names of the model's own special tokens, which no text of a loaded tokenizer gets."""
     return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
 
 
-def named_as(tokenizer: "Tokenizer", other: "Tokenizer") -> "Tokenizer":
-    """The tokenizer, which was made of another one: its special tokens have the names of the other's, and are
-    as plain in a text, and a text is cut on the same side."""
-    remember(tokenizer, beside(other))
-    tokenizer.encode_special_tokens = other.encode_special_tokens
+def name_like(tokenizer: "Tokenizer", original: "Tokenizer") -> "Tokenizer":
+    """Return a tokenizer that was made of another one, with the settings of the original.
+
+    Its special tokens get the same names and are as plain in a text, and texts are cut on the same side.
+    """
+    remember_settings(tokenizer, settings_of(original))
+    tokenizer.encode_special_tokens = original.encode_special_tokens
     return tokenizer

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_file
-from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, VOCABULARIES, vocabulary_file
+from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, VOCABULARIES, find_vocabulary_file
 from brimful.corpus.text.folder_tokenizer import BACKENDS, read_folder
 from brimful.corpus.text.lower_first import lower_first
 from brimful.corpus.text.markers import plain_markers
 from brimful.corpus.text.sentence_folder import lowers_text
 from brimful.corpus.text.special_ids import (
-    KEYS,
-    NAMES,
-    Beside,
-    beside,
-    name_of,
-    remember,
+    CONFIG_KEYS,
+    TOKEN_NAMES,
+    TokenizerSettings,
+    remember_settings,
+    settings_of,
     special_ids,
     special_tokens,
+    token_name,
     truncation_side,
 )
-from brimful.corpus.text.tokenizer_files import ids_around
+from brimful.corpus.text.tokenizer_json import ids_around
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -37,9 +37,9 @@ _CORPUS_FILES = ("plan.json", "MANIFEST.json")
 def load(path: str | Path) -> "Tokenizer":
     """Load the tokenizer of a folder, or a tokenizer.json, a vocab.txt, or a vocab.json with its merges.txt.
 
-    The ids are those of transformers' AutoTokenizer, whatever file of the folder has a setting, with one
-    departure: a text that spells a marker of the model, such as [SEP], is plain text (`markers`). Texts are
-    lowered where sentence-transformers lowers them. Padding and truncation are switched off; the side on
+    The ids are the same as from transformers' AutoTokenizer, whatever file of the folder has a setting, with
+    one departure: a text that spells a marker of the model, such as [SEP], is plain text (`markers`). Texts
+    are lowered where sentence-transformers lowers them. Padding and truncation are switched off; the side on
     which texts are to be cut is remembered (`special_ids.truncation_side`).
 
     Args:
@@ -54,44 +54,49 @@ def load(path: str | Path) -> "Tokenizer":
 
 
 def read(path: str | Path) -> "Tokenizer":
-    """The same, whatever tokens it lacks."""
-    folder, given = _place(Path(path))
-    tokenizer, facts = read_folder(folder, given)
-    never: set[str] = set()
-    if given is None and lowers_text(folder):
-        tokenizer, never = lower_first(tokenizer)
-    roles = _roles_in(facts["roles"], tokenizer)
-    owner = f"the tokenizer of {given or folder}"
-    remember(tokenizer, Beside(roles, facts["side"], facts["token_types"], owner))
-    if given is None and any((folder / name).is_file() for name in _CORPUS_FILES):
-        # In shards of older versions all special tokens of a text are plain text, not the markers alone.
+    """Load a tokenizer as `load` does, even if it lacks a token that an encoder needs."""
+    folder, file = _find_tokenizer(Path(path))
+    tokenizer, facts = read_folder(folder, file)
+    unspelled: set[str] = set()
+    if file is None and lowers_text(folder):
+        tokenizer, unspelled = lower_first(tokenizer)
+    settings = TokenizerSettings(
+        roles=_find_roles(facts["roles"], tokenizer),
+        side=facts["side"],
+        token_types=facts["token_types"],
+        owner=f"the tokenizer of {file or folder}",
+    )
+    remember_settings(tokenizer, settings)
+    if file is None and any((folder / name).is_file() for name in _CORPUS_FILES):
+        # In shards of older versions not only the markers but all special tokens of a text are plain text.
         tokenizer.encode_special_tokens = True
         return tokenizer
-    ends = {tokenizer.id_to_token(index) or "" for index in ids_around(tokenizer)}
-    names = {role: name for role in NAMES if (name := name_of(tokenizer, role)) is not None}
-    if not ends and {"cls", "sep"} <= names.keys() and names["cls"] != names["sep"]:
+    names = {role: token_name(tokenizer, role) for role in TOKEN_NAMES}
+    tokens_around = {tokenizer.id_to_token(index) or "" for index in ids_around(tokenizer)}
+    if not tokens_around and names["cls"] and names["sep"] and names["cls"] != names["sep"]:
         warn(
             f"{folder}: its tokenizer puts no {names['cls']} and {names['sep']} around texts, as its files"
             " say (transformers does the same); if the model was trained with them, write a post_processor"
             f" into its {TOKENIZER}"
         )
-    markers = {*facts["roles"].values(), *names.values()} | ends | never
+    # The files may name tokens that have no role here, such as a bos_token beside a cls_token.
+    markers = {*facts["roles"].values(), *filter(None, names.values())} | tokens_around | unspelled
     plain = plain_markers(tokenizer, markers, splits=facts["splits"])
-    remember(plain, beside(tokenizer))
+    remember_settings(plain, settings)
     return plain
 
 
-def _roles_in(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str]:
-    """The special tokens that the vocabulary has, by role.
+def _find_roles(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str]:
+    """Return the special tokens that the vocabulary has, by role.
 
     Args:
         names: as tokenizer_config.json has them, by its keys (`cls_token`).
     """
     roles = {}
-    for role, keys in KEYS.items():
-        name = next((names[key] for key in keys if names.get(key)), None)
-        if name is not None and tokenizer.token_to_id(name) is not None:
-            roles[role] = name
+    for role, keys in CONFIG_KEYS.items():
+        candidates = [names[key] for key in keys if names.get(key)]
+        if candidates and tokenizer.token_to_id(candidates[0]) is not None:
+            roles[role] = candidates[0]
     return roles
 
 
@@ -101,51 +106,57 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
     A mask token without an embedding is forgotten: no text gets it.
 
     Args:
-        rows: of the model's embeddings; more than the tokenizer has ids are no fault.
+        rows: rows of the model's embeddings, which may be more than the tokenizer has ids.
         where: the tokenizer's file, for messages.
 
     Raises:
         BrimfulError: a piece, an added token, or a special token that an encoder needs is beyond the rows.
     """
-    own = tokenizer.get_vocab(with_added_tokens=False)
-    own.pop("", None)
-    added = {
-        index: token.content
-        for index, token in tokenizer.get_added_tokens_decoder().items()
-        if not token.special or token.content in own
-    }
-    said = beside(tokenizer)
-    needed = [tokenizer.token_to_id(name) for name in said.roles.values() if name]
-    mask = tokenizer.token_to_id(said.roles.get("mask", ""))
-    around = ids_around(tokenizer)
-    highest = max((*own.values(), *added, *around, *(i for i in needed if i not in (None, mask))), default=-1)
+    settings = settings_of(tokenizer)
+    pieces = tokenizer.get_vocab(with_added_tokens=False)
+    pieces.pop("", None)
+    mask = tokenizer.token_to_id(settings.roles.get("mask", ""))
+    ids = {*pieces.values(), *ids_around(tokenizer)}
+    for name in settings.roles.values():
+        role_id = tokenizer.token_to_id(name) if name else None
+        if role_id is not None and role_id != mask:
+            ids.add(role_id)
+    for index, token in tokenizer.get_added_tokens_decoder().items():
+        if not token.special or token.content in pieces:
+            ids.add(index)
+    highest = max(ids, default=-1)
     if highest >= rows:
-        name = tokenizer.id_to_token(highest)
         raise BrimfulError(
-            f"{where} is not this model's: it has ids up to {highest:,} ({name}), and the model has {rows:,}"
-            " embeddings (vocab_size of config.json); put the tokenizer's own files back"
+            f"{where} is not this model's: it has ids up to {highest:,} ({tokenizer.id_to_token(highest)}),"
+            f" and the model has {rows:,} embeddings (vocab_size of config.json); put the tokenizer's own"
+            " files back"
         )
     if mask is not None and mask >= rows:
-        remember(tokenizer, replace(said, roles={**said.roles, "mask": ""}))
+        remember_settings(tokenizer, replace(settings, roles={**settings.roles, "mask": ""}))
 
 
-def _place(path: Path) -> tuple[Path, Path | None]:
-    """The folder, and the file that is to be read in place of its tokenizer.json, if one is."""
+def _find_tokenizer(path: Path) -> tuple[Path, Path | None]:
+    """Return the folder of a tokenizer, and the file to read in place of its tokenizer.json, or None.
+
+    Raises:
+        BrimfulError: there is no tokenizer.
+    """
     if not path.exists():
         raise BrimfulError(f"no tokenizer at {path}: name one that there is, a folder or a file")
     if path.is_dir():
-        if vocabulary_file(path) is None:
+        if find_vocabulary_file(path) is None:
             raise BrimfulError(
                 f"no tokenizer in {path} (looked for {', '.join(VOCABULARIES)}, *.model): copy the files of"
                 " the tokenizer there"
             )
         return path, None
-    is_of_folder = path.name == TOKENIZER or path.suffix == ".model"
-    return path.parent, None if is_of_folder else path
+    if path.name == TOKENIZER or path.suffix == ".model":
+        return path.parent, None  # the folder's tokenizer reads this file
+    return path.parent, path
 
 
 def tokenizer_hash(tokenizer: "Tokenizer") -> str:
-    """A short hash that names a tokenizer: equal hashes, equal ids."""
+    """Return a short hash that names a tokenizer: equal hashes, equal ids."""
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
 
 
@@ -154,24 +165,28 @@ def save(
 ) -> None:
     """Write tokenizer.json and the tokenizer_config.json that `transformers.AutoTokenizer` reads.
 
-    tokenizer.json comes last: where it is, the folder is complete.
-
     Args:
-        model_max_length: where `transformers` truncates if asked to.
+        model_max_length: where `transformers` truncates on request.
         segments: whether `transformers` should hand the model `token_type_ids` (BERT takes them, ModernBERT
             refuses them).
     """
     directory = Path(directory)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    if not segments:
+        inputs.remove("token_type_ids")
     settings = {
         "tokenizer_class": BACKENDS[0],
         "model_max_length": model_max_length,
-        "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
+        "model_input_names": inputs,
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,
-        **({"truncation_side": "left"} if truncation_side(tokenizer) == "left" else {}),
-        **{f"{role}_token": name for role, (name, _) in special_tokens(tokenizer).items()},
     }
+    if truncation_side(tokenizer) == "left":
+        settings["truncation_side"] = "left"
+    for role, (name, _) in special_tokens(tokenizer).items():
+        settings[f"{role}_token"] = name
     with atomic_file(directory / CONFIG) as temporary:
         temporary.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    # tokenizer.json comes last: a folder that has it is complete.
     with atomic_file(directory / TOKENIZER) as temporary:
         temporary.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")

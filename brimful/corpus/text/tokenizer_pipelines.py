@@ -1,4 +1,4 @@
-"""What stands around a vocabulary: normaliser, pre-tokenizer, decoder and special tokens of each kind.
+"""Build what surrounds a vocabulary: normaliser, pre-tokenizer, decoder and special tokens of each kind.
 
 - `bert`: BERT's WordPiece pipeline.
 - `byte_level`: GPT-2's bytes as letters, as RoBERTa and ModernBERT have them; every text can be spelled.
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Han = Literal["characters", "pieces"]
+"""How a trained tokenizer cuts Chinese: one token a character, or pieces of up to `LONGEST_PIECE`."""
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# In characters; a word of byte-level BPE is measured in bytes.
 LONGEST_WORD = 100
 LONGEST_RUN = 32
 LONGEST_PIECE = 4
@@ -25,7 +27,7 @@ _LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 def bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
-    """The BERT pipeline around a WordPiece vocabulary, which has its special tokens."""
+    """Return BERT's pipeline around a WordPiece vocabulary that includes the special tokens."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
@@ -40,41 +42,45 @@ def bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
 
 
 def byte_level(model: Any, folding: Folding | None, han: Han) -> "Tokenizer":
-    """The pipeline of byte-level BPE, without special tokens. Text is left as it is but for `folding`."""
+    """Return the pipeline of byte-level BPE, without special tokens; only `folding` changes the text."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers
 
     tokenizer = Tokenizer(model)
     if folding is not None:
         tokenizer.normalizer = normalizer(folding, drop=False, han_apart=False)
+    han_cut = cut_han(1 if han == "characters" else LONGEST_RUN)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [_han_apart(han), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [han_cut, pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _han_apart(han: Han) -> Any:
+def cut_han(max_characters: int) -> Any:
+    """Return a pre-tokenizer that cuts runs of Han characters, `max_characters` long at most, from others."""
     from tokenizers import Regex, pre_tokenizers
 
-    longest = 1 if han == "characters" else LONGEST_RUN
-    return pre_tokenizers.Split(Regex(rf"\p{{Han}}{{1,{longest}}}"), "isolated")
+    return pre_tokenizers.Split(Regex(rf"\p{{Han}}{{1,{max_characters}}}"), "isolated")
 
 
 def drop_long_words() -> Any:
-    """A pre-tokenizer for training: corrupt text has words that would take the trainer's time and memory."""
+    """Return a pre-tokenizer for training that drops overlong words.
+
+    Corrupt text has words that would take the trainer's time and memory.
+    """
     from tokenizers import Regex, pre_tokenizers
 
     return pre_tokenizers.Split(Regex(rf"\A(?m:.){{{LONGEST_WORD + 1},}}\z"), "removed")
 
 
 def without_long_words(text: str, pre_tokenizer: Any) -> str:
-    """The same for one text, in Python: only the few overlong runs between spaces are cut."""
-    return _LONG_RUN.sub(
-        lambda run: "".join(
-            word for word, _ in pre_tokenizer.pre_tokenize_str(run[0]) if len(word) <= LONGEST_WORD
-        ),
-        text,
-    )
+    """Drop the overlong words of one text, in Python: the pre-tokenizer sees only overlong runs."""
+
+    def drop_long(run: re.Match[str]) -> str:
+        words = [word for word, _ in pre_tokenizer.pre_tokenize_str(run[0])]
+        return "".join(word for word in words if len(word) <= LONGEST_WORD)
+
+    return _LONG_RUN.sub(drop_long, text)
 
 
 def with_special_tokens(tokenizer: "Tokenizer") -> "Tokenizer":
@@ -92,16 +98,17 @@ def with_special_tokens(tokenizer: "Tokenizer") -> "Tokenizer":
 
 
 def with_nfkc(tokenizer: "Tokenizer") -> "Tokenizer":
-    """A copy that normalises by NFKC before all else; the tokenizer itself if it does so already.
+    """Return a copy that normalises by NFKC first; the tokenizer itself if it does so already.
 
     A SentencePiece character map (`Precompiled`) counts as NFKC: its default is NFKC and a little more.
     """
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.to_str())
-    present = state["normalizer"]
-    steps = [] if present is None else present.get("normalizers", [present])
-    if any(step["type"] in ("NFKC", "Precompiled") for step in steps):
+    steps = []
+    if state["normalizer"] is not None:
+        steps = state["normalizer"].get("normalizers", [state["normalizer"]])
+    if {"NFKC", "Precompiled"} & {step["type"] for step in steps}:
         return tokenizer
     state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, *steps]}
     return Tokenizer.from_str(json.dumps(state))

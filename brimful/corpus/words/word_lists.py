@@ -38,7 +38,7 @@ class WordList(NamedTuple):
     notes: list[str]
 
 
-def word_list(path: str | Path, what: str) -> WordList:
+def read_word_list(path: str | Path, what: str) -> WordList:
     """Read a file of words.
 
     Args:

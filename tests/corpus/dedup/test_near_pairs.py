@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from brimful.corpus.dedup import near_pairs as module
-from brimful.corpus.dedup.near_pairs import LEAST, jaccard, near_groups, near_pairs, signatures
+from brimful.corpus.dedup.near_pairs import (
+    MIN_SIMILARITY,
+    find_near_groups,
+    find_near_pairs,
+    jaccard,
+    signatures,
+)
 
 
 def runs(text: str) -> set[bytes]:
@@ -39,12 +45,12 @@ def test_changed_copies_are_found_and_nothing_else(seed: int) -> None:
     known = made_up(draw, 400)
     copies = [text[:-1] + "。" for text in known if len(text) > 60][:80]
     asked = [*made_up(draw, 200), *copies, "", "short"]
-    match, alike = near_pairs(known, asked)
+    match, alike = find_near_pairs(known, asked)
     for text, index, similarity in zip(asked, match.tolist(), alike.tolist(), strict=True):
         if index < 0:
             assert similarity == 0
         else:
-            assert similarity == reference(text, known[index]) >= LEAST
+            assert similarity == reference(text, known[index]) >= MIN_SIMILARITY
     assert (match[:200] == -1).all()
     assert (match[200:-2] >= 0).mean() > 0.95
     assert (match[-2:] == -1).all()
@@ -59,7 +65,7 @@ def test_equal_texts_have_equal_signatures_wherever_they_stand() -> None:
 
 def test_empty_lists() -> None:
     for known, asked in ([], ["a" * 20]), (["a" * 20], []), (["a"], ["a"]):
-        match, alike = near_pairs(known, asked)
+        match, alike = find_near_pairs(known, asked)
         assert (match == -1).all()
         assert not alike.any()
         assert len(match) == len(asked)
@@ -85,11 +91,11 @@ def test_the_hashes_decide_which_sets_are_compared(seed: int, monkeypatch: pytes
     for name in ("_runs", "_similarity"):
         made = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, n=name, m=made: (count.update([n]), m(*given))[1])
-    found = near_groups(texts, np.arange(len(texts)))
+    found = find_near_groups(texts, np.arange(len(texts)))
     estimated = count["_similarity"]
     assert count["_runs"] <= len(texts)
-    monkeypatch.setattr(module, "LEAST_EQUAL", 0)
-    assert parts_of(near_groups(texts, np.arange(len(texts))), texts) == parts_of(found, texts)
+    monkeypatch.setattr(module, "MIN_EQUAL_HASHES", 0)
+    assert parts_of(find_near_groups(texts, np.arange(len(texts))), texts) == parts_of(found, texts)
     assert estimated < 0.8 * (count["_similarity"] - estimated)
     similar = [(a, b) for a, b in combinations(range(len(texts)), 2) if reference(texts[a], texts[b]) >= 0.75]
     assert np.mean([found[a] == found[b] for a, b in similar]) > 0.95
@@ -102,11 +108,11 @@ def test_the_order_of_texts_changes_nothing(seed: int) -> None:
         dict.fromkeys(texts)
     )  # similar by 0.6 to 0.7: what a band holds decides which groups there are
     asked = [text[:-1] + "。" for text in texts[::3]]
-    groups, (match, alike) = near_groups(texts, np.arange(len(texts))), near_pairs(texts, asked)
+    groups, (match, alike) = find_near_groups(texts, np.arange(len(texts))), find_near_pairs(texts, asked)
     for _ in range(3):
         shuffled = draw.sample(texts, len(texts))
-        again = near_groups(shuffled, np.arange(len(texts)))
+        again = find_near_groups(shuffled, np.arange(len(texts)))
         assert parts_of(again, shuffled) == parts_of(groups, texts)
-        other, nearness = near_pairs(shuffled, asked)
+        other, nearness = find_near_pairs(shuffled, asked)
         assert (nearness == alike).all()
         assert [shuffled[i] for i in other[other >= 0]] == [texts[i] for i in match[match >= 0]]

@@ -20,8 +20,8 @@ from brimful.commands.prepare import prepare
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.pipeline import cleaning, inventory, preparing
 from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
-from brimful.corpus.pipeline.summary import WRONG_ENCODING
-from brimful.corpus.pipeline.text import CleanText, write_text
+from brimful.corpus.pipeline.preparation_summary import WRONG_ENCODING
+from brimful.corpus.pipeline.text_parts import CleanText, write_text
 from brimful.corpus.reading.lines import BINARY
 from brimful.corpus.shards import MANIFEST, Corpus, Origin
 from brimful.corpus.text.tokenizer import load

@@ -5,19 +5,18 @@ import re
 import subprocess
 import sys
 import types
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.converters import convert
 from brimful.corpus.reading.forms import require_forms
-from brimful.corpus.reading.inputs import Span, find_inputs
+from brimful.corpus.reading.inputs import find_inputs
 from brimful.corpus.reading.many_texts import find_many_texts
-from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.file_rows import is_text
+from builders.reading import read, write
 
 KETTLE, LANTERN = "A kettle is a pot with a lid.", "A lantern is a lamp with a case."
 CHINESE = "会议在上海举行，与会者讨论了新的计划。朱镕基出席。"
@@ -78,7 +77,6 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         [f"{CHINESE} é<b>"],
     ),
     ("xml", "a.txt", f'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n<REUTERS ID="1">{KETTLE}</REUTERS>', [KETTLE]),
-    ("xml", "tt.txt", f'<tt xmlns="http://www.w3.org/ns/ttml"><p>{KETTLE}</p></tt>', [KETTLE]),
     (
         "mail",
         "list.mbox",
@@ -100,7 +98,6 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         ["Where is\nit?\n- Here. <3\n42"],
     ),
     ("subtitles", "16.srt", "1\n00:00:01,000 --> 00:00:03,500\nHéllo\n".encode("utf-16"), ["Héllo"]),
-    ("subtitles", "cr.txt", "1\r00:00:01,000 --> 00:00:03,500\rHello\r", ["Hello"]),
     (
         "subtitles",
         "film.vtt",
@@ -147,13 +144,11 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         ["London, 1925\nBeginning\nThe costs were\nnecessary for\n1925\nus."],
     ),
     ("pages", "zh.txt", f"{CHINESE}\n第1页\n\f{KETTLE}\n第2页\n\f", [f"{CHINESE}\n{KETTLE}"]),
-    ("pages", "roman.txt", f"{KETTLE}\n- iv -\n\f{LANTERN}\n- v -\n\f", [f"{KETTLE}\n{LANTERN}"]),
 ]
 
 
 def texts_of(path: Path, **config: str) -> list[str]:
-    issues: Counter[str] = Counter()
-    texts = [text for _, text in read_documents(Span(path=str(path)), ReadConfig(**config), issues)]
+    texts, issues = read(path, **config)
     assert not issues
     return texts
 
@@ -162,8 +157,7 @@ def texts_of(path: Path, **config: str) -> list[str]:
 def test_a_file_is_refused_and_converted(
     kind: str, name: str, content: str | bytes, texts: list[str], tmp_path: Path
 ) -> None:
-    path = tmp_path / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    path = write(tmp_path / name, content)
     with pytest.raises(BrimfulError) as error:
         texts_of(path)
     what = re.escape(
@@ -185,7 +179,7 @@ def test_the_command_names_the_encoding(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match="converters subtitles --encoding utf-16 "):
         texts_of(path, encoding="utf-16")
     assert [*convert("subtitles", [str(path)], "utf-16")] == ["Hello"]
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         assert not [*convert("subtitles", [str(path)])]
     assert "a.srt: binary file skipped" in warnings[0]
 
@@ -196,7 +190,7 @@ def test_damaged_records_of_a_web_archive_are_counted(tmp_path: Path) -> None:
     path.write_bytes(
         damaged + warc("conversion", KETTLE.encode()) + warc("conversion", LANTERN.encode())[:-10]
     )
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         assert [*convert("warc", [str(path)])] == [KETTLE, LANTERN[:-6]]
     assert warnings == [f"{path}: damaged pages, left out: 1", f"{path}: texts that were cut short: 1"]
 
@@ -231,19 +225,6 @@ def test_a_dump_of_a_wiki_is_refused_and_converted(tmp_path: Path, monkeypatch: 
     parse = types.SimpleNamespace(parse=lambda text: types.SimpleNamespace(strip_code=text.strip))
     monkeypatch.setitem(sys.modules, "mwparserfromhell", parse)
     assert [*convert("wiki", [str(path)])] == [KETTLE, LANTERN]
-
-
-NUMBERED = "".join(
-    f"{number}\tThe {thing} was older.\n" for number, thing in enumerate(["cup", "hall", "river"], 7)
-)
-
-
-def test_the_sentences_behind_numbers_are_a_column(tmp_path: Path) -> None:
-    path = tmp_path / "eng_news-sentences.txt"
-    path.write_text(NUMBERED)
-    with pytest.raises(BrimfulError, match=r"has columns between tabs: read them by number, --read\.field 2"):
-        texts_of(path)
-    assert texts_of(path, field="2") == ["The cup was older.", "The hall was older.", "The river was older."]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +268,6 @@ def test_files_without_a_suffix_are_looked_at(tmp_path: Path) -> None:
     (folder / "wiki_00").write_text(f'<doc id="1">\n{KETTLE}\n</doc>\n')
     (folder / "README").write_text("x")
     (folder / "wiki_01").write_text('{"id": 1, "text": "a"}\n')
-    with recorded_warnings() as warnings:
+    with record_warnings() as warnings:
         assert [Path(item.path).name for item in find_inputs([str(folder)], "out")] == ["wiki_00", "wiki_01"]
     assert "1 file of another kind was left out (no suffix 1)" in warnings[0]

@@ -12,13 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from brimful.base.console import printed
+from brimful.base.console import print_messages
 from brimful.base.errors import BrimfulError
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
 from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.lower_first import lower_first
-from brimful.corpus.text.special_ids import beside, markers, special_ids, truncation_side, unknown_id
+from brimful.corpus.text.special_ids import (
+    marker_names,
+    settings_of,
+    special_ids,
+    truncation_side,
+    unknown_id,
+)
 from brimful.corpus.text.tokenizer import load, read, require_rows, save, tokenizer_hash
 from builders.tokenizer_folders import BERT_NAMES, ROBERTA_NAMES, random_folder, random_text
 
@@ -71,7 +77,7 @@ def test_random_folders_have_the_ids_of_autotokenizer(tmp_path_factory, seed: in
     if theirs is None:
         return
     named = {theirs.special_tokens_map[role] for role in ROLES if role in theirs.special_tokens_map}
-    named |= markers(ours) | {*names}
+    named |= marker_names(ours) | {*names}
     ids = {theirs.convert_tokens_to_ids(name) for name in named} - {unknown_id(ours)}
     # In memory `tokenizers` goes on to pass over a token that was special once; a file has no word for that.
     written = Tokenizer.from_str(theirs.backend_tokenizer.to_str())
@@ -94,7 +100,7 @@ def test_random_folders_have_the_ids_of_autotokenizer(tmp_path_factory, seed: in
 
 def _check_markers_and_shards(folder: Path, ours: Tokenizer, texts: list[str], names: set[str]) -> None:
     """No text gets a marker; encoded in pieces it gives the same; what is saved is read the same by all."""
-    never = {ours.token_to_id(name) for name in markers(ours) & names} - {unknown_id(ours)}
+    never = {ours.token_to_id(name) for name in marker_names(ours) & names} - {unknown_id(ours)}
     try:
         encodings = ours.encode_batch(texts, add_special_tokens=False)
     except Exception:  # a BPE without some letter
@@ -159,19 +165,19 @@ def test_the_class_puts_ends_around_texts_where_tokenizer_json_does_not(tmp_path
     tokenizer.save(str(folder / "tokenizer.json"))
     assert load(folder).encode("the good", "drug").ids == auto(folder)("the good", "drug")["input_ids"]
     assert load(folder).encode("the").tokens == ["[CLS]", "the", "[SEP]"]
-    assert beside(read(folder)).token_types
+    assert settings_of(read(folder)).token_types
     assert "puts no" not in warnings(capsys)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     assert load(folder).encode("the").ids == auto(folder)("the")["input_ids"] == [7]
     said = warnings(capsys)
     assert "puts no [CLS] and [SEP] around texts" in said
     assert said.endswith("write a post_processor into its tokenizer.json")
-    assert not beside(read(folder)).token_types
+    assert not settings_of(read(folder)).token_types
 
 
 def test_capitals_that_can_never_occur_are_warned_of_once(tmp_path: Path, capsys) -> None:
     folder = folder_of(tmp_path)
-    with printed():
+    with print_messages():
         assert load(folder).encode("Paris").ids == auto(folder)("Paris")["input_ids"]
         load(folder)
     said = warnings(capsys)
@@ -362,11 +368,11 @@ def test_transformers_reads_a_folder_once(tmp_path: Path, cache: Path, opened: l
     again = load(tmp_path / "other")
     assert len(opened) == 1  # files of the same names and bytes
     assert tokenizer_hash(again) == tokenizer_hash(first)
-    assert beside(again) == beside(first)
+    assert settings_of(again) == settings_of(first)
     assert truncation_side(again) == "left"
     assert again.id_to_token(special_ids(again).sep) == "the"
     warnings(capsys)
-    with printed():
+    with print_messages():
         load(folder)
     assert "2 of 22 pieces can never occur" in warnings(capsys)  # a kept result warns again
     folder_of(folder, tokenizer_config={"do_lower_case": False})
@@ -454,7 +460,7 @@ def test_a_folder_as_that_of_modernbert_is_read_without_transformers(
     monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
     loaded = load(tmp_path)
     assert loaded.encode("[ |||IP||| ]").ids == expected
-    assert not beside(loaded).token_types
+    assert not settings_of(loaded).token_types
     tokens["22"]["rstrip"] = True
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(BrimfulError, match="pip install"):  # AutoTokenizer would add it anew

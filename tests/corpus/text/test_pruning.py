@@ -20,7 +20,7 @@ from tokenizers import (
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.pruning import Pruned, prune
-from brimful.corpus.text.scripts import of_the_same_scripts
+from brimful.corpus.text.scripts import select_same_scripts
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
 from brimful.corpus.tokenize.vocabulary_training import train
@@ -37,7 +37,7 @@ TEXTS = [*ENGLISH, *CHINESE, *RUSSIAN] * 4
 
 
 def assert_same_encodings(old: Tokenizer, pruned: Pruned, texts: list[str]) -> None:
-    new, kept = pruned.tokenizer, pruned.kept
+    new, kept = pruned.tokenizer, pruned.old_ids
     for special in (True, False):
         before = old.encode_batch(texts, add_special_tokens=special)
         after = new.encode_batch(texts, add_special_tokens=special)
@@ -48,7 +48,7 @@ def assert_same_encodings(old: Tokenizer, pruned: Pruned, texts: list[str]) -> N
 
 def assert_consistent(old: Tokenizer, pruned: Pruned) -> None:
     """Every piece has its old name, ids are contiguous, and a copy from the file is the same tokenizer."""
-    new, kept = pruned.tokenizer, pruned.kept
+    new, kept = pruned.tokenizer, pruned.old_ids
     assert kept.dtype == np.int64
     assert new.get_vocab_size() == len(kept) == len(set(kept.tolist()))
     assert sorted(new.get_vocab().values()) == list(range(len(kept)))
@@ -202,7 +202,7 @@ def test_a_trained_vocabulary_shrinks_to_a_corpus(tokenizer: Tokenizer, tmp_path
     assert_same_encodings(tokenizer, pruned, corpus)
     assert_consistent(tokenizer, pruned)
     sizes = pruned.statistics
-    assert (sizes.pieces_before, sizes.pieces_after) == (tokenizer.get_vocab_size(), len(pruned.kept))
+    assert (sizes.pieces_before, sizes.pieces_after) == (tokenizer.get_vocab_size(), len(pruned.old_ids))
     assert sizes.used < sizes.pieces_after < sizes.pieces_before
     assert sizes.texts == 30
     save(pruned.tokenizer, tmp_path)
@@ -210,7 +210,7 @@ def test_a_trained_vocabulary_shrinks_to_a_corpus(tokenizer: Tokenizer, tmp_path
     assert loaded.to_str() == pruned.tokenizer.to_str()
     old, new = special_ids(tokenizer), special_ids(loaded)
     for role in ("pad", "cls", "sep", "mask", "unk"):
-        assert pruned.kept[getattr(new, role)] == getattr(old, role)
+        assert pruned.old_ids[getattr(new, role)] == getattr(old, role)
     pair = loaded.encode("quick", "fox")
     assert (pair.ids[0], pair.ids[-1]) == (new.cls, new.sep)
 
@@ -306,10 +306,10 @@ def test_padding_and_truncation_are_kept_and_change_nothing(tokenizer: Tokenizer
     padded.enable_padding(length=64, pad_id=pad, pad_token=padded.id_to_token(pad))
     padded.enable_truncation(4)
     pruned = prune(padded, TEXTS)
-    assert pruned.kept.tolist() == prune(tokenizer, TEXTS).kept.tolist()
+    assert pruned.old_ids.tolist() == prune(tokenizer, TEXTS).old_ids.tolist()
     ids = pruned.tokenizer.encode(TEXTS[0]).ids
     assert len(ids) == 64
-    assert pruned.kept[ids[-1]] == pad
+    assert pruned.old_ids[ids[-1]] == pad
     assert pruned.tokenizer.truncation["max_length"] == 4
 
 
@@ -320,7 +320,7 @@ def test_texts_of_an_iterator_are_read_in_batches(monkeypatch) -> None:
     monkeypatch.setattr("brimful.corpus.text.pruning._BATCH_CHARACTERS", 30)
     pruned = prune(tokenizer, (text for text in texts))
     assert pruned.statistics == expected.statistics
-    assert pruned.kept.tolist() == expected.kept.tolist()
+    assert pruned.old_ids.tolist() == expected.old_ids.tolist()
 
 
 def test_a_changed_encoding_is_refused(monkeypatch) -> None:
@@ -345,9 +345,9 @@ def test_what_cannot_be_pruned() -> None:
 
 def test_scripts() -> None:
     characters = set("aÄж中かカ한αא0,\u0301\ue000 \t")
-    assert of_the_same_scripts(characters, "b") == set("aÄ0,\u0301\t")
-    assert of_the_same_scripts(characters, "国") == set("中かカ0,\u0301\t")
-    assert of_the_same_scripts(characters, "Я한") == set("ж한0,\u0301\t")
-    assert of_the_same_scripts(characters, "\ue000 \U0010ffff") == set("0,\u0301\t")
-    assert of_the_same_scripts(set(), "a") == set()
-    assert of_the_same_scripts({"б"}, "") == set()
+    assert select_same_scripts(characters, "b") == set("aÄ0,\u0301\t")
+    assert select_same_scripts(characters, "国") == set("中かカ0,\u0301\t")
+    assert select_same_scripts(characters, "Я한") == set("ж한0,\u0301\t")
+    assert select_same_scripts(characters, "\ue000 \U0010ffff") == set("0,\u0301\t")
+    assert select_same_scripts(set(), "a") == set()
+    assert select_same_scripts({"б"}, "") == set()

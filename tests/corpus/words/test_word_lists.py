@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.base.console import recorded_warnings
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.commands.prepare import prepare
-from brimful.corpus.words.word_lists import word_list
+from brimful.corpus.words.word_lists import read_word_list
 
 WORDS = [
     "无创dna",
@@ -46,7 +46,7 @@ def test_words_of_every_form(
     lines += [FORMS[form].format(word, number) for word, number in zip(words, numbers, strict=False)]
     path = tmp_path_factory.mktemp("lexicon") / "a.txt"
     path.write_bytes((end.join(lines) + end).encode(encoding))
-    found, notes = word_list(path, "lexicon")
+    found, notes = read_word_list(path, "lexicon")
     assert found == words
     ascii_alone = all(line.isascii() for line in lines)
     assert len(notes) == (form != "plain") + (encoding == "gb18030" and not ascii_alone)
@@ -58,7 +58,7 @@ def test_the_example_of_jieba(tmp_path: Path):
     path = tmp_path / "userdict.txt"
     path.write_text(content, encoding="utf-8")
     expected = ["云计算", "李小福", "easy_install", "好用", "台中", "凱特琳", "Edu Trust认证"]
-    assert word_list(path, "lexicon").words == expected
+    assert read_word_list(path, "lexicon").words == expected
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_the_example_of_jieba(tmp_path: Path):
 )
 def test_words_that_only_look_divided_stay_whole(words: list[str], tmp_path: Path):
     (tmp_path / "a.txt").write_text("\n".join(words))
-    assert word_list(tmp_path / "a.txt", "lexicon") == (words, [])
+    assert read_word_list(tmp_path / "a.txt", "lexicon") == (words, [])
 
 
 def test_what_is_no_list_is_refused(tmp_path: Path):
     (tmp_path / "a.json").write_text('["a", "b"]')
     with pytest.raises(BrimfulError, match="is JSON: write one word a line"):
-        word_list(tmp_path / "a.json", "lexicon")
+        read_word_list(tmp_path / "a.json", "lexicon")
     with pytest.raises(BrimfulError, match="cannot read the lexicon"):
-        word_list(tmp_path / "absent", "lexicon")
+        read_word_list(tmp_path / "absent", "lexicon")
     (tmp_path / "a.txt").write_bytes(b"\xff\xff\xff")
     with pytest.raises(BrimfulError, match="neither UTF-8, UTF-16 nor GB18030"):
-        word_list(tmp_path / "a.txt", "lexicon")
+        read_word_list(tmp_path / "a.txt", "lexicon")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_is_no_list_is_refused(tmp_path: Path):
 def test_lists_of_other_tools_are_refused(content: str, said: str, tmp_path: Path):
     (tmp_path / "a.txt").write_text(content, encoding="utf-8")
     with pytest.raises(BrimfulError, match=r"the lexicon .*a\.txt .*" + said):
-        word_list(tmp_path / "a.txt", "lexicon")
+        read_word_list(tmp_path / "a.txt", "lexicon")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_lists_of_other_tools_are_refused(content: str, said: str, tmp_path: Pat
 def test_a_line_that_is_no_word_is_refused_by_its_number(content: bytes, said: str, tmp_path: Path):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(BrimfulError, match=r"a\.txt.*" + said) as error:
-        word_list(tmp_path / "a.txt", "lexicon")
+        read_word_list(tmp_path / "a.txt", "lexicon")
     assert "\n" not in str(error.value)
 
 
@@ -137,7 +137,7 @@ def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
     (tmp_path / "plain.txt").write_text("无创dna\n边缘盒子\n云计算平台\n", encoding="utf-8")
     words, tokens, said = {}, set(), {}
     for name in ("other", "jieba", "plain"):
-        with recorded_warnings() as said[name]:
+        with record_warnings() as said[name]:
             summary = prepare(
                 paths=[str(tmp_path / "text.txt")],
                 out=str(tmp_path / name),
@@ -165,4 +165,4 @@ def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
 )
 def test_words_that_look_like_such_stay(words: list[str], tmp_path: Path):
     (tmp_path / "a.txt").write_text("\n".join(words), encoding="utf-8")
-    assert word_list(tmp_path / "a.txt", "lexicon") == (words, [])
+    assert read_word_list(tmp_path / "a.txt", "lexicon") == (words, [])

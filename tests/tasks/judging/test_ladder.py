@@ -1,6 +1,5 @@
 """The ladder of baselines, early stopping and the grid, through `brimful finetune`."""
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import read_json
 from brimful.commands.finetune import finetune
 from brimful.commands.report import report
 from brimful.hf.folders import save_model
@@ -20,13 +17,13 @@ from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.classification import Classification
-from brimful.tasks.data import TaskData, drawn
-from brimful.tasks.encoded import Encoded, encode
-from brimful.tasks.judging.baselines import Tfidf, UnreadError, linear
-from brimful.tasks.judging.comparison import Judged, MethodComparison, jackknifed
+from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.judging.baselines import Tfidf, UnreadError, fit_linear
+from brimful.tasks.judging.comparison import Judged, MethodComparison, jackknife
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
 from brimful.tasks.regression import Regression
+from brimful.tasks.task_data import TaskData, draw_rows
 from builders.encoders import word_tokenizer
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, write_table
@@ -172,32 +169,24 @@ def test_trial_epochs_that_no_trial_would_have_are_refused(inputs, tmp_path, opt
         finetune(**files, **settings)
 
 
-def test_pooling_is_refused_where_nothing_is_pooled(inputs, tmp_path):
-    row = {"text": "one two", "spans": [[0, 3, "N"]]}
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
-    files = {
-        "encoder": inputs["encoder"],
-        "train": str(tmp_path / "a.jsonl"),
-        "test": str(tmp_path / "a.jsonl"),
-    }
-    settings = {**files, "out": str(tmp_path / "run"), "max_length": 32, "task": "token-classification"}
-    assert finetune(**settings, dry_run=True)["dry_run"]
-    with pytest.raises(BrimfulError, match="pooling is for classifiers"):
-        finetune(**settings, pooling="mean")
-
-
 def test_patience_and_layer_decay(inputs, tmp_path):
-    settings = {
-        "epochs": 9.0,
-        "trainer": {"patience": 2},
-        "optimizer": {"layer_decay": 0.9},
-        "ladder": "none",
-    }
-    summary = finetune(**inputs, **SMALL | settings, out=str(tmp_path / "run"))
-    assert summary["train"]["n"] == 80
+    settings = {"epochs": 9.0, "trainer": {"patience": 2}, "optimizer": {"layer_decay": 0.9}}
+    summary = finetune(**inputs, **SMALL | settings, ladder="none", out=str(tmp_path / "run"))
+    assert (summary["train"]["n"], summary["dev"]["n"]) == (80, 20)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert sum('"validation.accuracy"' in line for line in lines) <= 9
-    assert read_json(tmp_path / "run" / "summary.json")["dev"]["n"] == 20
+
+
+def test_wide_encoders_have_a_lower_default_rate():
+    assert [default_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 2e-4, 1e-4, 7.5e-5]
+
+
+def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr("brimful.stages.finetune._measure_baselines", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+    assert (tmp_path / "run" / "predictions.jsonl").exists()
 
 
 def test_the_error_of_a_metric_is_that_of_a_mean(seed):
@@ -206,7 +195,7 @@ def test_the_error_of_a_metric_is_that_of_a_mean(seed):
     first, second = random.random(200) < 0.8, random.random(200) < 0.6
     gains = first.astype(float) - second
     expected = gains.mean(), gains.std() / 200**0.5
-    values, covariance = jackknifed(lambda rows: (second[rows].mean(), first[rows].mean()), range(200))
+    values, covariance = jackknife(lambda rows: (second[rows].mean(), first[rows].mean()), range(200))
     assert values[1] - values[0] == pytest.approx(expected[0])
     assert np.sqrt([-1, 1] @ covariance @ [-1, 1]) == pytest.approx(expected[1], rel=0.6)
 
@@ -231,7 +220,7 @@ def test_the_error_of_questions_is_that_of_contexts(seed):
     measured = MethodComparison(judged, data).difference("all", "some")
     assert measured["difference"] == pytest.approx(1 - right.mean())
     assert measured["standard_error"] == pytest.approx(right[::5].std() / 200**0.5, rel=0.45)
-    covariance = jackknifed(lambda rows: [right[rows].mean()], ["context"] * 1000)[1]
+    covariance = jackknife(lambda rows: [right[rows].mean()], ["context"] * 1000)[1]
     assert covariance[0, 0] ** 0.5 == pytest.approx(right.std() / 1000**0.5, rel=0.45)
 
 
@@ -267,31 +256,13 @@ def test_a_comparison_computes_the_primary_metric_and_no_other(seed, monkeypatch
     numbers = encode(data.table, word_tokenizer(), 16, targets={"label": wanted.astype(np.float32)})
     for task, of in ((Classification(names), data), (MultiLabel(names), sets), (Regression(), numbers)):
         for metric in task.metrics:
-            compared = task.compared_by(metric.name)
+            compared = task.with_primary(metric.name)
             for some in (np.arange(60), np.unique(rows)):
                 measured = task.measure(answers[some], of.take(some))[metric.name]
-                assert compared.primary_of(answers, of)(some) == pytest.approx(measured)
+                assert compared.make_primary(answers, of)(some) == pytest.approx(measured)
         with monkeypatch.context() as patch:
             patch.setattr(type(task), "measure", lambda *_: pytest.fail("measured all"))
             MethodComparison({"first": [Judged(task, answers)], "second": [Judged(task, -answers)]}, of)
-
-
-def test_wide_encoders_have_a_lower_default_rate(inputs, tmp_path):
-    assert [default_rate(width) for width in (128, 256, 384, 768, 1024)] == [3e-4, 3e-4, 2e-4, 1e-4, 7.5e-5]
-    settings = {name: value for name, value in SMALL.items() if name != "learning_rates"}
-    summary = finetune(**inputs, **settings, out=str(tmp_path / "run"), ladder="none")
-    assert summary["learning_rate"] == 3e-4
-    assert read_yaml(tmp_path / "run" / "config.yaml")["learning_rates"] == [3e-4]
-
-
-def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
-    pytest.importorskip("sklearn")
-    texts = [f"word{number % 5} other" for number in range(20)]
-    table = Table(Path("a.tsv"), texts, [""] * 20, None)
-    features = Tfidf()
-    alone = Tfidf().fit(replace(table, second=None))
-    assert (features.fit(table) != alone).nnz == 0
-    assert features.of(replace(table, second=["word1"] * 20)).shape == alone.shape
 
 
 @pytest.mark.parametrize("kind", ["words", "words and characters"])
@@ -300,8 +271,10 @@ def test_texts_of_a_pair_without_a_word_leave_the_other_to_tfidf(kind):
     table = Table(Path("a.tsv"), [f"word{number % 5} other" for number in range(20)], ["!!", "??"] * 10, None)
     features = Tfidf()
     features.kind = kind
-    assert features.fit(table).shape == features.of(table).shape
+    assert features.fit(table).shape == features.transform(table).shape
     assert {column for column, _ in features._readers} == ({0} if kind == "words" else {0, 1})
+    empty = replace(table, second=[""] * 20)
+    assert (features.fit(empty) != features.fit(replace(table, second=None))).nnz == 0
 
 
 def test_texts_without_a_word_are_read_by_characters(seed, capsys):
@@ -309,7 +282,7 @@ def test_texts_without_a_word_are_read_by_characters(seed, capsys):
     labels = np.random.default_rng(seed).integers(0, 2, 40).tolist()
     data = made_up(["!?" * label + "☺" for label in labels], labels)
     data = TaskData(Classification(["0", "1"]), data, data, data, data, 0)
-    rung = linear(data.task, data, Tfidf())
+    rung = fit_linear(data.task, data, Tfidf())
     assert rung.reads == "characters"
     assert data.task.measure(rung.answers, data.test)["accuracy"] == 1.0
     assert "TF-IDF reads characters" in capsys.readouterr().err
@@ -331,16 +304,16 @@ def test_what_tfidf_cannot_read_hides_no_other_error(seed, monkeypatch, capsys):
     monkeypatch.setattr(text.TfidfVectorizer, "fit_transform", broken)
     with pytest.raises(ValueError, match="out of order"):
         Tfidf().fit(data.train.table)
-    assert linear(data.task, data, Tfidf()) is None
+    assert fit_linear(data.task, data, Tfidf()) is None
     assert "no linear model on TF-IDF: out of order" in capsys.readouterr().err
 
 
 def test_the_same_rows_are_drawn_in_any_order_of_a_table(seed):
     data = made_up([f"word{number}" for number in range(60)], [0, 1] * 30)
-    found = drawn(data, 20, "a")
-    shuffled = drawn(data.take(np.random.default_rng(seed).permutation(60)), 20, "a")
+    found = draw_rows(data, 20, "a")
+    shuffled = draw_rows(data.take(np.random.default_rng(seed).permutation(60)), 20, "a")
     assert len(found) == 20
-    assert set(found.table.texts) == set(shuffled.table.texts) != set(drawn(data, 20, "b").table.texts)
+    assert set(found.table.texts) == set(shuffled.table.texts) != set(draw_rows(data, 20, "b").table.texts)
     assert (np.diff(found.table.rows) > 0).all()
 
 
@@ -367,7 +340,7 @@ def test_dev_chooses_what_tfidf_reads(kind, seed, monkeypatch):
     tried: list[str] = []
     fit = Tfidf.fit
     monkeypatch.setattr(Tfidf, "fit", lambda self, table: (tried.append(self.kind), fit(self, table))[1])
-    rung = linear(data.task, data, Tfidf())
+    rung = fit_linear(data.task, data, Tfidf())
     assert tried[:3] == list(Tfidf.kinds)
     assert rung.reads == tried[3]
     assert data.task.measure(rung.answers, test)["accuracy"] > 0.95
@@ -380,18 +353,7 @@ def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
     data = made_up([f"w{n % 3} w{n}" for n in range(90)], [n % 3 for n in range(90)])
     data = TaskData(task, data, data, data, data, 0)
     monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_FITTED_VALUES", 90)
-    assert linear(task, data, Tfidf()).rows == 30
+    assert fit_linear(task, data, Tfidf()).rows == 30
     monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_OUTPUTS", 2)
-    assert linear(task, data, Tfidf()) is None
+    assert fit_linear(task, data, Tfidf()) is None
     assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
-
-
-def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
-    def broken(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("brimful.stages.finetune._ladder", broken)
-    with pytest.raises(MemoryError):
-        finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
-    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
-    assert (tmp_path / "run" / "predictions.jsonl").exists()

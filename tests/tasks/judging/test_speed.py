@@ -11,7 +11,7 @@ from brimful.tasks.judging.comparison import (
     MAX_SECONDS,
     MAX_THROUGHPUT_TEXTS,
     Speed,
-    speeds_of,
+    measure_speeds,
 )
 
 
@@ -27,7 +27,7 @@ class Model:
         self.now += self.seconds * (1 if len(table) == 1 else len(table) / 2)
 
     def speed(self, texts: int) -> Speed:
-        return speeds_of({"": self.answer}, Table(Path("texts"), ["a"] * texts, None, None))[""]
+        return measure_speeds({"": self.answer}, Table(Path("texts"), ["a"] * texts, None, None))[""]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,9 @@ def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.
         model.now += seconds * len(table) * (1 if len(asked) < 20 else 3)
 
     table = Table(Path("texts"), ["a"] * LATENCY_TEXTS, None, None)
-    found = speeds_of({"slow": partial(answer, "slow", 2**-6), "fast": partial(answer, "fast", 2**-8)}, table)
+    found = measure_speeds(
+        {"slow": partial(answer, "slow", 2**-6), "fast": partial(answer, "fast", 2**-8)}, table
+    )
     assert asked[:60] == ["slow", "fast"] * 30
     assert found["slow"].latency_ms == 4 * found["fast"].latency_ms
     assert found["fast"].texts_per_second == 4 * found["slow"].texts_per_second

@@ -1,0 +1,88 @@
+"""The one place where a fast form of a computation (kernels/) replaces the plain one (model/).
+
+The model is readable and runs without kernels/. A fast form that gives the same numbers registers itself here
+under the name of the plain form, which looks it up. Code that opens a model imports `kernels.inference_forms`
+for that, and code that trains one `kernels.training_forms`. BRIMFUL_KERNELS=off in the environment or
+`use_plain_forms` turns all of them off.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from brimful.base.errors import BrimfulError
+
+SWITCH = "BRIMFUL_KERNELS"
+_is_disabled = os.environ.get(SWITCH) == "off"
+
+
+def _always(*inputs: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class FastForm:
+    """One fast form of a computation.
+
+    Attributes:
+        run: takes the arguments of the plain form and returns the same result.
+        applies: whether `run` can compute these inputs, which are the first arguments of the plain form.
+    """
+
+    run: Callable[..., Any]
+    applies: Callable[..., bool] = _always
+
+
+FORMS: dict[str, tuple[FastForm, ...]] = {}
+"""The fast forms of each plain form, in the order in which they are tried."""
+
+
+def register(name: str, *forms: FastForm) -> None:
+    """Register the fast forms of the plain form `name`; the first that applies computes."""
+    FORMS[name] = forms
+
+
+def check_switch() -> None:
+    """Check the environment.
+
+    Raises:
+        BrimfulError: BRIMFUL_KERNELS is neither on nor off.
+    """
+    switch = os.environ.get(SWITCH, "on")
+    if switch not in ("on", "off"):
+        raise BrimfulError(f"{SWITCH} is {switch!r}: it is on or off")
+
+
+def has_fast_forms() -> bool:
+    """Whether fast forms compute where they apply."""
+    return bool(FORMS) and not _is_disabled
+
+
+def find_fast_form(name: str, *inputs: Any) -> Callable[..., Any] | None:
+    """Return the first fast form of `name` that applies to the inputs, or None if the plain form computes."""
+    if _is_disabled:
+        return None
+    for form in FORMS.get(name, ()):
+        if form.applies(*inputs):
+            return form.run
+    return None
+
+
+def open_fast_context(name: str, *inputs: Any) -> AbstractContextManager[Any]:
+    """Return the context that the fast form of `name` makes for forward passes; without it an empty one."""
+    fast = find_fast_form(name, *inputs)
+    return nullcontext() if fast is None else fast(*inputs)
+
+
+@contextmanager
+def use_plain_forms() -> Iterator[None]:
+    """Inside this context plain forms compute everything."""
+    global _is_disabled
+    before = _is_disabled
+    _is_disabled = True
+    try:
+        yield
+    finally:
+        _is_disabled = before

@@ -1,0 +1,75 @@
+"""Initial weights of matrices, and modules whose weights come from a file and so need no initial ones."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_initializes: ContextVar[bool] = ContextVar("initializes", default=True)
+
+
+@contextmanager
+def skip_initial_weights() -> Iterator[None]:
+    """Inside this context new modules draw no random numbers.
+
+    A matrix holds whatever is in its memory. The memory is not touched, so the operating system gives no page
+    to it before the real weights are written. Norms and rotary tables are made as always.
+    """
+    token = _initializes.set(False)
+    try:
+        yield
+    finally:
+        _initializes.reset(token)
+
+
+class Linear(nn.Linear):
+    """torch's Linear, whose initial weights `skip_initial_weights` leaves out.
+
+    Attributes:
+        steps: how int8 inference rounds the inputs (`model.int8_rounding.Steps`); None: not in int8.
+        integers: the weights in the form that int8 inference made of them, kept for its next run.
+    """
+
+    steps: Any = None
+    integers: Any = None
+
+    def reset_parameters(self) -> None:
+        """Fill the weights as torch does, unless initial weights are skipped."""
+        if _initializes.get():
+            super().reset_parameters()
+
+
+class Embedding(nn.Embedding):
+    """torch's Embedding, whose initial weights `skip_initial_weights` leaves out."""
+
+    def reset_parameters(self) -> None:
+        """Fill the weights as torch does, unless initial weights are skipped."""
+        if _initializes.get():
+            super().reset_parameters()
+
+
+@torch.no_grad()
+def fill_normal(weight: Tensor, std: float, *, truncated: bool) -> None:
+    """Fill a matrix from a normal distribution, unless initial weights are skipped.
+
+    Args:
+        weight: of any shape, changed in place.
+        std: the standard deviation.
+        truncated: whether numbers beyond two standard deviations are drawn again.
+    """
+    if not _initializes.get():
+        return
+    weight.normal_(std=std)
+    if not truncated or weight.is_meta:
+        return
+    # Only the numbers outside are drawn again, 1.05 draws for each number in all. torch.nn.init.trunc_normal_
+    # draws the whole matrix again each time, and does it differently in each version of torch.
+    numbers = weight.view(-1)
+    outside = (numbers.abs() > 2 * std).nonzero()[:, 0]
+    while len(outside):
+        drawn = numbers.new_empty(len(outside)).normal_(std=std)
+        numbers[outside] = drawn
+        outside = outside[drawn.abs() > 2 * std]

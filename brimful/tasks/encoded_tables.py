@@ -1,0 +1,112 @@
+"""A table with its examples: what a model reads, and where each prediction belongs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from brimful.base.console import warn
+from brimful.corpus.text.special_ids import special_ids
+from brimful.data.examples import Examples, encode_texts
+from brimful.data.ragged import Ragged
+from brimful.tables.table import Table
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A table and the examples that its texts became: text i of `examples` is row i of `table`."""
+
+    table: Table
+    examples: Examples
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def labels(self) -> Sequence[Any]:
+        """The labels of a labelled table."""
+        assert self.table.labels is not None
+        return self.table.labels
+
+    @cached_property
+    def targets(self) -> dict[str, np.ndarray]:
+        """The targets of each row, by name: (n,) or (n, C). Only `examples` has targets of tokens."""
+        first, targets = self.examples.first_of_text, self.examples.targets  # as all windows of a text
+        return {name: values[first] for name, values in targets.items() if not isinstance(values, Ragged)}
+
+    def take(self, rows: np.ndarray) -> "Encoded":
+        """Return the given rows (int64) in the given order."""
+        return Encoded(self.table.take(rows), self.examples.take_texts(rows))
+
+    def drop_empty(self) -> "Encoded":
+        """Return the rows whose text is not empty."""
+        # One text at a time: the column may lie in a file.
+        has_text = np.fromiter(map(bool, self.table.texts), dtype=bool, count=len(self))
+        return self if has_text.all() else self.take(np.flatnonzero(has_text))
+
+
+def encode(
+    table: Table,
+    tokenizer: Tokenizer,
+    max_length: int,
+    *,
+    overlap: int | None = None,
+    characters: bool = False,
+    targets: dict[str, np.ndarray] | None = None,
+    prompt: str = "",
+) -> Encoded:
+    """Encode each row as [CLS] text [SEP] (text_b [SEP]), in at most `max_length` tokens.
+
+    Args:
+        overlap, characters, targets: as in `data.examples.encode_texts`.
+        prompt: what stands before each text.
+    """
+    examples = encode_texts(
+        tokenizer,
+        [prompt + text for text in table.texts] if prompt else table.texts,
+        table.second,
+        max_length=max_length,
+        pad=special_ids(tokenizer).pad,
+        overlap=overlap,
+        characters=characters,
+        targets=targets,
+        where=table.where,
+    )
+    return Encoded(table, examples)
+
+
+def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
+    """Return the characters of tokens (n, 2) without white space at their ends, which some tokenizers count.
+
+    A token of white space becomes empty. Only the characters from the first token to the last are looked at,
+    since a long text is read in windows.
+    """
+    filled = (places[:, 0] < places[:, 1])[:, None]
+    first, end = places.min(initial=len(text), where=filled), places.max(initial=0, where=filled)
+    # One more than there are characters: an empty token may begin behind the last.
+    is_space = np.array([*map(str.isspace, text[first:end]), False])
+    if not is_space.any():
+        return places
+    starts, ends = np.where(filled, places - first, 0).T
+    leading = (starts < ends) & is_space[starts]
+    while leading.any():
+        starts += leading
+        leading = (starts < ends) & is_space[starts]
+    trailing = (starts < ends) & is_space[ends - 1]
+    while trailing.any():
+        ends -= trailing
+        trailing = (starts < ends) & is_space[ends - 1]
+    return np.where(filled, np.stack([starts, ends], -1) + first, places)
+
+
+def warn_of_lost_ends(cut: int, texts: int, path: Path | str, max_length: int) -> None:
+    """Warn that `cut` of the texts of a table lost their ends, if any did, and say how to keep them."""
+    if cut:
+        warn(
+            f"{cut:,} of {texts:,} texts of {path} are over {max_length:,} tokens and are cut there; raise"
+            " --max-length, or read them in windows (--overlap 32, as finetune has it)"
+        )

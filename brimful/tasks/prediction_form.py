@@ -1,0 +1,168 @@
+"""The form of predictions: all that a verb needs to know of a task to predict with a trained model.
+
+    read            a file -> a Table
+    encode          a table -> its examples: a text is one example, or several windows if it is long
+    the model       examples -> outputs, one for each sequence or each token
+    answers         outputs -> one answer for each row of the table, from all windows of its text
+    rows, scores    answers -> files of predictions
+
+Nothing here imports torch: outputs are arrays, whatever has computed them. The defaults are for tasks with
+one prediction for each text.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from brimful.base.errors import BrimfulError
+from brimful.data.ragged import Ragged
+from brimful.tables.table import Table
+from brimful.tasks.encoded_tables import Encoded
+
+PROBABILITY_DECIMALS = 6
+"""Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
+Outputs = np.ndarray | Ragged
+"""A head's outputs for n examples, float32: (n, C) of sequences, ragged (tokens, C) of tokens."""
+Row = dict[str, Any]
+"""A row of a file of predictions: values by column."""
+
+
+class PredictionForm(Protocol):
+    """What the outputs of a trained model say of texts, and how predictions are written."""
+
+    name: ClassVar[str]
+    """The name of the task in `--task`, and of the term of its loss: `loss.NAME` in metrics.jsonl."""
+    problem_type: ClassVar[str]
+    """The name of the task in config.json. Each task has its own, since a model folder names its task by it.
+    `transformers` takes its own three as the names of losses, and has no loss for others."""
+
+    read: ClassVar[Callable[..., Table] | None] = None
+    """`read(path, *, labelled, layout, take)` -> a Table. None: the files are tables of texts or pairs, with
+    labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
+    characters: ClassVar[bool] = False
+    """Whether examples hold the characters of each token."""
+    abstains: ClassVar[bool] = False
+    """Whether a row of predictions has a probability, under which its label can be left out."""
+    labels: list[str]
+    """The names of the head's outputs, as config.json stores them. They and `settings` describe a trained
+    task: `from_labels` makes it again. A subclass may have a property or a class attribute instead."""
+
+    @classmethod
+    def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
+        """Return the table of texts, or pairs of texts, in memory."""
+        return Table(Path("texts"), texts, second, None)
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        """Return the task of a trained model, whose config.json gives these names to its outputs."""
+        return cls()  # tasks without names of their own
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What config.json keeps of the task beside its labels, as JSON."""
+        return {}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """Return the task with the settings of a config.json, which may be empty."""
+        return self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What summary.json says of the task beside its name."""
+        return {}
+
+    def answers(self, outputs: Outputs, data: Encoded) -> Any:
+        """Return one answer for each row of the table, from the outputs of all its windows; by default their
+        mean, (rows, C)."""
+        assert isinstance(outputs, np.ndarray)
+        return data.examples.mean_over_windows(outputs)
+
+    def rows(self, answers: Any, data: Encoded) -> list[Row]:
+        """Return what `brimful predict` writes for each text: its `prediction`, and other columns."""
+
+    def scores(self, answers: Any) -> np.ndarray:
+        """Return what `brimful predict --scores` writes: a number for each of `labels`, float32 (rows, C).
+
+        Raises:
+            BrimfulError: the task has no such numbers.
+        """
+        raise BrimfulError(
+            f"a model of {self.name} has no scores of whole texts, which --scores and .npy hold"
+        )
+
+
+@dataclass(frozen=True)
+class NamedLabels(PredictionForm):
+    """The form of a task that is described by the names of its labels."""
+
+    labels: list[str]
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        return cls(labels)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+
+@dataclass(frozen=True)
+class Classes(NamedLabels):
+    """The form of classification: one of several labels, with its probability."""
+
+    name = "classification"
+    problem_type = "single_label_classification"
+    abstains = True
+
+    def best(self, answers: np.ndarray) -> list[tuple[str, float]]:
+        """Return the most probable label of each row, and its probability."""
+        probabilities = self.scores(answers)
+        names = np.array(self.labels, dtype=object)[probabilities.argmax(1)]
+        return list(zip(names.tolist(), probabilities.max(1).tolist(), strict=True))
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """Return the probability of each class."""
+        return softmax(answers)
+
+    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        """Return `prediction`, a label, and its `probability`."""
+        rows = []
+        for label, probability in self.best(answers):
+            rows.append({"prediction": label, "probability": round(probability, PROBABILITY_DECIMALS)})
+        return rows
+
+
+@dataclass(frozen=True)
+class Numbers(PredictionForm):
+    """The form of regression: a number for each text."""
+
+    name = "regression"
+    problem_type = "regression"
+    labels = ["LABEL_0"]  # noqa: RUF012
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """Return the value."""
+        return answers
+
+    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        """Return `prediction`, a number."""
+        return [{"prediction": value} for value in answers[:, 0].tolist()]
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the probability of each class, float32 (n, classes), computed in float64."""
+    # Less the largest, so that exp cannot overflow; -inf where there are no classes.
+    weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True, initial=-np.inf))
+    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+
+
+def predict_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
+    """Return the task's rows of answers, with a column `scores` if `scores` is true."""
+    rows = task.rows(answers, data)
+    if scores:
+        for row, values in zip(rows, task.scores(answers).tolist(), strict=True):
+            row["scores"] = dict(zip(task.labels, values, strict=True))
+    return rows

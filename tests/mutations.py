@@ -1,0 +1,167 @@
+"""Do the tests notice a fault? Put random one-line faults into the package, one at a time, and run the tests.
+
+    python tests/mutations.py --seed 1 --faults 20 --out faults.json
+
+A fault changes a comparison, an operator, a number or a truth value to its neighbour, in a folder where
+exactness counts. The tests of the fault's own folder run first; with --whole, the default suite runs on the
+faults that they miss. Everything happens in a copy of the checkout.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDERS = ("model", "packing", "data", "train", "precision", "tasks")
+CHECKOUT = Path(__file__).parents[1]
+COPIED = ("brimful", "tests", "bench", "docs", "recipes", "pyproject.toml", "README.md", "Makefile")
+NEIGHBOURS: dict[type[ast.AST], Any] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+@dataclass
+class Fault:
+    """A change of one line; `caught` names the tests that noticed it."""
+
+    path: str
+    line: int
+    before: str
+    after: str
+    caught: str = ""
+
+
+def change(node: ast.AST) -> bool:
+    """Change a node to its neighbour, in place; return whether it has one."""
+    match node:
+        case ast.Compare(ops=[operator]):
+            node.ops = [NEIGHBOURS[type(operator)]()]
+        case ast.BinOp(op=operator) | ast.BoolOp(op=operator) if type(operator) in NEIGHBOURS:
+            node.op = NEIGHBOURS[type(operator)]()
+        case ast.Constant(value=bool(value)):
+            node.value = not value
+        case ast.Constant(value=int(value)) | ast.Constant(value=float(value)):
+            node.value = value + 1
+        case _:
+            return False
+    return True
+
+
+def code_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a tree, but for annotations, decorators, formatted strings and imports for types."""
+    if isinstance(tree, ast.JoinedStr) or (
+        isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.dump(tree.test)
+    ):
+        return
+    yield tree
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            # A fault in `strict=True` shows only where another check has failed before.
+            if isinstance(child, ast.AST) and getattr(child, "arg", "") != "strict":
+                yield from code_nodes(child)
+
+
+def faults_of(path: Path) -> Iterator[Fault]:
+    """Yield every fault of a module that stands on one line."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    for node in code_nodes(ast.parse(source)):
+        if not isinstance(node, ast.expr) or node.lineno != node.end_lineno or not change(node):
+            continue
+        line = lines[node.lineno - 1].encode()
+        assert node.end_col_offset is not None
+        after = line[: node.col_offset] + f"({ast.unparse(node)})".encode() + line[node.end_col_offset :]
+        yield Fault(path.relative_to(CHECKOUT).as_posix(), node.lineno, line.decode(), after.decode())
+
+
+def draw_faults(number: int, seed: int) -> list[Fault]:
+    """Draw faults, as many of each folder; a module's chance grows with its length."""
+    draws = random.Random(seed)
+    drawn = []
+    for index in range(number):
+        folder = CHECKOUT / "brimful" / FOLDERS[index % len(FOLDERS)]
+        every = [fault for path in sorted(folder.rglob("*.py")) for fault in faults_of(path)]
+        drawn.append(draws.choice(every))
+    return drawn
+
+
+def tests_fail(copy: Path, *options: str) -> bool:
+    """Run tests in the copy, until one fails."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options]
+    run = subprocess.run(command, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True)
+    return run.returncode != 0
+
+
+def try_fault(fault: Fault, copy: Path, *, whole: bool) -> None:
+    """Note in a fault which tests notice it."""
+    path = copy / fault.path
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    lines[fault.line - 1] = fault.after
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    folder = "tests/" + fault.path.split("/")[1]
+    if tests_fail(copy, "-n", "0", folder):
+        fault.caught = folder
+    elif whole and tests_fail(copy, "-n", "2", "--dist", "worksteal"):
+        fault.caught = "tests"
+    path.write_text(source, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--whole", action="store_true", help="run the default suite too")
+    parser.add_argument("--out", type=Path, help="a JSON file of the faults, written after each")
+    args = parser.parse_args()
+    faults = draw_faults(args.faults, args.seed)
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary, "checkout")
+        for name in COPIED:
+            source = CHECKOUT / name
+            if source.is_dir():
+                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, copy / name)
+        for fault in faults:
+            try_fault(fault, copy, whole=args.whole)
+            print(
+                f"{fault.caught or 'MISSED':16} {fault.path}:{fault.line}  {fault.after.strip()}", flush=True
+            )
+            if args.out:
+                args.out.write_text(json.dumps([asdict(fault) for fault in faults], indent=1) + "\n")
+    missed = sum(not fault.caught for fault in faults)
+    print(f"{len(faults) - missed} of {len(faults)} caught")
+
+
+if __name__ == "__main__":
+    main()

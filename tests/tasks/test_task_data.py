@@ -1,0 +1,108 @@
+"""The tables of a task: which rows are held out, and what is refused before training."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brimful.base.errors import BrimfulError
+from brimful.tables.question_files import Answer, QuestionTable
+from brimful.tables.table import LabelledSpan, Table
+from brimful.tasks.classification import Classification
+from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.multi_label import MultiLabel
+from brimful.tasks.question_answering import QuestionAnswering
+from brimful.tasks.regression import Regression
+from brimful.tasks.task_data import cut_part
+from brimful.tasks.token_classification import TokenClassification
+from builders.encoders import word_tokenizer
+
+
+def encoded(texts: list[str], labels: list | None = None) -> Encoded:
+    return encode(Table(Path("table.tsv"), texts, None, labels or ["a"] * len(texts)), word_tokenizer(), 16)
+
+
+TASK = Classification(["a", "b"])
+
+
+def test_equal_texts_are_held_out_together() -> None:
+    texts = [f"w{number % 40}" for number in range(200)]
+    fit, dev = cut_part(TASK, encoded(texts), "dev")
+    assert (len(fit), len(dev)) == (160, 40)
+    assert not set(fit.table.texts) & set(dev.table.texts)
+    fit, dev = cut_part(TASK, encoded(texts[:40]), "dev")
+    assert list(fit.table.texts) == [text for text in texts[:40] if text in set(fit.table.texts)]
+    assert len(dev) == 8
+    with pytest.raises(BrimfulError, match=r"has 4 different texts .*, too few to cut dev from: at least 5"):
+        cut_part(TASK, encoded(["w1", "w2", "w3", "w4"] * 5), "dev")
+    with pytest.raises(BrimfulError, match=r"too few to cut test from: at least 50, or give --test"):
+        cut_part(TASK, encoded(texts), "test")
+
+
+def test_a_part_is_named_and_its_rows_are_those_of_the_file() -> None:
+    texts = [f"w{number}" for number in range(100)]
+    rest, test = cut_part(TASK, encoded(texts), "test")
+    fit, dev = cut_part(TASK, rest, "dev", 0.1)
+    assert [len(part) for part in (fit, dev, test)] == [72, 8, 20]
+    for part, name in (
+        (fit, "table.tsv"),
+        (dev, "table.tsv, its dev rows"),
+        (test, "table.tsv, its test rows"),
+    ):
+        assert str(part.table.path) == name
+        assert [texts[row] for row in part.table.rows.tolist()] == list(part.table.texts)
+
+
+def test_questions_on_a_context_are_held_out_together() -> None:
+    contexts = [f"w{number // 3}" for number in range(30)]
+    texts = [f"w{n}" for n in range(30)]
+    table = QuestionTable(Path("table.json"), texts, contexts, [[]] * 30, ids=texts)
+    fit, dev = cut_part(QuestionAnswering(), encode(table, word_tokenizer(), 16), "dev")
+    assert (len(fit), len(dev)) == (24, 6)
+    assert dev.table.second is not None
+    assert not set(fit.table.second or []) & set(dev.table.second)
+    assert np.unique(dev.table.second).size == 2
+
+
+def test_labels_keep_their_proportions_in_every_task() -> None:
+    """By classes, the rarest label of a set, the rarest label of spans, tenths of values, answers or none."""
+    texts = [f"w{number}" for number in range(400)]
+    spans = [[LabelledSpan(0, 1, "often")] + [LabelledSpan(1, 2, "rare")] * (n % 10 == 0) for n in range(400)]
+    cases = [
+        (TASK, ["ab"[n % 10 == 0] for n in range(400)], "b"),
+        (MultiLabel(["x", "y"]), [["x", "y"] if n % 10 == 0 else ["x"] * (n % 2) for n in range(400)], "y"),
+        (TokenClassification(["O"]), spans, "rare"),
+        (Regression(), [str(n * n) for n in range(400)], 9),
+    ]
+    for task, labels, rare in cases:
+        data = encoded(texts, labels)
+        counts = Counter(task.strata(data.table))
+        fit, test = cut_part(task, data, "test")
+        for part, share in ((fit, 0.8), (test, 0.2)):
+            for stratum, count in (
+                Counter(task.strata(part.table)).items() if task.name != "regression" else ()
+            ):
+                assert count == pytest.approx(share * counts[stratum], abs=1)
+        held = Counter(task.strata(data.table)[row] for row in test.table.rows.tolist())
+        assert held[rare] == 8, task.name
+    answers = [[Answer(0, "w")] * (n % 4 > 0) for n in range(100)]
+    table = QuestionTable(Path("q.json"), texts[:100], texts[100:200], answers, ids=texts[:100])
+    assert Counter(QuestionAnswering().strata(table)) == {True: 75, False: 25}
+
+
+def test_a_part_that_cannot_be_measured_on_is_refused() -> None:
+    values = ["1"] * 99 + ["2"]
+    with pytest.raises(BrimfulError, match="all labels are 1"):
+        cut_part(Regression(), encoded([f"w{n}" for n in range(100)], values), "test")
+
+
+def test_a_part_that_is_empty_or_far_below_its_share_is_refused() -> None:
+    texts, labels = [f"w{n}" for n in range(100)], [f"l{n}" for n in range(100)]
+    with pytest.raises(BrimfulError, match=r"only 0 of 100 rows .* give --test, or --task regression"):
+        cut_part(Classification(sorted(labels)), encoded(texts, labels), "test")
+    with pytest.raises(BrimfulError, match=r"only 0 of 100 rows .* give --dev"):
+        cut_part(MultiLabel(sorted(labels)), encoded(texts, [[label] for label in labels]), "dev")
+    few = encoded(texts, ["a"] * 10 + labels[10:])
+    with pytest.raises(BrimfulError, match="only 2 of 100 rows can be test"):
+        cut_part(Classification(["a", *labels[10:]]), few, "test")
