@@ -159,9 +159,7 @@ def test_a_figure_that_is_no_number_is_never_the_best():
 def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed):
     """Against plain sums, in float64: 1e-9, as the two add up in another order."""
     generator = np.random.default_rng(seed)
-    losses = generator.uniform(
-        4.5, 5.5, MEMORY_UPDATES
-    )  # at most 1.7 deviations from the mean
+    losses = generator.uniform(4.5, 5.5, MEMORY_UPDATES)  # at most 1.7 deviations from the mean
     threshold = 20.0  # far from what a mean and a deviation of only 16 losses make of the next ones
 
     def judged(guard, first, values):
