@@ -1,4 +1,4 @@
-"""The first stage, a pure task for each part: spans of input files -> clean text."""
+"""Clean the spans of input files of each part: the first stage, one pure task for each part."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class CleanTask:
     """One part to read and clean.
 
     Attributes:
-        limit: bounds the documents read.
+        limit: the most documents to read.
     """
 
     config: PrepareConfig
@@ -41,12 +41,19 @@ class CleanTask:
 
     @cached_property
     def hash(self) -> str:
-        """A hash of the settings and the input files that decide the clean text. It travels with the task, so
-        that no worker reads the code of cleaning again."""
+        """A hash of the settings and the input files that decide the clean text.
+
+        It travels with the task, so that no worker reads the code of cleaning again.
+        """
         config, dedup = self.config, self.config.dedup
-        lines = LINE_BYTES if dedup.lines else None
-        limits = [config.document_seconds, self.limit]
-        settings = [asdict(config.read), asdict(config.clean), lines, dedup.near, *limits]
+        settings = [
+            asdict(config.read),
+            asdict(config.clean),
+            LINE_BYTES if dedup.lines else None,
+            dedup.near,
+            config.document_seconds,
+            self.limit,
+        ]
         return config_hash([cleaning_version(), settings, asdict(self.part)])
 
     @property
@@ -55,12 +62,12 @@ class CleanTask:
         return self.record.with_name(f"{WATCH}{self.part.name}-{self.hash[:16]}")
 
     def made(self, *, verify: bool = False) -> dict[str, Any] | None:
-        """The commit record; None if the part has not been cleaned or, with `verify`, is damaged."""
+        """Return the commit record; None if the part has not been cleaned or, with `verify`, is damaged."""
         return find_made(self.record, TextRecord, verify, config_hash=self.hash)
 
 
 @dataclass
-class _Seen:
+class _Counters:
     """Counters of a part, while it is being cleaned."""
 
     read: int = 0
@@ -68,40 +75,44 @@ class _Seen:
 
 
 def clean_part(task: CleanTask) -> dict[str, Any]:
-    """Read and clean a part; returns its commit record."""
+    """Read and clean a part; return its commit record."""
     config, name = task.config, task.part.name
-    seen = _Seen()
+    counters = _Counters()
     Cleaner(config.clean)("<p>libraries load and compile here, in no document's time</p>", (0, 0))
     cleaner = Cleaner(config.clean)
     with Watchdog(task.watchdog, config.document_seconds) as watchdog:
-        rows = _clean_rows(task, cleaner, watchdog, seen)
+        rows = _clean_rows(task, cleaner, watchdog, counters)
         paths, counts = write_text(Path(config.out), name, config.dedup, rows)
-    spans = zip(task.part.spans, task.part.inputs, strict=True)
+    inputs = []
+    for span, file in zip(task.part.spans, task.part.inputs, strict=True):
+        inputs.append({**asdict(file), **asdict(span), "crc32": span_crc32(span)})
+    issues = {path: dict(sorted(counts.items())) for path, counts in counters.issues.items() if counts}
     return commit(
         task.record,
         paths,
         **counts,
         name=name,
         config_hash=task.hash,
-        inputs=[{**asdict(item), **asdict(span), "crc32": span_crc32(span)} for span, item in spans],
-        read=seen.read,
+        inputs=inputs,
+        read=counters.read,
         counts=dict(sorted(cleaner.counts.items())),
-        issues={name: dict(sorted(found.items())) for name, found in seen.issues.items() if found},
-        examples={rule: [asdict(example) for example in found] for rule, found in cleaner.examples.items()},
+        issues=issues,
+        examples={rule: list(map(asdict, examples)) for rule, examples in cleaner.examples.items()},
     )
 
 
 def _clean_rows(
-    task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, seen: _Seen
+    task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, counters: _Counters
 ) -> Iterator[list[CleanText]]:
+    """Yield the pieces of each clean document; a document that is dropped has none."""
     config = task.config
     for number, span in enumerate(task.part.spans):
-        issues = cleaner.issues = seen.issues.setdefault(span.path, Counter())
+        issues = cleaner.issues = counters.issues.setdefault(span.path, Counter())
         kind = form_of(span.path, [config.read.field], config.read.encoding)
         for record, raw in read_documents(span, config.read, issues):
-            if seen.read == task.limit:
+            if counters.read == task.limit:
                 return
-            seen.read += 1
+            counters.read += 1
             if watchdog.begin(number, record):
                 issues[f"documents skipped that took over {config.document_seconds:g} s to clean"] += 1
                 cleaner.counts["dropped: hostile"] += 1

@@ -1,4 +1,4 @@
-"""Decides for each clean document and line whether it is kept or dropped as a duplicate of earlier ones.
+"""Decide for each clean document and line whether it is kept or dropped as a duplicate of earlier ones.
 
     dedup/NAME.fates      an index into DECISIONS for each document of the text part NAME, uint8
     dedup/NAME.dropped    a bit for each line of the part: 1 if it is dropped
@@ -23,12 +23,12 @@ from brimful.corpus.shards import map_file, read_bits
 
 DECISIONS = ("kept", "duplicate", "near duplicate")
 DECISIONS_FILE = "decisions.json"
-# Raise this with every change of a decision: decisions of an earlier version are then made again.
 RULES = 1
+"""Raise this with every change of a decision: decisions of an earlier version are then made again."""
 
 
 def decide(directory: Path, texts: Sequence[dict[str, Any]], config: DedupConfig) -> dict[str, Any]:
-    """Decide for the whole corpus, unless that is done; returns the commit record.
+    """Decide for the whole corpus, unless that is done; return the commit record.
 
     Args:
         texts: the commit records of all text parts.
@@ -38,8 +38,10 @@ def decide(directory: Path, texts: Sequence[dict[str, Any]], config: DedupConfig
     """
     folder = directory / "dedup"
     record = folder / DECISIONS_FILE
-    known = {"rules": RULES, "dedup": asdict(config), "texts": [text["files"] for text in texts]}
-    if made := find_made(record, Record, True, config_hash=config_hash(known)):
+    files = [text["files"] for text in texts]
+    hash_of_inputs = config_hash({"rules": RULES, "dedup": asdict(config), "texts": files})
+    made = find_made(record, Record, True, config_hash=hash_of_inputs)
+    if made:
         return made
     parts = [TextPart(directory, text["name"]) for text in texts]
     try:
@@ -57,11 +59,11 @@ def decide(directory: Path, texts: Sequence[dict[str, Any]], config: DedupConfig
     with atomic_files(record, list(contents)) as temporaries:
         for temporary, values in zip(temporaries, contents.values(), strict=True):
             temporary.write_bytes(values.tobytes())
-    return commit(record, contents, config_hash=config_hash(known))
+    return commit(record, contents, config_hash=hash_of_inputs)
 
 
 def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: Path) -> np.ndarray:
-    """The decision on each document, uint8 (documents,)."""
+    """Return the decision on each document, uint8 (documents,)."""
     total = sum(len(part.documents) for part in parts)
     decisions = np.zeros(total, np.uint8)
     if config.documents:
@@ -79,7 +81,7 @@ def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: P
 def _decide_lines(
     parts: Sequence[TextPart], config: DedupConfig, scratch: Path, decisions: np.ndarray
 ) -> np.ndarray:
-    """Which lines are dropped, bool (lines,); all False if recurring lines stay."""
+    """Return which lines are dropped, bool (lines,); all False if recurring lines stay."""
     counts = np.concatenate([np.empty(0, np.uint32), *(part.documents["lines"] for part in parts)])
     ends = np.cumsum(counts, dtype=np.int64)
     dropped = np.zeros(int(ends[-1]) if len(ends) else 0, bool)
@@ -90,6 +92,7 @@ def _decide_lines(
     return dropped
 
 
+# Each of these yields RECORD arrays, a part at a time. `begin` is the first document or line of the part.
 def _document_records(parts: Sequence[TextPart]) -> Iterator[np.ndarray]:
     begin = 0
     for part in parts:
@@ -100,15 +103,16 @@ def _document_records(parts: Sequence[TextPart]) -> Iterator[np.ndarray]:
 def _band_records(parts: Sequence[TextPart], decisions: np.ndarray) -> Iterator[np.ndarray]:
     begin = 0
     for part in parts:
-        kept = np.flatnonzero(decisions[begin : begin + len(part.documents)] == 0)
-        bands = part.bands[kept]
-        yield _records(bands.reshape(-1), np.repeat(begin + kept, bands.shape[1]))
+        remaining = np.flatnonzero(decisions[begin : begin + len(part.documents)] == 0)
+        bands = part.bands[remaining]  # (documents, BANDS)
+        yield _records(bands.reshape(-1), np.repeat(begin + remaining, bands.shape[1]))
         begin += len(part.documents)
 
 
 def _line_records(parts: Sequence[TextPart], eligible: np.ndarray) -> Iterator[np.ndarray]:
     begin = 0
     for part in parts:
+        # Lines that are too short have the key 0.
         chosen = np.flatnonzero(eligible[begin : begin + len(part.lines)] & (part.lines != 0))
         yield _records(part.lines[chosen], begin + chosen)
         begin += len(part.lines)
@@ -121,10 +125,10 @@ def _records(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def read_decisions(directory: Path, name: str) -> np.ndarray:
-    """The decision on each document of a text part, an index into DECISIONS, uint8 (documents,)."""
+    """Return the decision on each document of a text part, an index into DECISIONS, uint8 (documents,)."""
     return map_file(directory / "dedup" / f"{name}.fates", np.uint8)
 
 
 def read_dropped(directory: Path, name: str, begin: int, end: int) -> np.ndarray:
-    """Which lines from `begin` to `end` of a text part are dropped, bool (end - begin,)."""
+    """Return which lines from `begin` to `end` of a text part are dropped, bool (end - begin,)."""
     return read_bits(map_file(directory / "dedup" / f"{name}.dropped", np.uint8), begin, end)

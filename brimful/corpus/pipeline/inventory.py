@@ -1,4 +1,4 @@
-"""What a corpus folder is made of: generations of inputs, their text parts, and the documents of each shard.
+"""Keep the inventory of a corpus folder: generations of inputs, their text parts, the documents of shards.
 
 A generation is the inputs that were added together. It is open until its first shard is about to be made.
 From then on its inputs are fixed, and files that are added later form a new generation, so additions never
@@ -7,7 +7,7 @@ change a finished shard. Parts and shards are computed from the inputs and the s
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -35,7 +35,7 @@ LARGEST_PART = 32 << 20
 SMALLEST_PART = 1 << 20
 LARGEST_SHARD = 16_000_000
 SMALLEST_SHARD = 100_000
-PACKED = 4  # about how many bytes of text a byte of a compressed file holds
+PACKED_BYTES = 4  # about how many bytes of text a byte of a compressed file holds
 PLAN = "plan.json"
 FOLDERS = ("text", "dedup", "shards")
 
@@ -53,12 +53,15 @@ class _PlanRecord(TypedDict):
 
 @dataclass(frozen=True)
 class Part:
-    """The unit of cleaning: spans of input files with about 32 MB of text at most."""
+    """The unit of cleaning: spans of input files with about 32 MB of text at most.
+
+    Attributes:
+        inputs: the file of each span.
+    """
 
     name: str
     spans: tuple[Span, ...]
     inputs: tuple[Input, ...]
-    """The file of each span."""
 
 
 @dataclass
@@ -67,7 +70,7 @@ class Inventory:
 
     Attributes:
         closed: the inputs of each generation that has shards.
-        checksums: begin, end and CRC-32 of each span of their files, by path.
+        checksums: begin, end and CRC-32 of each span of the closed inputs, by path.
         added: the inputs of the open generation.
         tokenizer: the settings and the hash of the tokenizer; None before it is made.
     """
@@ -79,14 +82,16 @@ class Inventory:
     tokenizer: dict[str, Any] | None
 
     def generations(self, read: ReadConfig) -> list[list[Part]]:
-        """The parts of all generations, which are numbered through all of them."""
-        made: list[list[Part]] = []
+        """Return the parts of each generation; one numbering runs through all of them."""
+        generations: list[list[Part]] = []
         count = 0
         for inputs in [*self.closed, self.added]:
-            parts = [Part(f"part-{count + n:05d}", *columns) for n, columns in enumerate(group(inputs, read))]
-            count += len(parts)
-            made.append(parts)
-        return made
+            parts = []
+            for spans, files in group_inputs(inputs, read):
+                parts.append(Part(f"part-{count:05d}", spans, files))
+                count += 1
+            generations.append(parts)
+        return generations
 
     def close(self, read: Sequence[dict[str, Any]]) -> None:
         """Fix the inputs of the open generation, because its shards are about to be made.
@@ -94,15 +99,16 @@ class Inventory:
         Args:
             read: path, begin, end and crc32 of each span of each input.
         """
-        if self.added:
-            added = {item.path for item in self.added}
-            for span in read:
-                if span["path"] in added:
-                    known = self.checksums.setdefault(span["path"], [])
-                    known.append([span["begin"], span["end"], span["crc32"]])
-            self.closed.append(self.added)
-            self.added = []
-            self.save()
+        if not self.added:
+            return
+        paths = {item.path for item in self.added}
+        for span in read:
+            if span["path"] in paths:
+                checksums = self.checksums.setdefault(span["path"], [])
+                checksums.append([span["begin"], span["end"], span["crc32"]])
+        self.closed.append(self.added)
+        self.added = []
+        self.save()
 
     def save(self) -> None:
         """Write plan.json, a commit record of its own content."""
@@ -115,29 +121,32 @@ class Inventory:
         )
 
 
-def group(inputs: Sequence[Input], read: ReadConfig) -> list[tuple[tuple[Span, ...], tuple[Input, ...]]]:
+def group_inputs(
+    inputs: Sequence[Input], read: ReadConfig
+) -> list[tuple[tuple[Span, ...], tuple[Input, ...]]]:
     """Group inputs, in order, into parts with about the same amount of text; large files are divided.
 
     Returns:
         the spans of each part, and the file of each span.
     """
-    parts: list[list[tuple[Span, Input]]] = []
-    sizes = [item.bytes * (PACKED if is_packed(item.path) else 1) for item in inputs]
-    wanted = min(max(sum(sizes) // TASKS, SMALLEST_PART), LARGEST_PART)
-    filled = float(wanted)
+    sizes = [item.bytes * (PACKED_BYTES if is_packed(item.path) else 1) for item in inputs]
+    part_bytes = min(max(sum(sizes) // TASKS, SMALLEST_PART), LARGEST_PART)
+    parts: list[tuple[list[Span], list[Input]]] = []
+    filled = float(part_bytes)  # so that the first span begins a part
     for item, size in zip(inputs, sizes, strict=True):
-        spans = divide(item, read, wanted)
+        spans = divide(item, read, part_bytes)
         for span in spans:
-            if filled >= wanted:
-                parts.append([])
+            if filled >= part_bytes:
+                parts.append(([], []))
                 filled = 0
-            parts[-1].append((span, item))
+            parts[-1][0].append(span)
+            parts[-1][1].append(item)
             filled += size / len(spans)
-    return [(tuple(span for span, _ in part), tuple(item for _, item in part)) for part in parts]
+    return [(tuple(spans), tuple(files)) for spans, files in parts]
 
 
 def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
-    """The inventory of the corpus at `directory`, with new inputs in the open generation.
+    """Return the inventory of the corpus at `directory`, with new inputs in the open generation.
 
     Raises:
         BrimfulError: the folder holds something else, or an input of its shards has changed or is missing.
@@ -150,20 +159,21 @@ def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
         raise make_write_error(directory, error) from error
     inventory = Inventory(directory, [], {}, [], None)
     if (directory / PLAN).exists():
-        known = read_commit(directory / PLAN, _PlanRecord, remedy="prepare into a new folder")
-        inventory.closed = [[Input(**item) for item in inputs] for inputs in known["generations"]]
-        inventory.checksums, inventory.tokenizer = known["checksums"], known["tokenizer"]
+        plan = read_commit(directory / PLAN, _PlanRecord, remedy="prepare into a new folder")
+        for generation in plan["generations"]:
+            inventory.closed.append([Input(**item) for item in generation])
+        inventory.checksums, inventory.tokenizer = plan["checksums"], plan["tokenizer"]
     present = {item.path: item for item in inputs}
-    for generation in inventory.closed:
-        for item in generation:
-            now = present.pop(item.path, None)
-            if now is None:
-                raise BrimfulError(
-                    f"{directory} contains {item.path}, which is not among the inputs now; name all earlier"
-                    " inputs again (new ones may join them), or prepare into a new folder"
-                )
-            if now != item and not (now.bytes == item.bytes and _same_content(inventory.checksums, item)):
-                raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
+    for item in chain.from_iterable(inventory.closed):
+        now = present.pop(item.path, None)
+        if now is None:
+            raise BrimfulError(
+                f"{directory} contains {item.path}, which is not among the inputs now; name all earlier"
+                " inputs again (new ones may join them), or prepare into a new folder"
+            )
+        # A copy of the data has other times of modification, and the same content.
+        if now != item and not (now.bytes == item.bytes and _has_content(inventory.checksums, item)):
+            raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
     inventory.added = list(present.values())
     return inventory
 
@@ -172,36 +182,38 @@ def require_corpus_place(directory: Path) -> None:
     """Refuse a folder that holds anything but the work of `prepare`.
 
     Raises:
-        BrimfulError: it does, or it cannot be a folder.
+        BrimfulError: the folder holds something else, or the path cannot be a folder.
     """
-    require_folder_place(directory, replaces=("a folder that prepare wrote", _is_ours))
+    require_folder_place(directory, replaces=("a folder that prepare wrote", _is_corpus))
 
 
-def _is_ours(directory: Path) -> bool:
+def _is_corpus(directory: Path) -> bool:
     """Whether a preparation began here: it holds plan.json, or only the folders that are made first."""
     names = {path.name for path in directory.iterdir() if not path.name.startswith(TEMPORARY)}
     return PLAN in names or names <= {*FOLDERS, LOCK}
 
 
-def _same_content(checksums: dict[str, list[list[Any]]], item: Input) -> bool:
+def _has_content(checksums: dict[str, list[list[Any]]], item: Input) -> bool:
     """Whether a file with a new modification time still has its old content."""
-    return all(
-        span_crc32(Span(path=item.path, begin=begin, end=end)) == known
-        for begin, end, known in checksums.get(item.path, [[0, None, -1]])
-    )
+    for begin, end, checksum in checksums.get(item.path, []):
+        if span_crc32(Span(path=item.path, begin=begin, end=end)) != checksum:
+            return False
+    return item.path in checksums
 
 
 def span_crc32(span: Span) -> int | None:
-    """CRC-32 of the bytes of a span.
+    """Return the CRC-32 of the bytes of a span.
 
     The first span of a compressed file or a table has the CRC of the whole file, its other spans have None.
     A file that cannot be read has None too.
     """
-    in_bytes = not is_packed(span.path)
-    if not in_bytes and span.begin:
-        return None
+    begin, end = span.begin, span.end
+    if is_packed(span.path):
+        if begin:
+            return None
+        end = None
     try:
-        return crc32(span.path, span.begin, span.end) if in_bytes else crc32(span.path)
+        return crc32(span.path, begin, end)
     except OSError:
         return None
 
@@ -217,7 +229,7 @@ class DocumentRange:
 
 @dataclass(frozen=True)
 class ShardDocuments:
-    """The documents of one shard: the documents in `ranges` that are kept and belong to `split`."""
+    """The documents of one shard: all in `ranges` that are not duplicates and belong to `split`."""
 
     name: str
     split: Split
@@ -247,16 +259,17 @@ def cut_shards(
     if tokens_a_shard is None:
         tokens_a_shard = min(max(total / TASKS, SMALLEST_SHARD), LARGEST_SHARD)
     count = max(1, round(total / tokens_a_shard))
+    # Documents are numbered through all parts here: each shard and each part is a range of numbers.
     cuts = np.searchsorted(ends, np.arange(1, count) * (total / count))
     bounds = [0, *(cuts + 1).tolist(), len(ends)]
     offsets = np.cumsum([0, *map(len, tokens)]).tolist()
     shards: list[ShardDocuments] = []
     for low, high in pairwise(bounds):
-        ranges = [
-            DocumentRange(name, max(low, begin) - begin, min(high, end) - begin)
-            for name, (begin, end) in zip(names, pairwise(offsets), strict=True)
-            if max(low, begin) < min(high, end)
-        ]
+        ranges = []
+        for name, (begin, end) in zip(names, pairwise(offsets), strict=True):
+            range_begin, range_end = max(low, begin), min(high, end)
+            if range_begin < range_end:
+                ranges.append(DocumentRange(name, range_begin - begin, range_end - begin))
         if ranges:
             shards.append(ShardDocuments(f"{split}-{first + len(shards):05d}", split, tuple(ranges)))
     return shards

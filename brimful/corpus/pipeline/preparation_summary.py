@@ -1,5 +1,7 @@
-"""The counts of a preparation, from its commit records, and the Summary that shows them: a resumed
-preparation reports the whole corpus."""
+"""Count what a preparation did, from its commit records, and show it as a Summary.
+
+Since all counts come from the records, a resumed preparation reports the whole corpus.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +17,12 @@ from brimful.corpus.pipeline.duplicate_decisions import DECISIONS
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
 from brimful.corpus.reading.nonsense import kind_of_issue
-from brimful.corpus.tokenize.vocabulary_fit import lacking_characters, quality
+from brimful.corpus.tokenize.vocabulary_fit import list_fit_warnings, list_lacking_characters
 
 MAX_ROWS = 20
 """Warnings, files, and kinds of files that are listed."""
+_DROPPED = "dropped: "
+"""The beginning of the names of counters of dropped documents."""
 FILES_NAMED = 3
 WRONG_ENCODING = "set --read.encoding if the text is in another encoding (gb18030, big5 ...)"
 
@@ -26,102 +30,112 @@ Facts = Mapping[str, Any]
 
 
 def require_some(texts: Sequence[Facts]) -> None:
-    """Raise BrimfulError, with the counts of dropped documents, if no document is left."""
+    """Refuse a corpus of which no document is left.
+
+    Raises:
+        BrimfulError: no document is left; the message counts why they were dropped.
+    """
     if any(text["documents"] for text in texts):
         return
-    reasons = Counter(_dropped(text["counts"] for text in texts))
+    reasons = _select_dropped(_sum_counts(text["counts"] for text in texts))
     paths: dict[str, str] = {}
     for text in texts:
         for path, issues in text["issues"].items():
             reasons.update(issues)
-            paths |= {issue: path for issue in issues if issue not in paths}
-    listed = "; ".join(
-        f"{reason}: {count:,}" + (f", such as in {paths[reason]}" if reason in paths else "")
-        for reason, count in sorted(reasons.items())
-    )
+            for issue in issues:
+                paths.setdefault(issue, path)
+    clauses = []
+    for reason, count in sorted(reasons.items()):
+        place = f", such as in {paths[reason]}" if reason in paths else ""
+        clauses.append(f"{reason}: {count:,}{place}")
     hint = f"; {WRONG_ENCODING}" if reasons["undecodable"] else ""
     files = list(dict.fromkeys(item["path"] for text in texts for item in text["inputs"]))
-    of = files[0] if len(files) == 1 else pluralise(len(files), "file")
-    raise BrimfulError(f"nothing is left of {of} after cleaning ({listed or 'no documents'}){hint}")
+    name = files[0] if len(files) == 1 else pluralise(len(files), "file")
+    raise BrimfulError(
+        f"nothing is left of {name} after cleaning ({'; '.join(clauses) or 'no documents'}){hint}"
+    )
 
 
-def _dropped(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+def _sum_counts(records: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for record in records:
+        total.update(record)
+    return total
+
+
+def _select_dropped(counts: Counter[str]) -> Counter[str]:
+    """Return the counts of dropped documents by their reason."""
     dropped: Counter[str] = Counter()
-    for record in counts:
-        for name, count in record.items():
-            if count and name.startswith("dropped: "):
-                dropped[name.removeprefix("dropped: ")] += count
+    for name, count in counts.items():
+        if name.startswith(_DROPPED) and count:
+            dropped[name.removeprefix(_DROPPED)] = count
     return dropped
 
 
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for record in counts:
-        total.update(record)
-    return dict(sorted(total.items()))
+def list_issues(texts: Sequence[Facts]) -> list[str]:
+    """Return a line for each kind of problem in each input file, some with an example.
 
-
-def issues_of(texts: Sequence[Facts]) -> list[str]:
-    """One line for each kind of problem: in each input file, or in all where more than `FILES_NAMED` have it.
-    Some have an example."""
-    found: dict[str, dict[str, tuple[str, int]]] = {}
+    A kind that more than `FILES_NAMED` files have gets one line for all of them.
+    """
+    places_by_kind: dict[str, dict[str, tuple[str, int]]] = {}
     for text in texts:
         for path, issues in text["issues"].items():
             for issue, count in issues.items():
-                places = found.setdefault(kind_of_issue(issue), {})
-                said, before = places.get(path, (issue, 0))
-                places[path] = said, before + count
+                places = places_by_kind.setdefault(kind_of_issue(issue), {})
+                first_issue, count_before = places.get(path, (issue, 0))
+                places[path] = (first_issue, count_before + count)
     lines = []
-    for places in found.values():
-        named, of = list(places.items()), ""
-        if len(named) > FILES_NAMED:
-            (path, (issue, _)), *_ = named
-            named = [(path, (issue, sum(count for _, count in places.values())))]
-            of = f"{len(places):,} files, such as "
-        for path, (issue, count) in named:
+    for places in places_by_kind.values():
+        total = sum(count for _, count in places.values())
+        number_of_files = len(places)
+        for path, (issue, count) in places.items():
             hint = f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else ""
-            lines.append(f"{of}{path}: {escape_controls(issue)}: {count:,}{hint}")
+            if number_of_files > FILES_NAMED:
+                files = f"{number_of_files:,} files, such as {path}"
+                lines.append(f"{files}: {escape_controls(issue)}: {total:,}{hint}")
+                break
+            lines.append(f"{path}: {escape_controls(issue)}: {count:,}{hint}")
     return lines
 
 
 def count_all(
     texts: Sequence[Facts], decisions: Iterable[np.ndarray], shards: Sequence[Facts]
 ) -> dict[str, Any]:
-    """Totals over the commit records of text parts and shards, and the decisions on duplicates."""
-    records = [record["counts"] for record in [*texts, *shards]]
-    dropped = _dropped(records)
+    """Return totals over the commit records of text parts and shards, and the decisions on duplicates."""
+    counts = _sum_counts(record["counts"] for record in [*texts, *shards])
+    dropped = _select_dropped(counts)
     for part in decisions:
         for name, count in zip(DECISIONS, np.bincount(part, minlength=len(DECISIONS)).tolist(), strict=True):
             dropped[name] += count
-    del dropped[DECISIONS[0]]
-    counts = _sum(records)
-    scripts = {
-        script: _sum(shard["scripts"].get(script, {}) for shard in shards)
-        for script in sorted({script for shard in shards for script in shard["scripts"]})
-    }
-    lacking: Counter[str] = Counter()
+    del dropped[DECISIONS[0]]  # the documents that stay
+    counts_by_script: dict[str, Counter[str]] = {}
     for shard in shards:
-        lacking.update(shard.get("lacking", {}))  # shards of earlier versions have no such counts
+        for script, script_counts in shard["scripts"].items():
+            counts_by_script.setdefault(script, Counter()).update(script_counts)
+    scripts = {script: dict(sorted(total.items())) for script, total in sorted(counts_by_script.items())}
+    # Shards of earlier versions don't count the characters that the vocabulary lacks.
+    lacking = _sum_counts(shard.get("lacking", {}) for shard in shards)
     tokens = sum(shard["tokens"] for shard in shards)
     unknown = sum(script["unknown"] for script in scripts.values())
     characters = counts.pop("characters", 0)
-    warnings = [*issues_of(texts), *quality(scripts), *lacking_characters(lacking)]
-    if count := dropped["undecodable"]:
-        warnings.insert(0, f"{count:,} documents were undecodable: {WRONG_ENCODING}")
+    warnings = [*list_issues(texts), *list_fit_warnings(scripts), *list_lacking_characters(lacking)]
+    if dropped["undecodable"]:
+        warnings.insert(0, f"{dropped['undecodable']:,} documents were undecodable: {WRONG_ENCODING}")
     read = sum(text["read"] for text in texts)
     clean = sum(text["documents"] for text in texts)
+    dropped_while_cleaning = _select_dropped(_sum_counts(text["counts"] for text in texts)).total()
+    validation = [shard["documents"] for shard in shards if shard["split"] == "validation"]
+    changes = {name: count for name, count in counts.items() if not name.startswith(_DROPPED)}
     return {
         "documents": {
             "read": read,
             # Long documents were cut: read + pieces = kept + dropped.
-            "pieces": clean - read + _dropped(text["counts"] for text in texts).total(),
+            "pieces": clean - read + dropped_while_cleaning,
             "kept": sum(shard["documents"] for shard in shards),
-            "validation": sum(shard["documents"] for shard in shards if shard["split"] == "validation"),
+            "validation": sum(validation),
         },
-        "dropped": {name: count for name, count in sorted(dropped.items()) if count},
-        "cleaned": {
-            name: count for name, count in counts.items() if count and not name.startswith("dropped: ")
-        },
+        "dropped": _drop_zeros(dropped),
+        "cleaned": _drop_zeros(changes),
         "characters": characters,
         "tokens": tokens,
         "words": sum(shard["words"] for shard in shards),
@@ -135,17 +149,23 @@ def count_all(
     }
 
 
+def _drop_zeros(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts that are not zero, in the order of their names."""
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
 def length_histogram(shards: Sequence[Facts]) -> dict[str, str]:
-    """Document lengths in tokens over all shards, in the format of a shard's commit record."""
+    """Return document lengths in tokens over all shards, in the format of a shard's commit record."""
     total: Counter[int] = Counter()
     for shard in shards:
         histogram = shard["length_histogram"]
-        pairs = zip(histogram["lengths"].split(), histogram["counts"].split(), strict=True)
-        total.update({int(length): int(count) for length, count in pairs})
-    lengths = sorted(total)
+        lengths, counts = histogram["lengths"].split(), histogram["counts"].split()
+        for length, count in zip(lengths, counts, strict=True):
+            total[int(length)] += int(count)
+    ordered = sorted(total)
     return {
-        "lengths": " ".join(map(str, lengths)),
-        "counts": " ".join(str(total[length]) for length in lengths),
+        "lengths": " ".join(map(str, ordered)),
+        "counts": " ".join(str(total[length]) for length in ordered),
     }
 
 
@@ -158,10 +178,10 @@ def show_warnings(warnings: Sequence[str], where: str) -> None:
 
 
 def summarise_preparation(facts: Facts) -> Summary:
-    """What came out of a preparation.
+    """Show what came out of a preparation.
 
     Args:
-        facts: the counts of MANIFEST.json; `decided` and `seconds` where they are known.
+        facts: the counts of MANIFEST.json, and perhaps `decided` and `seconds`.
     """
     documents, scripts = facts["documents"], find_mapping(facts, "scripts")
     dropped = sum(facts["dropped"].values())
@@ -169,56 +189,59 @@ def summarise_preparation(facts: Facts) -> Summary:
     if documents["pieces"]:
         verdict += f", with {documents['pieces']:,} more by cutting long ones"
     verdict += f"; {format_short(facts['tokens'])} tokens of {format_short(facts['characters'])} characters"
-    warned = pluralise(len(facts["warnings"]), "warning") if facts["warnings"] else ""
-    verdict += f"; {warned}." if warned else "."
-    totals = {name: f"{facts[name]:,}" for name in ("tokens", "words", "sentences", "shards")}
-    result: dict[str, str | None] = {
-        "held out": f"{pluralise(documents['validation'], 'document')}",
-        **totals,
-    }
+    if facts["warnings"]:
+        verdict += f"; {pluralise(len(facts['warnings']), 'warning')}"
+    result: dict[str, str | None] = {"held out": pluralise(documents["validation"], "document")}
+    for name in ("tokens", "words", "sentences", "shards"):
+        result[name] = f"{facts[name]:,}"
     for stage, seconds in find_mapping(facts, "seconds").items():
         result[f"{stage}, seconds"] = f"{seconds:g}"
     warnings = [[line] for line in facts["warnings"][:MAX_ROWS]]
-    more = f"The first {MAX_ROWS} of {len(facts['warnings']):,}." if len(facts["warnings"]) > MAX_ROWS else ""
+    note = ""
+    if len(facts["warnings"]) > MAX_ROWS:
+        note = f"The first {MAX_ROWS} of {len(facts['warnings']):,}."
     tables = [
         *make_facts_table("Corpus", result),
         *_make_count_table("Dropped, by reason", facts["dropped"]),
         *_make_count_table("Changed while cleaning", facts["cleaned"]),
         *_make_script_table(scripts),
         *_make_decision_table(find_mapping(facts, "decided"), "Han" in scripts, documents["validation"]),
-        *make_table("Warnings", [""], warnings, more, is_detail=True),
+        *make_table("Warnings", [""], warnings, note, is_detail=True),
     ]
-    return Summary("Prepared corpus", verdict, tables)
+    return Summary("Prepared corpus", f"{verdict}.", tables)
 
 
 def summarise_inputs(paths: list[str], size: int) -> Summary:
-    """What a dry run would read: how many files of each kind, and the first of them.
+    """Show what a dry run would read: how many files of each kind, and the first files.
 
     Args:
-        size: of all files, in bytes.
+        size: the bytes of all files.
     """
     verdict = f"{pluralise(len(paths), 'file')}, {size / 1e6:,.1f} MB, would be read."
     kinds = Counter("".join(split_suffix(path)) or "no suffix" for path in paths)
     rows = [[kind, f"{count:,}"] for kind, count in kinds.most_common(MAX_ROWS)]
-    note = f"The first of {len(paths):,}, which --json lists." if len(paths) > MAX_ROWS else ""
+    note = ""
+    if len(paths) > MAX_ROWS:
+        note = f"The first of {len(paths):,}, which --json lists."
     files = [[path] for path in paths[:MAX_ROWS]]
     tables = [*make_table("Kinds", ["Kind", "Files"], rows), *make_table("Files", [""], files, note)]
     return Summary("Dry run", verdict, tables)
 
 
 def _make_count_table(title: str, counts: Mapping[str, int]) -> list[SummaryTable]:
-    """Counters, the largest first."""
-    ordered = sorted(counts.items(), key=lambda item: -item[1])
-    return make_facts_table(title, {name: f"{count:,}" for name, count in ordered})
+    """Show counters, the largest first."""
+    return make_facts_table(title, {name: f"{count:,}" for name, count in Counter(counts).most_common()})
 
 
 def _make_script_table(scripts: Facts) -> list[SummaryTable]:
-    """Characters and tokens of each script, and how many tokens the vocabulary does not know."""
+    """Show characters and tokens of each script, and the share of unknown tokens."""
     rows = []
     for script, counts in sorted(scripts.items(), key=lambda item: -item[1]["characters"]):
         characters, tokens = max(counts["characters"], 1), counts["tokens"]
         rate = 100 * counts["unknown"] / max(tokens, 1)
-        unknown = "< 0.01 %" if 0 < rate < 0.005 else f"{rate:.2f} %"
+        unknown = f"{rate:.2f} %"
+        if 0 < rate < 0.005:
+            unknown = "< 0.01 %"  # not 0.00 %
         per_character = f"{tokens / characters:.2f}"
         rows.append([script, f"{counts['characters']:,}", f"{tokens:,}", per_character, unknown])
     columns = ["Script", "Characters", "Tokens", "Tokens a character", "Unknown tokens"]
@@ -226,7 +249,7 @@ def _make_script_table(scripts: Facts) -> list[SummaryTable]:
 
 
 def _make_decision_table(decided: Facts, has_han: bool, held_out: int) -> list[SummaryTable]:
-    """What was decided for the user, and the options that decide it otherwise."""
+    """Show what was decided for the user, and the options that decide it otherwise."""
     if not decided:
         return []
     made = "trained on this text" if decided["trained"] else "given"

@@ -1,14 +1,15 @@
-"""Raw text files -> a folder of tokenized, word-bounded shards.
+"""Prepare raw text files: make a folder of tokenized, word-bounded shards.
 
     clean (a task a text part) -> duplicates (the whole corpus) -> tokenizer -> tokenize (a task a shard)
 
-Each stage skips what is finished already. The output depends on the inputs and the settings alone: not on the
-number of workers, or kills.
+Each stage skips what is finished already. The output depends only on the inputs and the settings, not on the
+number of workers or on kills.
 """
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import version
@@ -50,11 +51,11 @@ from brimful.corpus.pipeline.preparation_summary import (
 )
 from brimful.corpus.pipeline.text_parts import TextPart
 from brimful.corpus.pipeline.tokenizer_choice import (
-    choices_of,
+    describe_tokenizer,
     freeze,
     require_unchanged,
     tokenizer_settings,
-    tokens_a_guess,
+    tokens_per_estimate,
 )
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard
 from brimful.corpus.reading.charsets import find_charset
@@ -63,15 +64,16 @@ from brimful.corpus.reading.inputs import find_inputs
 from brimful.corpus.shards import MANIFEST, write_manifest
 from brimful.corpus.words.word_lists import read_word_list
 
-# Where and how the work is done; the output does not depend on these.
 VOLATILE = ("paths", "out", "workers", "retrain_tokenizer", "dry_run")
-CLEANING = "cleaning version"  # its name among the settings in MANIFEST.json
+"""Options that say where and how the work is done; the output does not depend on them."""
+CLEANING = "cleaning version"
+"""The name of the version among the settings in MANIFEST.json."""
 LEXICON_CHARACTERS = 2_000_000
-"""Characters of the text that are looked through for the words of a lexicon, of all parts alike."""
-LEAST_SHARE_OF_ENTRIES = 1e-3
-"""If fewer of a lexicon's entries occur, it is probably written otherwise than the text."""
+"""Characters of the text that are searched for the words of a lexicon, equally many of each part."""
+MIN_ENTRY_SHARE = 1e-3
+"""If a smaller share of a lexicon's entries occurs, its spelling is probably not that of the text."""
 # Names of our files; earlier versions committed decisions by generation.
-_OURS = re.compile(r"(part|generation|train|validation)-\d{5,}")
+_OUR_NAMES = re.compile(r"(part|generation|train|validation)-\d{5,}")
 
 Record = dict[str, Any]
 
@@ -90,7 +92,8 @@ def prepare_corpus(config: PrepareConfig) -> Record:
     require_forms(inputs, [config.read.field], config.read.encoding)
     preparation = Preparation(config)
     if config.dry_run:
-        paths, size = [item.path for item in inputs], sum(item.bytes for item in inputs)
+        paths = [item.path for item in inputs]
+        size = sum(item.bytes for item in inputs)
         listed = {"dry_run": True, "files": len(inputs), "bytes": size, "inputs": paths}
         return with_overview(listed, summarise_inputs(paths, size))
     out = Path(config.out)
@@ -102,9 +105,9 @@ def prepare_corpus(config: PrepareConfig) -> Record:
             facts = preparation.run(inventory, engine)
         write_yaml(out / "config.yaml", config)
     if config.validation_share and not facts["documents"]["validation"]:
-        kept = pluralise(facts["documents"]["kept"], "document")
+        documents = pluralise(facts["documents"]["kept"], "document")
         warn(
-            f"none of {kept} was held out, so pretrain has no validation loss: raise --validation-share,"
+            f"none of {documents} was held out, so pretrain has no validation loss: raise --validation-share,"
             " or make more documents of the text (--read.split line)"
         )
     return with_overview(facts, summarise_preparation(facts))
@@ -114,10 +117,11 @@ class Preparation:
     """One run of `prepare`.
 
     Attributes:
-        config: without the paths, which are none of the tasks' business.
-        settings: everything but the inputs that decides the output, as MANIFEST.json records it.
-        texts: the commit records of the text parts by name; names of the parts are by generation in `names`.
-        watched: the names of their watchdogs' files.
+        config: the options without the paths, which no task needs.
+        settings: all that decides the output, except the inputs, as MANIFEST.json records it.
+        names: the names of the text parts of each generation.
+        texts: the commit records of the text parts, by name.
+        watchdogs: the names of their watchdogs' files.
 
     Raises:
         BrimfulError: the lexicon or the tokenizer cannot be read.
@@ -134,41 +138,50 @@ class Preparation:
         self.lexicon_hash = config_hash(self.lexicon) if self.lexicon else ""
         self.segmenter = f"rjieba {version('rjieba')}"
         self.tokenizer_settings = tokenizer_settings(config)
-        given = {key: value for key, value in to_dict(config).items() if key not in VOLATILE}
-        content = {"lexicon content": self.lexicon_hash, "segmenter": self.segmenter}
-        self.settings = {**given, **content, CLEANING: cleaning_version()}
+        self.settings = to_dict(config)
+        for name in VOLATILE:
+            del self.settings[name]
+        self.settings["lexicon content"] = self.lexicon_hash
+        self.settings["segmenter"] = self.segmenter
+        self.settings[CLEANING] = cleaning_version()
         self.names: list[list[str]] = []
         self.texts: dict[str, Record] = {}
-        self.watched: set[str] = set()
+        self.watchdogs: set[str] = set()
         self.seconds: dict[str, float] = {}
 
     def run(self, inventory: Inventory, engine: Engine) -> Record:
-        """Run all stages; returns the summary."""
+        """Run all stages; return the counts of the whole corpus."""
         self.inventory, self.engine = inventory, engine
         started = time.monotonic()
         self._begin()
-        self._timed("clean", self._clean)
+        with self._timed("clean"):
+            self._clean()
         texts = list(self.texts.values())
-        decisions = self._timed("dedup", lambda: decide(self.out, texts, self.config.dedup))
-        self._timed("tokenizer", self._freeze)
-        tasks = self._shard_tasks(decisions)
-        self._retire([task.documents.name for task in tasks])
-        self.inventory.close([entry for text in texts for entry in text["inputs"]])
-        self._timed("tokenize", lambda: self._tokenize(tasks))
+        with self._timed("dedup"):
+            decisions = decide(self.out, texts, self.config.dedup)
+        with self._timed("tokenizer"):
+            self._freeze_tokenizer()
+        tasks = self._make_shard_tasks(decisions)
+        # Files of former shards go before the inputs are fixed: a kill between the two leaves no stale shard.
+        self._remove_stale_files([task.documents.name for task in tasks])
+        self.inventory.close([span for text in texts for span in text["inputs"]])
+        with self._timed("tokenize"):
+            self._tokenize(tasks)
         facts = self._finish(tasks)
         if self.lexicon:
             self._check_lexicon()
         self.seconds["total"] = round(time.monotonic() - started, 2)
         return {**facts, "seconds": self.seconds}
 
-    def _timed(self, stage: str, function: Callable[[], Any]) -> Any:
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Note the seconds that a stage takes."""
         begun = time.monotonic()
-        result = function()
+        yield
         self.seconds[stage] = round(time.monotonic() - begun, 2)
-        return result
 
     def _begin(self) -> None:
-        """Refuse a changed tokenizer, remove MANIFEST.json if shards will change, remove temporary files."""
+        """Refuse a changed tokenizer; remove MANIFEST.json if shards will change, and temporary files."""
         if self.config.retrain_tokenizer:
             self.inventory.tokenizer = None
         require_unchanged(self.inventory, self.tokenizer_settings)
@@ -190,14 +203,15 @@ class Preparation:
         else:
             tasks = self._clean_first(tasks, self.config.max_documents)
         self.texts = {task.part.name: _require(task.made(), task.part.name) for task in tasks}
-        self.watched = {task.watchdog.name for task in tasks}
+        self.watchdogs = {task.watchdog.name for task in tasks}
         self.names = [[part.name for part in parts if part.name in self.texts] for parts in generations]
 
     def _clean_parts(self, tasks: Sequence[CleanTask]) -> None:
+        def count_hostile(task: CleanTask) -> int:
+            return len(hostile_documents(task.watchdog))
+
         todo = [task for task in tasks if task.made(verify=True) is None]
-        self.engine.run(
-            clean_part, todo, "clean", _describe, lambda task: len(hostile_documents(task.watchdog))
-        )
+        self.engine.run(clean_part, todo, "clean", _describe, count_hostile)
 
     def _clean_first(self, tasks: Sequence[CleanTask], documents: int) -> list[CleanTask]:
         """Clean part after part until enough documents are read."""
@@ -210,46 +224,49 @@ class Preparation:
                 break
         return limited
 
-    def _freeze(self) -> None:
+    def _freeze_tokenizer(self) -> None:
         if self.inventory.tokenizer is None:
             texts = list(self.texts.values())
             require_some(texts)
             freeze(self.inventory, self.config, self.tokenizer_settings, texts)
 
-    def _shard_tasks(self, decisions: Record) -> list[TokenizeTask]:
-        """A task for each shard; shards depend on the texts, the decisions and the settings alone."""
+    def _make_shard_tasks(self, decisions: Record) -> list[TokenizeTask]:
+        """Return a task for each shard; shards depend only on the texts, the decisions and the settings."""
         counts: dict[Split, int] = {"train": 0, "validation": 0}
         tasks = []
         for names in self.names:
             for split in counts:
-                shards = self._cut(names, split, counts[split])
+                shards = self._cut_shards(names, split, counts[split])
                 counts[split] += len(shards)
-                tasks += [self._shard_task(shard, decisions) for shard in shards]
+                tasks += [self._make_shard_task(shard, decisions) for shard in shards]
         return tasks
 
-    def _cut(self, names: Sequence[str], split: Split, first: int) -> list[ShardDocuments]:
+    def _cut_shards(self, names: Sequence[str], split: Split, first: int) -> list[ShardDocuments]:
         expected = []
         for name in names:
             documents = TextPart(self.out, name).documents
             chosen = in_split(documents, split, self.config.validation_share)
             chosen &= read_decisions(self.out, name) == 0
             expected.append(documents["tokens"] * chosen)
-        return cut_shards(names, expected, split, first, self._guesses_a_shard)
+        return cut_shards(names, expected, split, first, self._estimated_shard_tokens)
 
     @cached_property
-    def _guesses_a_shard(self) -> float | None:
+    def _estimated_shard_tokens(self) -> float | None:
         """`shard_tokens` in the unit of DOCUMENT["tokens"], which were estimated without the tokenizer."""
         if self.config.shard_tokens is None:
             return None
-        return self.config.shard_tokens / tokens_a_guess(self.out, self.names[0])
+        return self.config.shard_tokens / tokens_per_estimate(self.out, self.names[0])
 
-    def _shard_task(self, shard: ShardDocuments, decisions: Record) -> TokenizeTask:
+    def _make_shard_task(self, shard: ShardDocuments, decisions: Record) -> TokenizeTask:
         parts = [documents.part for documents in shard.ranges]
         texts = [self.texts[part] for part in parts]
-        inputs = [tuple((entry["path"], entry["begin"]) for entry in text["inputs"]) for text in texts]
-        made_of = [
-            [name, facts] for name, facts in decisions["files"].items() if name.partition(".")[0] in parts
-        ]
+        inputs = []
+        for text in texts:
+            inputs.append(tuple((span["path"], span["begin"]) for span in text["inputs"]))
+        decision_files = []
+        for name, facts in decisions["files"].items():
+            if name.partition(".")[0] in parts:
+                decision_files.append([name, facts])
         return TokenizeTask(
             config=self.config,
             documents=shard,
@@ -257,12 +274,12 @@ class Preparation:
             tokenizer_hash=self._tokenizer["hash"],
             lexicon_hash=self.lexicon_hash,
             segmenter=self.segmenter,
-            depends=config_hash([made_of, [text["files"] for text in texts]]),
+            depends=config_hash([decision_files, [text["files"] for text in texts]]),
         )
 
     @property
     def _tokenizer(self) -> Record:
-        assert self.inventory.tokenizer is not None
+        assert self.inventory.tokenizer is not None  # it is frozen before any shard
         return self.inventory.tokenizer
 
     def _tokenize(self, tasks: Sequence[TokenizeTask]) -> None:
@@ -273,16 +290,18 @@ class Preparation:
         elif len(todo) < len(tasks):
             say(f"new: {len(todo):,} of {pluralise(len(tasks), 'shard')}; the others are as they were")
 
-    def _retire(self, shards: Sequence[str]) -> None:
-        """Remove files that no part or shard owns any more, commit records first. Files of the user stay."""
-        parts = set(self.texts)
+    def _remove_stale_files(self, shards: Sequence[str]) -> None:
+        """Remove files that no part or shard owns any more. Files of the user stay."""
         for file in (self.out / "text").glob(f"{WATCH}*"):
-            if file.name.removesuffix(".json") not in self.watched:
+            if file.name.removesuffix(".json") not in self.watchdogs:
                 file.unlink()
-        for folder, names in {"shards": set(shards), "text": parts, "dedup": parts}.items():
-            for file in sorted((self.out / folder).iterdir(), key=lambda file: file.suffix != ".json"):
+        for folder, names in (("shards", shards), ("text", self.texts), ("dedup", self.texts)):
+            files = sorted((self.out / folder).iterdir())
+            # Commit records go first, so that no record is left without its files.
+            files.sort(key=lambda file: file.suffix != ".json")
+            for file in files:
                 name = file.name.partition(".")[0]
-                if name not in names and _OURS.fullmatch(name) and not file.is_dir():
+                if name not in names and _OUR_NAMES.fullmatch(name) and not file.is_dir():
                     file.unlink()
 
     def _finish(self, tasks: Sequence[TokenizeTask]) -> Record:
@@ -292,14 +311,15 @@ class Preparation:
         texts = list(self.texts.values())
         summary = count_all(texts, (read_decisions(self.out, name) for name in self.texts), shards)
         show_warnings(summary["warnings"], str(self.out / MANIFEST))
-        decided = {**choices_of(self.out, self.config), "validation_share": self.config.validation_share}
+        decided = describe_tokenizer(self.out, self.config)
+        decided["validation_share"] = self.config.validation_share
         facts = {**summary, "decided": decided}
         write_manifest(
             self.out,
             names,
             settings=self.settings,
             tokenizer=self._tokenizer,
-            inputs=[entry for text in texts for entry in text["inputs"]],
+            inputs=[span for text in texts for span in text["inputs"]],
             length_histogram=length_histogram(shards),
             summary=summary,
             **with_overview({}, summarise_preparation(facts)),
@@ -307,26 +327,27 @@ class Preparation:
         return facts
 
     def _check_lexicon(self) -> None:
-        """Warn of a lexicon of which nothing, or hardly anything, occurs in the text."""
+        """Warn if hardly any entry of the lexicon occurs in the text."""
         from brimful.corpus.words.segmenter import Segmenter, count_entries
 
-        def beginnings() -> Iterator[str]:
+        def read_beginnings() -> Iterator[str]:
             for name in self.texts:
-                part, left = TextPart(self.out, name), LEXICON_CHARACTERS // len(self.texts)
+                part = TextPart(self.out, name)
+                characters_to_read = LEXICON_CHARACTERS // len(self.texts)
                 for _, text, _, _ in part.rows(0, np.ones(len(part.documents), bool)):
                     yield text
-                    left -= len(text)
-                    if left <= 0:
+                    characters_to_read -= len(text)
+                    if characters_to_read <= 0:
                         break
 
-        found = count_entries(Segmenter(self.config.language, self.lexicon), self.lexicon, beginnings())
-        if found <= LEAST_SHARE_OF_ENTRIES * len(self.lexicon):
+        segmenter = Segmenter(self.config.language, self.lexicon)
+        count = count_entries(segmenter, self.lexicon, read_beginnings())
+        if count <= MIN_ENTRY_SHARE * len(self.lexicon):
             characters = sum(text["characters"] for text in self.texts.values())
-            seen = min(characters, LEXICON_CHARACTERS)
             warn(
-                f"{self.config.lexicon}: {found:,} of its {len(self.lexicon):,} words occur in {seen:,}"
-                f" characters of the text (the first is {self.lexicon[0]!r:.40}): words are found only as"
-                " they are written, one a line"
+                f"{self.config.lexicon}: {count:,} of its {len(self.lexicon):,} words occur in"
+                f" {min(characters, LEXICON_CHARACTERS):,} characters of the text (the first is"
+                f" {self.lexicon[0]!r:.40}): words are found only as they are written, one a line"
             )
 
 
@@ -339,6 +360,7 @@ def _require(record: Record | None, name: str) -> Record:
 
 
 def _describe(task: CleanTask) -> str:
-    paths = list(dict.fromkeys(span.path for span in task.part.spans))
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"{task.part.name} ({paths[0]}{more})"
+    first = task.part.spans[0].path
+    others = {span.path for span in task.part.spans} - {first}
+    more = f" and {len(others)} more" if others else ""
+    return f"{task.part.name} ({first}{more})"

@@ -1,4 +1,4 @@
-"""The clean text of a part, on disk between cleaning and tokenizing.
+"""Write and read the clean text of a part, which lies on disk between cleaning and tokenizing.
 
 NAME.parquet  one row for each document: text, input, record
 NAME.docs     facts about each document, DOCUMENT
@@ -24,7 +24,7 @@ from brimful.corpus.text.batches import batch_by_characters
 ROW_GROUP_CHARACTERS = 1 << 21
 ROWS_AT_ONCE = 1024
 
-# `key`: of the text. `origin`: the key that all pieces of a cut document share. `tokens`: an estimate.
+# `key` names the text, `origin` the document that it is a piece of; `tokens` is an estimate.
 DOCUMENT = np.dtype([("key", "<u8"), ("origin", "<u8"), ("tokens", "<u4"), ("lines", "<u4")])
 
 
@@ -52,7 +52,7 @@ class _Example(TypedDict):
 
 
 class TextRecord(TypedDict):
-    """What the commit record of a part holds."""
+    """The facts in the commit record of a part."""
 
     name: str
     documents: int
@@ -65,27 +65,27 @@ class TextRecord(TypedDict):
 
 
 def find_made(record: Path, shape: Any, verify: bool, **facts: Any) -> dict[str, Any] | None:
-    """What an earlier preparation has made: its commit record, if it holds these facts; otherwise None.
+    """Return the commit record of an earlier preparation, if it holds these facts; otherwise None.
 
     Args:
         verify: read every byte of its files. A warning names what is damaged, since it is made again.
     """
 
-    def damaged(what: str) -> None:
+    def warn_of_damage(what: str) -> None:
         warn(f"{what}: it is made again")
 
-    return find_commit(record, shape, verify=verify, damaged=damaged if verify else None, **facts)
+    return find_commit(record, shape, verify=verify, damaged=warn_of_damage if verify else None, **facts)
 
 
 def text_path(directory: Path, name: str) -> Path:
-    """The Parquet file of a part."""
+    """Return the Parquet file of a part."""
     return directory / "text" / f"{name}.parquet"
 
 
 def write_text(
     directory: Path, name: str, dedup: DedupConfig, documents: Iterable[list[CleanText]]
 ) -> tuple[list[Path], dict[str, int]]:
-    """Write the files of a part, all but its commit record.
+    """Write the files of a part, except its commit record.
 
     Args:
         documents: the pieces of each document; read once, so memory holds a row group.
@@ -101,42 +101,47 @@ def write_text(
 
     schema = pa.schema([("text", pa.string()), ("input", pa.uint32()), ("record", pa.uint64())])
     path = text_path(directory, name)
-    suffixes = [".docs"] + [".lines"] * (dedup.lines > 0) + [".bands"] * dedup.near
+    suffixes = [".docs"]
+    if dedup.lines:
+        suffixes.append(".lines")
+    if dedup.near:
+        suffixes.append(".bands")
     paths = [path, *map(path.with_suffix, suffixes)]
-    near = NearKeys() if dedup.near else None
+    near_keys = NearKeys() if dedup.near else None
     counts = {"documents": 0, "characters": 0}
     with ExitStack() as stack:
         parquet, *others = stack.enter_context(atomic_files(path.with_suffix(".json"), paths))
         table = stack.enter_context(pq.ParquetWriter(parquet, schema, compression="zstd"))
         files = [stack.enter_context(open(temporary, "wb")) for temporary in others]
-        for group in batch_by_characters(documents, ROW_GROUP_CHARACTERS, _characters):
+        for group in batch_by_characters(documents, ROW_GROUP_CHARACTERS, _count_characters):
             rows = [piece for pieces in group for piece in pieces]
             texts, inputs, records, is_first = zip(*rows, strict=True)
             table.write_table(pa.table([texts, inputs, records], schema=schema))
             facts, lines = _facts(texts, is_first)
             columns = {".docs": facts, ".lines": lines}
-            if near is not None:
-                columns[".bands"] = near(texts)
+            if near_keys is not None:
+                columns[".bands"] = near_keys(texts)
             for file, suffix in zip(files, suffixes, strict=True):
                 file.write(columns[suffix].tobytes())
             counts["documents"] += len(texts)
-            counts["characters"] += sum(map(_characters, group))
+            counts["characters"] += sum(map(len, texts))
     return paths, counts
 
 
-def _characters(pieces: list[CleanText]) -> int:
+def _count_characters(pieces: list[CleanText]) -> int:
     return sum(len(piece.text) for piece in pieces)
 
 
 def _facts(texts: tuple[str, ...], is_first: tuple[bool, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The facts about each document, DOCUMENT (D,), and the keys of the lines, uint64 (L,)."""
+    """Return the facts about each document, DOCUMENT (D,), and the keys of the lines, uint64 (L,)."""
     from brimful.corpus.dedup.keys import compute_keys  # imports numba
 
     keys = compute_keys(texts, LINE_BYTES)
-    first = np.where(is_first, np.arange(len(texts)), 0)
+    # The number of the first piece of each document, carried forward to the pieces behind it.
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(texts)), 0))
     facts = np.empty(len(texts), DOCUMENT)
     facts["key"], facts["tokens"], facts["lines"] = keys.documents, keys.tokens, keys.line_counts
-    facts["origin"] = keys.documents[np.maximum.accumulate(first)]
+    facts["origin"] = keys.documents[first]
     return facts, keys.lines
 
 
@@ -163,23 +168,30 @@ class TextPart:
         return map_file(self._path.with_suffix(".bands"), "<u8").reshape(-1, BANDS)
 
     def rows(self, begin: int, chosen: np.ndarray) -> Iterator[tuple[int, str, int, int]]:
-        """(document number, text, input, record) of documents `begin + i` where `chosen[i]`, in order."""
+        """Yield (document number, text, input, record) of documents `begin + i` where `chosen[i]`, in order.
+
+        Only the row groups with such documents are read.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         end = begin + len(chosen)
         with pq.ParquetFile(self._path) as file:
-            counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
-            ends = np.cumsum([0, *counts])
-            groups = [n for n in range(len(counts)) if ends[n] < end and ends[n + 1] > begin]
-            at = int(ends[groups[0]]) if groups else 0
+            groups: list[int] = []
+            first = group_begin = 0  # the first document of these groups, and of each group
+            for group in range(file.num_row_groups):
+                group_end = group_begin + file.metadata.row_group(group).num_rows
+                if group_begin < end and group_end > begin:
+                    if not groups:
+                        first = group_begin
+                    groups.append(group)
+                group_begin = group_end
             for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups):
-                wanted = np.zeros(len(batch), bool)
-                low, high = max(at, begin), min(at + len(batch), end)
+                is_chosen = np.zeros(len(batch), bool)
+                low, high = max(first, begin), min(first + len(batch), end)
                 if low < high:
-                    wanted[low - at : high - at] = chosen[low - begin : high - begin]
-                if wanted.any():
-                    picked = batch.filter(pa.array(wanted))
-                    numbers = (at + np.flatnonzero(wanted)).tolist()
-                    yield from zip(numbers, *(column.to_pylist() for column in picked.columns), strict=True)
-                at += len(batch)
+                    is_chosen[low - first : high - first] = chosen[low - begin : high - begin]
+                if is_chosen.any():
+                    columns = [column.to_pylist() for column in batch.filter(pa.array(is_chosen)).columns]
+                    yield from zip((first + np.flatnonzero(is_chosen)).tolist(), *columns, strict=True)
+                first += len(batch)

@@ -1,4 +1,4 @@
-"""The tokenizer of a corpus folder: given, or trained on a sample of the clean text; then frozen."""
+"""Choose the tokenizer of a corpus folder: load it, or train it on a sample of the clean text; freeze it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,18 +29,20 @@ ACCENTS = {"Latin": ("é", "e"), "Greek": ("ά", "α"), "Cyrillic": ("ё", "е")
 
 
 def is_trained(config: PrepareConfig) -> bool:
-    """Whether the tokenizer is trained on the text, and not given."""
+    """Whether the tokenizer is trained on the text, rather than loaded."""
     return config.tokenizer.startswith(TRAIN)
 
 
 def tokenizer_settings(config: PrepareConfig) -> dict[str, Any]:
-    """The settings that a folder keeps with its tokenizer; of a given one, also a hash of its content.
+    """Return the settings that a folder keeps with its tokenizer.
+
+    They hold a hash of the content if the tokenizer is loaded.
 
     Raises:
-        BrimfulError: SIZE is not a number in range, or a given tokenizer cannot be loaded.
+        BrimfulError: SIZE is not a number in range, or a tokenizer cannot be loaded.
     """
     if not is_trained(config):
-        return {"content": tokenizer_hash(_given(config)), "nfkc": config.clean.nfkc}
+        return {"content": tokenizer_hash(_load_tokenizer(config)), "nfkc": config.clean.nfkc}
     size = config.tokenizer.removeprefix(TRAIN)
     smallest = smallest_vocabulary(config.model)
     if not size.isdecimal() or not smallest <= int(size) <= LARGEST_VOCABULARY:
@@ -58,15 +60,17 @@ def tokenizer_settings(config: PrepareConfig) -> dict[str, Any]:
     }
 
 
-def _given(config: PrepareConfig) -> "Tokenizer":
+def _load_tokenizer(config: PrepareConfig) -> "Tokenizer":
     if not Path(config.tokenizer).exists():
         raise BrimfulError(
             f"no tokenizer at {config.tokenizer}: name one that there is, a folder or a file, or give"
             f" {TRAIN}SIZE, as in {TRAIN}8000"
         )
-    given = load(config.tokenizer)
-    mask_id(given)  # pretraining needs one
-    return name_like(with_nfkc(given), given) if config.clean.nfkc else given
+    tokenizer = load(config.tokenizer)
+    mask_id(tokenizer)  # pretraining needs one
+    if config.clean.nfkc:
+        tokenizer = name_like(with_nfkc(tokenizer), tokenizer)
+    return tokenizer
 
 
 def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
@@ -77,16 +81,16 @@ def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
     """
     if inventory.tokenizer is None:
         return
-    known = inventory.tokenizer["settings"]
+    frozen_settings = inventory.tokenizer["settings"]
     frozen = f"the tokenizer of {inventory.directory} is frozen"
     remedy = "add --retrain-tokenizer to make a new one, or prepare into a new folder"
-    if known.get("content") != settings.get("content"):
+    if frozen_settings.get("content") != settings.get("content"):
         raise BrimfulError(f"{frozen}, and this is another one; {remedy}")
-    for key in sorted(known.keys() | settings.keys()):
-        if known.get(key) != settings.get(key):
+    for key in sorted(frozen_settings.keys() | settings.keys()):
+        before, now = frozen_settings.get(key), settings.get(key)
+        if before != now:
             raise BrimfulError(
-                f"{frozen}: it was made with {key}={known.get(key)!r}, not {settings.get(key)!r}; give that"
-                f" again, {remedy}"
+                f"{frozen}: it was made with {key}={before!r}, not {now!r}; give that again, {remedy}"
             )
     file = inventory.directory / "tokenizer.json"
     if not file.is_file():
@@ -110,7 +114,7 @@ def freeze(
         characters = sum(text["characters"] for text in texts)
         say(f"training a tokenizer on {min(characters, SAMPLE_CHARACTERS):,} of {characters:,} characters")
         size = int(config.tokenizer.removeprefix(TRAIN))
-        made = train(
+        tokenizer = train(
             _sample(inventory.directory, texts),
             size,
             model=config.model,
@@ -118,26 +122,27 @@ def freeze(
             han=config.han,
             nfkc=config.clean.nfkc,
         )
-        if (reached := made.get_vocab_size()) < size:
+        reached = tokenizer.get_vocab_size()
+        if reached < size:
             say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
     else:
-        made = _given(config)
-    save(made, inventory.directory)
-    inventory.tokenizer = {"settings": settings, "hash": tokenizer_hash(made)}
+        tokenizer = _load_tokenizer(config)
+    save(tokenizer, inventory.directory)
+    inventory.tokenizer = {"settings": settings, "hash": tokenizer_hash(tokenizer)}
     inventory.save()
 
 
-def choices_of(directory: Path, config: PrepareConfig) -> dict[str, Any]:
-    """What was decided about the tokenizer of a folder, as JSON.
+def describe_tokenizer(directory: Path, config: PrepareConfig) -> dict[str, Any]:
+    """Return what was decided about the tokenizer of a folder, as JSON.
 
     Returns:
         `model` (WordPiece, BPE ...) and `vocabulary_size`; whether it was `trained` on the text; `lowercase`:
-        whether case is ignored; `accents`: the scripts that lose theirs; `han`: the tokens of Chinese, of a
+        whether case is ignored; `accents`: the scripts that lose theirs; `han`: the tokens of Chinese in a
         trained tokenizer.
     """
     tokenizer = load(directory / "tokenizer.json")
 
-    def same(first: str, second: str) -> bool:
+    def are_same(first: str, second: str) -> bool:
         normalizer = tokenizer.normalizer
         return normalizer is not None and normalizer.normalize_str(first) == normalizer.normalize_str(second)
 
@@ -145,37 +150,37 @@ def choices_of(directory: Path, config: PrepareConfig) -> dict[str, Any]:
         "model": type(tokenizer.model).__name__,
         "vocabulary_size": tokenizer.get_vocab_size(),
         "trained": is_trained(config),
-        "lowercase": same("A", "a"),
-        "accents": [script for script, (accented, letter) in ACCENTS.items() if same(accented, letter)],
+        "lowercase": are_same("A", "a"),
+        "accents": [script for script, letters in ACCENTS.items() if are_same(*letters)],
         "han": config.han if is_trained(config) else None,
     }
 
 
 def _sample(directory: Path, texts: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Kept texts of about SAMPLE_CHARACTERS: those whose key is below a bound, so that the choice depends on
-    the text only.
+    """Yield texts with about SAMPLE_CHARACTERS in all, without duplicates.
+
+    A text is chosen if its key, which is a hash, is below a bound: so the choice depends on the text only.
 
     Args:
         texts: the commit records of the text parts.
     """
     characters = sum(text["characters"] for text in texts)
     bound = min(2**64 - 1, 2**64 * SAMPLE_CHARACTERS // max(characters, 1))
-    for name in [text["name"] for text in texts]:
-        part = TextPart(directory, name)
-        chosen = (part.documents["key"] <= np.uint64(bound)) & (read_decisions(directory, name) == 0)
-        for _, text, _, _ in part.rows(0, chosen):
-            yield text
+    for text in texts:
+        part = TextPart(directory, text["name"])
+        chosen = (part.documents["key"] <= np.uint64(bound)) & (read_decisions(directory, part.name) == 0)
+        for _, content, _, _ in part.rows(0, chosen):
+            yield content
 
 
-def tokens_a_guess(directory: Path, names: Sequence[str]) -> float:
-    """Real tokens per token that `compute_keys` estimated, over the first texts of a few parts."""
+def tokens_per_estimate(directory: Path, names: Sequence[str]) -> float:
+    """Return real tokens per token that `compute_keys` estimated, over the first texts of a few parts."""
     tokenizer = load(directory / "tokenizer.json")
-    tokens = guessed = 0
+    tokens = estimated = 0
     for name in names[:: max(1, len(names) // CALIBRATION_PARTS)]:
         part = TextPart(directory, name)
-        few = np.ones(min(CALIBRATION_DOCUMENTS, len(part.documents)), bool)
-        tokens += sum(
-            len(tokenizer.encode(row[1], add_special_tokens=False).ids) for row in part.rows(0, few)
-        )
-        guessed += int(part.documents["tokens"][: len(few)].sum())
-    return tokens / guessed if guessed and tokens else 1.0
+        first_documents = np.ones(min(CALIBRATION_DOCUMENTS, len(part.documents)), bool)
+        for _, text, _, _ in part.rows(0, first_documents):
+            tokens += len(tokenizer.encode(text, add_special_tokens=False).ids)
+        estimated += int(part.documents["tokens"][: len(first_documents)].sum())
+    return tokens / estimated if estimated and tokens else 1.0

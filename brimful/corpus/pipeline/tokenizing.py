@@ -1,9 +1,10 @@
-"""The last stage, a pure task for each shard: clean documents -> tokens, word bits and sentence bits."""
+"""Make tokens, word bits and sentence bits of clean documents: the last stage, a pure task for each shard."""
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +25,16 @@ from brimful.corpus.words.word_lists import read_word_list
 if TYPE_CHECKING:
     from brimful.corpus.tokenize.encode import TextTokenizer
 
-# Raise this with every change of tokens or bits: shards of an earlier version are then made again.
 RULES = 1
+"""Raise this with every change of tokens or bits: shards of an earlier version are then made again."""
 BATCH_CHARACTERS = 1 << 19
-EXAMPLES = 3
-EXCERPT = 200
+MAX_EXAMPLES = 3
+EXCERPT_CHARACTERS = 200
 _RECURRING = "recurring lines dropped"
 
 
 class TokenizedRecord(ShardRecord):
-    """What else the commit record of a prepared shard holds."""
+    """The commit record of a prepared shard, which has more facts than those of other shards."""
 
     counts: dict[str, int]
     scripts: dict[str, dict[str, int]]
@@ -47,7 +48,7 @@ class TokenizeTask:
     Attributes:
         documents: the documents that the shard is made of.
         inputs: for each of their text parts, (file, begin) of each span.
-        lexicon_hash: of the words of the lexicon; empty without one.
+        lexicon_hash: a hash of the words of the lexicon; empty without one.
         segmenter: the package that cuts Chinese words, with its version.
         depends: a hash of the texts and of the decisions on duplicates.
     """
@@ -63,12 +64,11 @@ class TokenizeTask:
     @cached_property
     def hash(self) -> str:
         """A hash of everything that decides the shard, apart from the tokenizer."""
-        documents = self.documents
-        ranges = [asdict(documents) for documents in documents.ranges]
+        ranges = list(map(asdict, self.documents.ranges))
         return config_hash(
             [
                 RULES,
-                {"name": documents.name, "split": documents.split, "pieces": ranges},
+                {"name": self.documents.name, "split": self.documents.split, "pieces": ranges},
                 self.config.validation_share,
                 self.config.language,
                 self.lexicon_hash,
@@ -78,14 +78,14 @@ class TokenizeTask:
         )
 
     def made(self, *, verify: bool = False) -> dict[str, Any] | None:
-        """The commit record; None if the shard has not been made or, with `verify`, is damaged."""
+        """Return the commit record; None if the shard has not been made or, with `verify`, is damaged."""
         record = Path(self.config.out, "shards", f"{self.documents.name}.json")
         hashes = {"config_hash": self.hash, "tokenizer_hash": self.tokenizer_hash}
         return find_made(record, TokenizedRecord, verify, **hashes)
 
 
 def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np.ndarray:
-    """Which documents (DOCUMENT) belong to this split, by a hash of their text; bool (documents,)."""
+    """Return which documents (DOCUMENT) belong to this split, by a hash of their text; bool (documents,)."""
     held_out = draw_uniform(derive_key("validation"), documents["origin"]) < validation_share
     return held_out if split == "validation" else ~held_out
 
@@ -100,14 +100,16 @@ def _encoder(
     tokenizer = load(directory / "tokenizer.json")
     if tokenizer_hash(tokenizer) != expected_hash:
         raise BrimfulError(f"{directory / 'tokenizer.json'} changed while it was in use; run prepare again")
-    words = read_word_list(lexicon, "lexicon").words if lexicon else None
-    if words is not None and config_hash(words) != lexicon_hash:
-        raise BrimfulError(f"{lexicon} changed while it was in use; run prepare again")
+    words = None
+    if lexicon:
+        words = read_word_list(lexicon, "lexicon").words
+        if config_hash(words) != lexicon_hash:
+            raise BrimfulError(f"{lexicon} changed while it was in use; run prepare again")
     return TextTokenizer(tokenizer, Segmenter(language, words))
 
 
 @dataclass
-class _Seen:
+class _Counters:
     """Counters and examples of a shard, while it is being made."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -117,82 +119,86 @@ class _Seen:
 
 
 def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
-    """Make a shard; returns its commit record."""
+    """Make a shard; return its commit record."""
     config, directory = task.config, Path(task.config.out)
     encoder = _encoder(directory, task.tokenizer_hash, config.language, config.lexicon, task.lexicon_hash)
-    seen = _Seen()
+    counters = _Counters()
 
-    def batches() -> Iterator[TokenBatch]:
-        for rows in batch_by_characters(_rows(task, seen), BATCH_CHARACTERS, lambda row: len(row[0])):
-            encoded = encoder([row[0] for row in rows])
-            batch = encoded.batch
-            filled = batch.lengths > 0
-            seen.counts["dropped: no tokens"] += int((~filled).sum())
-            seen.counts["characters"] += sum(len(row[0]) for row in rows)
+    def encode_batches() -> Iterator[TokenBatch]:
+        rows = _read_rows(task, counters)
+        for batch in batch_by_characters(rows, BATCH_CHARACTERS, lambda row: len(row[0])):
+            texts, inputs, records = zip(*batch, strict=True)
+            encoded = encoder(texts)
+            tokens = encoded.batch
+            has_tokens = tokens.lengths > 0
+            counters.counts["dropped: no tokens"] += int((~has_tokens).sum())
+            counters.counts["characters"] += sum(map(len, texts))
             for script, counts in encoded.scripts.items():
-                seen.scripts.setdefault(script, Counter()).update(counts)
-            seen.lacking.update(encoded.lacking)
-            sources = np.array([row[1:] for row in rows], np.int64)
-            yield TokenBatch(
-                batch.tokens, batch.word_starts, batch.sentence_starts, batch.lengths[filled], sources[filled]
-            )
+                counters.scripts.setdefault(script, Counter()).update(counts)
+            counters.lacking.update(encoded.lacking)
+            sources = np.array([inputs, records], np.int64).T  # (texts, 2)
+            yield replace(tokens, lengths=tokens.lengths[has_tokens], sources=sources[has_tokens])
 
     return write_shard(
         directory / "shards",
         task.documents.name,
-        batches(),
+        encode_batches(),
         split=task.documents.split,
         vocabulary_size=encoder.vocabulary_size,
         tokenizer_hash=task.tokenizer_hash,
         config_hash=task.hash,
         inputs=[path for spans in task.inputs for path, _ in spans],
         begins=[begin for spans in task.inputs for _, begin in spans],
-        counts=seen.counts,
-        scripts=seen.scripts,
-        lacking=seen.lacking,
-        examples=seen.examples,
+        counts=counters.counts,
+        scripts=counters.scripts,
+        lacking=counters.lacking,
+        examples=counters.examples,
     )
 
 
-def _rows(task: TokenizeTask, seen: _Seen) -> Iterator[tuple[str, int, int]]:
-    """(text, input of the shard, record) of the documents of the shard."""
+def _read_rows(task: TokenizeTask, counters: _Counters) -> Iterator[tuple[str, int, int]]:
+    """Yield (text, input of the shard, record) of the documents of the shard."""
     first_input = 0
     for documents, inputs in zip(task.documents.ranges, task.inputs, strict=True):
-        for text, number, record in _range_rows(task, documents, seen):
+        for text, number, record in _read_range(task, documents, counters):
             yield text, first_input + number, record
         first_input += len(inputs)
 
 
-def _range_rows(task: TokenizeTask, taken: DocumentRange, seen: _Seen) -> Iterator[tuple[str, int, int]]:
+def _read_range(
+    task: TokenizeTask, range_: DocumentRange, counters: _Counters
+) -> Iterator[tuple[str, int, int]]:
+    """Yield (text, input of the part, record) of the documents of a range that belong to the shard."""
     directory = Path(task.config.out)
-    part = TextPart(directory, taken.part)
-    documents = part.documents[taken.begin : taken.end]
+    part = TextPart(directory, range_.part)
+    documents = part.documents[range_.begin : range_.end]
     chosen = in_split(documents, task.documents.split, task.config.validation_share)
-    chosen &= read_decisions(directory, taken.part)[taken.begin : taken.end] == 0
-    first = int(part.documents["lines"][: taken.begin].sum(dtype=np.int64))
+    chosen &= read_decisions(directory, range_.part)[range_.begin : range_.end] == 0
+    # The lines of the range within those of the part; `begins` and `ends` count from its first line.
+    first = int(part.documents["lines"][: range_.begin].sum(dtype=np.int64))
     ends = np.cumsum(documents["lines"], dtype=np.int64)
     begins = ends - documents["lines"]
-    dropped = read_dropped(directory, taken.part, first, first + int(ends[-1]))
-    some_dropped = bool(dropped.any())
-    for document, text, number, record in part.rows(taken.begin, chosen):
-        if some_dropped:
-            at = document - taken.begin
-            text = _without_lines(text, dropped[begins[at] : ends[at]], seen)
+    dropped = read_dropped(directory, range_.part, first, first + int(ends[-1]))
+    has_dropped = bool(dropped.any())
+    for document, text, number, record in part.rows(range_.begin, chosen):
+        if has_dropped:
+            place = document - range_.begin
+            text = _drop_lines(text, dropped[begins[place] : ends[place]], counters)
         if text:
             yield text, number, record
 
 
-def _without_lines(text: str, dropped: np.ndarray, seen: _Seen) -> str:
-    """A text without the lines that recur in the corpus, which are counted."""
+def _drop_lines(text: str, dropped: np.ndarray, counters: _Counters) -> str:
+    """Return a text without the lines that recur in the corpus, and count these lines."""
     flags = dropped.tolist()
     if True not in flags:
         return text
     lines = text.split("\n")
-    seen.counts[_RECURRING] += sum(flags)
-    examples = seen.examples.setdefault(_RECURRING, [])
-    if len(examples) < EXAMPLES:
-        examples.append(lines[flags.index(True)][:EXCERPT])
-    kept = "\n".join(line for line, flag in zip(lines, flags, strict=True) if not flag).strip()
-    if not kept:
-        seen.counts["dropped: only recurring lines"] += 1
-    return kept
+    counters.counts[_RECURRING] += sum(flags)
+    examples = counters.examples.setdefault(_RECURRING, [])
+    if len(examples) < MAX_EXAMPLES:
+        examples.append(lines[flags.index(True)][:EXCERPT_CHARACTERS])
+    remaining = "\n".join(compress(lines, (~dropped).tolist())).strip()
+    if not remaining:
+        counters.counts["dropped: only recurring lines"] += 1
+    return remaining

@@ -1,4 +1,4 @@
-"""Whether a tokenizer fits the text: warnings from counts of tokens and unknown tokens by script.
+"""Warn if a tokenizer does not fit the text, from counts of tokens and unknown tokens by script.
 
 The limits lie between the values measured on held-out text for tokenizers of the same language and of another
 language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
@@ -9,38 +9,38 @@ from collections.abc import Mapping
 
 from brimful.base.console import pluralise
 
-SHOWN = 8
-LEAST_FRACTION = 0.001
-MOST_UNKNOWN = 0.01
-MOST_UNKNOWN_IN_SCRIPT = 0.02
-# The most tokens per character.
-LIMITS = {"Latin": 0.45, "Han": 1.5, "kana": 1.5, "Hangul": 1.5, "other": 2.0}
+CHARACTERS_NAMED = 8
+MIN_SCRIPT_SHARE = 0.001
+MAX_UNKNOWN_RATE = 0.01
+MAX_UNKNOWN_RATE_IN_SCRIPT = 0.02
+# Tokens per character, by script.
+MAX_TOKEN_RATES = {"Latin": 0.45, "Han": 1.5, "kana": 1.5, "Hangul": 1.5, "other": 2.0}
 
 
-def quality(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Warnings about a tokenizer; an empty list if it fits.
+def list_fit_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return warnings about a tokenizer; an empty list if it fits.
 
     Args:
         counts: by script, `characters` (without spaces), `tokens` and `unknown` tokens. A script of less than
             0.1 % of the characters is not judged.
     """
-    characters = sum(script["characters"] for script in counts.values())
-    tokens = sum(script["tokens"] for script in counts.values())
-    unknown = sum(script["unknown"] for script in counts.values())
+    totals: Counter[str] = Counter()
+    for script in counts.values():
+        totals.update(script)
     warnings = []
-    if unknown > MOST_UNKNOWN * tokens:
+    if totals["unknown"] > MAX_UNKNOWN_RATE * totals["tokens"]:
         warnings.append(
-            f"{unknown / tokens:.1%} of all tokens are unknown: the model cannot see that text; "
-            "train a tokenizer on it, or take a larger or byte-level one"
+            f"{totals['unknown'] / totals['tokens']:.1%} of all tokens are unknown: the model cannot see that"
+            " text; train a tokenizer on it, or take a larger or byte-level one"
         )
     for name, script in counts.items():
-        if script["characters"] <= LEAST_FRACTION * characters:
+        if script["characters"] <= MIN_SCRIPT_SHARE * totals["characters"]:
             continue
-        if script["unknown"] > MOST_UNKNOWN_IN_SCRIPT * script["tokens"]:
+        if script["unknown"] > MAX_UNKNOWN_RATE_IN_SCRIPT * script["tokens"]:
             share = script["unknown"] / script["tokens"]
             warnings.append(f"{share:.1%} of the {name} tokens are unknown: the vocabulary lacks that script")
         rate = script["tokens"] / script["characters"]
-        if rate > LIMITS.get(name, LIMITS["other"]):
+        if rate > MAX_TOKEN_RATES.get(name, MAX_TOKEN_RATES["other"]):
             warnings.append(
                 f"{rate:.2f} tokens per {name} character: the tokenizer spells {name} text out; "
                 "take a larger vocabulary, or one trained on such text"
@@ -48,19 +48,21 @@ def quality(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     return warnings
 
 
-def lacking_characters(counts: Counter[str]) -> list[str]:
-    """The warning about characters of the text that the vocabulary lacks; an empty list if it has all.
+def list_lacking_characters(counts: Counter[str]) -> list[str]:
+    """Return the warning about characters of the text that the vocabulary lacks; an empty list if it has all.
 
     Args:
         counts: the occurrences of each such character.
     """
     if not counts:
         return []
-    shown = ", ".join(f"{character} {count:,}" for character, count in counts.most_common(SHOWN))
-    more = f" and {len(counts) - SHOWN:,} more" if len(counts) > SHOWN else ""
+    names = [f"{character} {count:,}" for character, count in counts.most_common(CHARACTERS_NAMED)]
+    more = ""
+    if len(counts) > CHARACTERS_NAMED:
+        more = f" and {len(counts) - CHARACTERS_NAMED:,} more"
     return [
         f"the vocabulary lacks {pluralise(len(counts), 'character')} of the text"
         f" ({pluralise(counts.total(), 'occurrence')}); words that hold one become the unknown token"
-        f" ({shown}{more}): take a larger vocabulary (--tokenizer train:SIZE) or a byte-level one"
+        f" ({', '.join(names)}{more}): take a larger vocabulary (--tokenizer train:SIZE) or a byte-level one"
         " (--model bpe)"
     ]

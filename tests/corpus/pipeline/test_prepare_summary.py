@@ -9,8 +9,8 @@ import pytest
 from brimful.base.summary import Summary
 from brimful.commands.prepare import prepare
 from brimful.corpus.pipeline.config import PrepareConfig
-from brimful.corpus.pipeline.preparation_summary import issues_of, summarise_inputs, summarise_preparation
-from brimful.corpus.pipeline.tokenizer_choice import choices_of
+from brimful.corpus.pipeline.preparation_summary import list_issues, summarise_inputs, summarise_preparation
+from brimful.corpus.pipeline.tokenizer_choice import describe_tokenizer
 from brimful.corpus.text.tokenizer import save
 from brimful.corpus.tokenize.vocabulary_training import train
 
@@ -44,7 +44,8 @@ def rows(found: Summary, title: str) -> list[list[str]]:
 def test_what_was_decided_is_what_the_tokenizer_does(lowercase: bool, tmp_path: Path) -> None:
     tokenizer = train(iter(TEXTS), 200, model="wordpiece", lowercase=lowercase, han="characters", nfkc=False)
     save(tokenizer, tmp_path)
-    found = choices_of(tmp_path, PrepareConfig(paths=(), out="", tokenizer="train:200", lowercase=lowercase))
+    config = PrepareConfig(paths=(), out="", tokenizer="train:200", lowercase=lowercase)
+    found = describe_tokenizer(tmp_path, config)
     assert found["model"] == "WordPiece"
     assert found["vocabulary_size"] == tokenizer.get_vocab_size()
     assert found["trained"]
@@ -72,13 +73,14 @@ def test_a_dry_run_lists_the_first_files_and_their_kinds() -> None:
 def test_accents_go_where_few_letters_have_one(accented: int, tmp_path: Path) -> None:
     texts = ["ten apples and pears a day keep the doctor away " * 20] * 20 + ["schön grün über"] * accented
     save(train(iter(texts), 150, model="wordpiece", lowercase=True, han="characters", nfkc=False), tmp_path)
-    found = choices_of(tmp_path, PrepareConfig(paths=(), out="", tokenizer="train:150", lowercase=True))
+    config = PrepareConfig(paths=(), out="", tokenizer="train:150", lowercase=True)
+    found = describe_tokenizer(tmp_path, config)
     assert found["accents"] == ([] if accented else ["Latin"])
 
 
 def test_a_given_tokenizer_decides_for_itself(tmp_path: Path) -> None:
     save(train(iter(TEXTS), 400, model="bpe", lowercase=True, han="characters", nfkc=False), tmp_path)
-    found = choices_of(tmp_path, PrepareConfig(paths=(), out="", tokenizer=str(tmp_path)))
+    found = describe_tokenizer(tmp_path, PrepareConfig(paths=(), out="", tokenizer=str(tmp_path)))
     assert (found["trained"], found["lowercase"], found["han"]) == (False, True, None)
     decided = rows(summarise_preparation(summary(found)), "Decided")
     assert decided[0][1].endswith("pieces (BPE), given")
@@ -107,13 +109,13 @@ def test_each_of_a_few_files_is_named() -> None:
         part({"a": {"tags (such as <p>)": 2}, "b": {"tags": 3, "broken lines": 1}}),
         part({"a": {"tags": 1}}),
     ]
-    assert issues_of(texts) == ["a: tags (such as <p>): 3", "b: tags: 3", "b: broken lines: 1"]
+    assert list_issues(texts) == ["a: tags (such as <p>): 3", "b: tags: 3", "b: broken lines: 1"]
 
 
 def test_what_many_files_have_is_one_line() -> None:
     many = {f"{number}.html": {"archive cut short": 1} for number in range(400)}
     many["0.html"]["tags"] = 2
-    assert issues_of([part(many)]) == [
+    assert list_issues([part(many)]) == [
         "400 files, such as 0.html: archive cut short: 400",
         "0.html: tags: 2",
     ]
