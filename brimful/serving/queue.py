@@ -53,7 +53,7 @@ class QueuedRequest:
         model: the model that answers. Its `budget` is the most tokens of a batch, `workers` the most batches
             that are computed at the same time, and `speed` the tokens a second of all workers.
         overlap: tokens that windows share; None: long texts are cut, or refused if `reject`.
-        tokens: tokens of all texts; those of a text are estimated until it is tokenized.
+        tokens: tokens of all texts; a text has `estimate` tokens until it is tokenized.
         deadline: when it is late, by the queue's clock.
         has_left: tells whether its client has left.
         estimate: the estimated tokens of one text.
@@ -168,8 +168,7 @@ class RequestQueue:
 
     Attributes:
         max_requests: the most requests that are accepted and not over.
-        max_tokens: the most tokens of them; those of the largest request do not count, since it holds up no
-            others.
+        max_tokens: the most tokens of them without the largest request, which holds up no others.
         speed: tokens a second of the slowest model.
         closed: whether no request is accepted any more.
     """

@@ -9,7 +9,7 @@ import pytest
 
 from brimful.base.config import Argument
 from brimful.cli.arguments import parse
-from brimful.cli.help import write_help, choose_main_options
+from brimful.cli.help import choose_main_options, write_help
 from brimful.cli.main import VERBS, load_schema, main
 from brimful.cli.options import Common, list_options
 

@@ -16,7 +16,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.base.summary import ModelResult, estimate_gap_error
 from brimful.commands.demo import REPORTED, SETTINGS, DemoConfig, demo, require_place, run_line
-from brimful.commands.demo_reviews import load_reviews, same_text, write_reviews
+from brimful.commands.demo_reviews import duplicate_key, load_reviews, write_reviews
 from brimful.reports.page import group_models
 from brimful.reports.run_records import load_runs
 from brimful.runs.signals import StopRequest
@@ -40,8 +40,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("split_seed", [0, 1, 2])
 def test_no_test_review_is_seen_in_training(folder: Path, split_seed: int) -> None:
     reviews = load_reviews(folder, split_seed, None)
-    test = {same_text(text) for text, _ in reviews.test}
-    training = {same_text(text) for text in [t for t, _ in reviews.labelled] + reviews.unlabelled}
+    test = {duplicate_key(text) for text, _ in reviews.test}
+    training = {duplicate_key(text) for text in [t for t, _ in reviews.labelled] + reviews.unlabelled}
     assert not test & training
     assert len(test) == len(reviews.test) == reviews.facts["test"]
     assert len(training) == reviews.facts["pretraining"]

@@ -18,7 +18,7 @@ from builders.verbs import run
 def brief(monkeypatch):
     """Bursts of a moment."""
     monkeypatch.setattr(machine_check, "BURST_SECONDS", 0.05)
-    monkeypatch.setattr(machine_check, "WATCHED_SECONDS", 0.05)
+    monkeypatch.setattr(machine_check, "WATCH_SECONDS", 0.05)
     monkeypatch.setitem(machine_check.MATRIX_SIDE, "cpu", 64)
 
 
