@@ -117,7 +117,7 @@ def _resolve_flag(flag: str, flags: Mapping[str, Option], options: Sequence[Opti
     matches = [full for full in flags if _without_group(full) == flag[2:]]
     if len(matches) == 1:
         return matches[0]
-    # The flag of each name that may be meant: with its group, and without.
+    # The flag of each name that may be meant. A full name counts more than an equal one without its group.
     suggestions = {option.path[-1]: option.flag for option in options if option.positional}
     full_names = {}
     for full in flags:
@@ -129,8 +129,9 @@ def _resolve_flag(flag: str, flags: Mapping[str, Option], options: Sequence[Opti
     close = [short_name]
     if short_name not in suggestions:
         close = difflib.get_close_matches(flag[2:].lower(), suggestions, n=1, cutoff=0.6)
-    hint = f": did you mean {suggestions[close[0]]}?" if close else ""
-    raise UsageError(f"unknown option {flag}{hint}")
+    if close:
+        raise UsageError(f"unknown option {flag}: did you mean {suggestions[close[0]]}?")
+    raise UsageError(f"unknown option {flag}")
 
 
 def _without_group(flag: str) -> str:

@@ -75,8 +75,9 @@ def _main_lines(schema: type, options: Sequence[Option], prog: str, width: int) 
     example = re.sub(r"(--\S+) (?!-)", rf"\1{UNBROKEN_SPACE}", f"example: {prog} {example}")
     # The backslashes let a shell take the lines as one.
     lines += " \\\n".join(_wrap(example, width - 2, indent="  ")).split("\n")
-    others = len(options) - len(main)
-    count = pluralise(others, "more option") if others else "the options in full"
+    count = "the options in full"
+    if len(options) > len(main):
+        count = pluralise(len(options) - len(main), "more option")
     command = f"{prog} --help-all".replace(" ", UNBROKEN_SPACE)
     return lines + _wrap(f"{count}, and --config FILE.yaml, --json, --debug: {command}", width)
 
@@ -145,8 +146,9 @@ def _default(option: Option) -> str:
         return "(default: on; this switches it off)"
     if value is None or value is False or value in ((), ""):
         return ""
-    values = value if isinstance(value, tuple) else (value,)
-    words = [f"{each:g}" if isinstance(each, float) else str(each) for each in values]
+    words = []
+    for each in value if isinstance(value, tuple) else [value]:
+        words.append(f"{each:g}" if isinstance(each, float) else str(each))
     return f"(default: {' '.join(words)})"
 
 

@@ -67,16 +67,17 @@ MAX_WORD_CHARACTERS = 500
 def load_verb(verb: str) -> Any:
     """Import the module of a verb, and return the function behind it."""
     name = verb.replace("-", "_")
-    return _load(f"brimful.commands.{name}:{name}")
+    return load_name(f"brimful.commands.{name}:{name}")
 
 
 def load_schema(verb: str) -> type:
     """Import the configuration of a verb, without the modules that do its work, and return it."""
-    schema: type = _load(SCHEMAS[verb])
+    schema: type = load_name(SCHEMAS[verb])
     return schema
 
 
-def _load(place: str) -> Any:
+def load_name(place: str) -> Any:
+    """Import `module:name`."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
@@ -106,9 +107,9 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         with settings_from(common.config):
             check_inputs(name, options)
         verb = load_verb(name)
-    # With --json, stdout holds nothing but the result.
-    output: Any = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()
-    with settings_from(common.config), output:
+    with settings_from(common.config), contextlib.ExitStack() as stack:
+        if common.json:  # stdout holds nothing but the result
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         result = verb(options)
     if rank:
         return  # under torchrun all ranks have the result, and the main rank prints it
@@ -157,21 +158,21 @@ def _run_line(words: Sequence[str]) -> None:
 
 def _report(error: BaseException, debug: bool) -> int:
     """Print an error that the user can understand as one line, and return the exit code; raise any other."""
-    # Ctrl-C in a compiled loop arrives as a SystemError.
-    cause = error.__cause__ or error.__context__ if isinstance(error, SystemError) else error
-    if isinstance(cause, KeyboardInterrupt):
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    if isinstance(error, SystemError):  # as which Ctrl-C arrives from a compiled loop
+        is_interrupt = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
+    if is_interrupt:
         notes = getattr(error, "__notes__", [])[-1:]
         print("; ".join(["brimful: interrupted", *notes]), file=sys.stderr)
         return 130
-    is_full = isinstance(error, RuntimeError) and not debug and is_out_of_memory(error)
-    if is_full:
-        error = MemoryError()
+    if isinstance(error, RuntimeError) and not debug and is_out_of_memory(error):
+        error = MemoryError()  # torch raises other classes
     if not isinstance(error, BrimfulError | OSError | MemoryError):
         raise error
     if debug:
         traceback.print_exc()
     print(f"brimful: {escape_controls(_one_line(error))}", file=sys.stderr)
-    return error.exit_code if isinstance(error, BrimfulError) else 1
+    return getattr(error, "exit_code", 1)
 
 
 def _one_line(error: BaseException) -> str:

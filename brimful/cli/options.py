@@ -120,9 +120,9 @@ class Option:
         except ValueError as error:
             if not texts:
                 raise UsageError(f"{self.flag} needs a value: {self._expected()}") from error
-            wrong = [text for text in texts if not _fits(self.annotation, text)]
-            text = wrong[0] if wrong else " ".join(texts)
-            raise UsageError(f"{self.flag} takes {self._expected()}, not {text!r}") from error
+            # Each may fit where all together do not.
+            wrong = next((text for text in texts if not _fits(self.annotation, text)), " ".join(texts))
+            raise UsageError(f"{self.flag} takes {self._expected()}, not {wrong!r}") from error
 
     def _expected(self) -> str:
         if self.argument.form is not None:
@@ -226,7 +226,9 @@ def _options(schema: type, prefix: str, path: tuple[str, ...], group: Any) -> It
             prefix_of_group = f"{argument.group or name}."
             yield from _options(typing.cast(type, annotation), prefix_of_group, place, default)
         else:
-            flag = name.upper() if argument.positional else f"--{name}"
+            flag = f"--{name}"
+            if argument.positional:
+                flag = name.upper()
             yield Option(flag, schema, place, annotation, argument, default)
 
 

@@ -17,7 +17,9 @@ from brimful.tasks.registry import choose_task
 def summarise_check(facts: dict[str, Any]) -> Summary:
     """Return the findings, and a few facts about each file, as a screen shows them."""
     findings, files = facts["findings"], facts["files"]
-    result = pluralise(len(findings), "finding") if findings else "nothing found"
+    result = "nothing found"
+    if findings:
+        result = pluralise(len(findings), "finding")
     verdict = f"{result} in {pluralise(len(files), 'table')}."
     messages = [[finding["file"], finding["message"]] for finding in findings]
     rows = []

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +70,24 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     served = open_served(config.model_options)
     task = served.task if isinstance(served, ServedTask) else None
     _check_options(config, task, layout)
-    files = files_of_table(config.input)
-    texts = _check_texts(served, files, layout)
-    if config.dry_run:
-        return {"dry_run": True, "texts": texts, **served.facts}
 
     def read(path: Path, take: Take) -> Table:
+        return served.read(str(path), layout, take)
+
+    files = files_of_table(config.input)
+    texts = _check_texts(served, read_files(read, files))
+    if config.dry_run:
+        facts = {"width": served.width} if task is None else task.facts
+        return {"dry_run": True, "texts": texts, **facts}
+
+    def read_quietly(path: Path, take: Take) -> Table:
         with record_warnings():  # they were printed when the file was checked
-            return served.read(str(path), layout, take)
+            return read(path, take)
 
     started = time.perf_counter()
     tokens = cut = done = abstained = 0
     with output_file(output, texts) as file, show_progress("predict: texts", texts) as advance:
-        for table in read_files(read, files):
+        for table in read_files(read_quietly, files):
             data = served.encode(table, served.overlap)
             answers = served.answers(served.outputs(data.examples), data)
             if task is None:
@@ -128,14 +133,10 @@ def _check_options(config: PredictConfig, task: PredictionForm | None, layout: F
         task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))  # refuses if the task has no scores
 
 
-def _check_texts(served: ServedTask | ServedEncoder, files: Sequence[Path], layout: FileLayout) -> int:
+def _check_texts(served: ServedTask | ServedEncoder, tables: Iterable[Table]) -> int:
     """Read all rows, so that a wrong one at the end is named at once, and return their number."""
-
-    def read(path: Path, take: Take) -> Table:
-        return served.read(str(path), layout, take)
-
     texts = 0
-    for table in read_files(read, files):
+    for table in tables:
         # Only of pairs in windows can a row be impossible: a first text that leaves the second no room. Else
         # one row shows whether the options fit.
         if len(table) and table.second is not None and served.overlap is not None:

@@ -373,15 +373,11 @@ class RequestQueue:
     def expire(self) -> None:
         """End the requests that wait beyond their deadline, or whose client has left."""
         now = self.clock()
-        abandoned, late = [], []
         with self._lock:
             requests = list(self._open.values())
-        for request in requests:
-            if request.has_left():
-                abandoned.append(request)
-            elif request.waiting and request.deadline <= now:  # one that is being computed ends soon
-                late.append(request)
-        self.fail(abandoned, LeftError())
+        self.fail([request for request in requests if request.has_left()], LeftError())
+        # One that is being computed, and waits for nothing, ends soon.
+        late = [request for request in requests if request.waiting and request.deadline <= now]
         self.fail(late, RefusedError(504, "the deadline passed while the request waited"))
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:

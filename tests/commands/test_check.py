@@ -97,20 +97,6 @@ def test_the_start_of_finetune_tells_lengths_and_leaks_into_every_table(encoder,
     assert "an example has at most 16, the encoder takes 32" in said
 
 
-def test_a_question_that_leaves_no_room_is_refused_by_its_line(encoder, tmp_path):
-    def question(count: int, context: str, answer: str) -> dict:
-        answers = {"text": [answer], "answer_start": [context.find(answer)]}
-        return {"question": " ".join(["w1"] * count), "context": context, "answers": answers}
-
-    long = " ".join(f"w{number}" for number in range(2, 60))
-    rows = [question(2, long, "w3 w4"), question(29, long, "w3"), question(2, "w2 w3", "w3")]
-    train = write_table(tmp_path / "train.jsonl", rows)
-    with pytest.raises(brimful.BrimfulError, match="line 2: the first text has 29 tokens"):
-        brimful.finetune(
-            encoder=encoder, train=train, test=train, task="question-answering", out=str(tmp_path / "run")
-        )
-
-
 def test_what_finetune_says_of_targets(encoder, tmp_path, capfd):
     rows = [{"text": text, "label": label} for text, label in zip(sentences(4, 1), "abab", strict=True)]
     train = write_table(tmp_path / "train.tsv", rows)

@@ -131,14 +131,12 @@ def test_a_complete_folder_is_not_made_again(tmp_path: Path, capsys: pytest.Capt
 def test_what_a_line_prints_is_no_result_of_the_demo(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "text.txt").write_text("one two three\n" * 50)
-    out = tmp_path / "data"
-    out.mkdir()
-    words = ["prepare", str(tmp_path / "text.txt"), "--out", str(out), "--tokenizer", "train:64"]
-    run_line(words, StopRequest())
+    (tmp_path / "histogram.json").write_text('{"counts": [0, 3, 5]}')
+    line = ["pack", "--histogram", str(tmp_path / "histogram.json"), "--out", str(tmp_path / "plan.json")]
+    run_line(line, StopRequest())
     printed = capfd.readouterr()
     assert not printed.out
-    assert "Prepared corpus" in printed.err
+    assert "Packing" in printed.err
 
 
 def check_whole(result: dict[str, Any], out: Path) -> dict[str, float]:

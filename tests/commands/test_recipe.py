@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from brimful.base.config import build, read_yaml
+from brimful.base.config import build, to_dict
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.cli.arguments import parse
-from brimful.commands.pretrain import pretrain
 from brimful.stages.pretrain_config import PretrainConfig
 
 FAST = ("muon", 2e-3, 0.02, 0.3, None, 0.05)
@@ -82,13 +81,10 @@ def test_an_unknown_recipe_is_refused():
         by_keywords({"recipe": "quick"})
 
 
-def test_a_run_keeps_its_recipe(corpus_dir, tmp_path):
-    run = tmp_path / "run"
-    toy = {"model": "tiny", "packing": {"max_length": 32, "capacity": 64}, "trainer": {"steps": 1}}
-    pretrain(data=corpus_dir, out=run, **toy)
-    written = read_yaml(run / "config.yaml")
-    assert written["recipe"] == "fast"
-    assert build(PretrainConfig, written).optimizer.name == "muon"
+def test_a_written_configuration_keeps_its_recipe():
+    config = by_keywords({"model": "tiny"})
+    assert build(PretrainConfig, to_dict(config)) == config
+    assert (config.recipe, config.optimizer.name) == ("fast", "muon")
 
 
 def test_a_run_that_is_resumed_has_its_own_settings():
