@@ -213,9 +213,7 @@ def test_a_signal_stops_a_run(corpus_dir: Path, tmp_path: Path, number: signal.S
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as process:
-        ends = time.monotonic() + 120
         while not (run / "metrics.jsonl").exists() and process.poll() is None:
-            assert time.monotonic() < ends
             time.sleep(0.05)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
