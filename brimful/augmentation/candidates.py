@@ -1,11 +1,11 @@
-"""The candidates of each distinct text: which of its words may be replaced, and by which words.
+"""Find the candidates of each distinct text: which of its words may be replaced, and by which words.
 
 A word of one piece gets the K words that a masked language model finds likeliest in its place; every other
 word gets its K nearest neighbours. A word without any candidate stays.
 
 TinyBERT's code runs one forward pass for each word, scores the vocabulary at every position, and sorts it.
-Here the copies of a text, each with one masked word, are packed with those of other texts; the head reads the
-masked positions alone, and the K best are selected without a sort. The candidates are the same.
+Here the copies of many texts, each with one masked word, are packed together; the head reads only the masked
+positions, and the K best are selected without a sort. The candidates are the same.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ import torch
 
 from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.neighbours import Neighbours, Pieces
-from brimful.augmentation.words import Words, token_ranges
+from brimful.augmentation.words import Words, find_token_ranges
 from brimful.base.console import say, show_progress
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Advance
@@ -36,7 +36,7 @@ NO_CANDIDATE = -1
 
 
 class Replaceable(NamedTuple):
-    """A word that may be replaced: its characters, begin and end, and its candidates, the best first."""
+    """A word that may be replaced: characters `begin` to `end`, and its candidates, the best first."""
 
     begin: int
     end: int
@@ -49,11 +49,11 @@ class CandidateTable:
 
     Attributes:
         numbers: the number of each distinct text.
-        offsets: int64 (distinct + 1,), the words of each text, in its order.
+        offsets: int64 (distinct + 1,), where the words of each text begin in `spans` and `choices`.
         spans: int64 (W, 2), the characters of each word.
-        choices: int32 (W, K), numbers of its candidates, the best first; then `NO_CANDIDATE`.
-        vocabulary: the words that candidates are.
-        facts: how many words got their candidates from where.
+        choices: int32 (W, K), indices in `vocabulary` of its candidates, the best first; then `NO_CANDIDATE`.
+        vocabulary: all candidates.
+        facts: how many words got candidates from each source.
     """
 
     numbers: dict[str, int]
@@ -64,19 +64,19 @@ class CandidateTable:
     facts: dict[str, int]
 
     def replaceable(self, text: str) -> list[Replaceable]:
-        """The words of a text that have candidates, in its order."""
+        """Return the words of a text that have candidates, in its order."""
         number = self.numbers[text]
-        found = []
+        words = []
         for word in range(self.offsets[number], self.offsets[number + 1]):
-            numbers = self.choices[word][self.choices[word] != NO_CANDIDATE]
-            if len(numbers):
+            choices = self.choices[word][self.choices[word] != NO_CANDIDATE]
+            if len(choices):
                 begin, end = self.spans[word].tolist()
-                found.append(Replaceable(begin, end, [self.vocabulary[index] for index in numbers]))
-        return found
+                words.append(Replaceable(begin, end, [self.vocabulary[index] for index in choices]))
+        return words
 
 
 def find_candidates(texts: Sequence[str], config: AugmentTableConfig, device: torch.device) -> CandidateTable:
-    """The candidates of texts.
+    """Find the candidates of the words of texts.
 
     Args:
         device: where the masked LM runs.
@@ -92,71 +92,78 @@ def find_candidates(texts: Sequence[str], config: AugmentTableConfig, device: to
         raise BrimfulError(f"{config.encoder} has no tokenizer.json; add it beside config.json")
     pieces = Pieces(encoder.tokenizer)
     texts = list(dict.fromkeys(texts))
-    spans_of_text = [words.spans(text) for text in texts]
-    offsets = np.cumsum([0, *map(len, spans_of_text)])
-    spans = np.concatenate([*spans_of_text, np.empty((0, 2), np.int64)])
-    found: list[str] = []
-    for text, its in zip(texts, spans_of_text, strict=True):
-        found += [text[begin:end] for begin, end in its.tolist()]
-    choices = np.full((len(found), config.choices), NO_CANDIDATE, dtype=np.int32)
+    spans_of_texts = [words.spans(text) for text in texts]
+    words_of_texts: list[str] = []
+    for text, spans in zip(texts, spans_of_texts, strict=True):
+        words_of_texts += [text[begin:end] for begin, end in spans.tolist()]
+    choices = np.full((len(words_of_texts), config.choices), NO_CANDIDATE, dtype=np.int32)
     vocabulary: dict[str, int] = {}
 
-    def number(word: str) -> int:
+    def number_candidate(word: str) -> int:
         return vocabulary.setdefault(word, len(vocabulary))
 
-    asked = np.zeros(len(found), dtype=bool)  # of the masked LM
+    from_model = np.zeros(len(words_of_texts), dtype=bool)  # the words that the masked LM proposes for
     if head is None:
         say(f"{folder} has no masked-LM head: all words get neighbours by their vectors")
     else:
-        tokens, places, rows = _words_of_one_piece(texts, spans_of_text, pieces)
+        tokens, places, rows = _find_words_of_one_piece(texts, spans_of_texts, pieces)
         length = folder.text_length(encoder.config)
         model = CandidateModel(encoder.to(device), head.to(device), pieces, length, device)
         with show_progress("augment: words of one piece", len(rows)) as advance:
-            best = model.best(tokens, places, config.choices, advance)
-        numbers = np.full(len(pieces.texts) + 1, NO_CANDIDATE, dtype=np.int32)  # the last for no piece
+            best = model.best(tokens, places, config.choices, advance)  # (rows, choices), -1 for no piece
+        numbers = np.full(len(pieces.texts) + 1, NO_CANDIDATE, dtype=np.int32)  # its last entry is for -1
         for piece in np.unique(best[best >= 0]).tolist():
-            numbers[piece] = number(pieces.texts[piece])
+            numbers[piece] = number_candidate(pieces.texts[piece])
         choices[rows] = numbers[best]
-        asked[rows] = True
-    others = np.flatnonzero(~asked).tolist()
+        from_model[rows] = True
+    others = np.flatnonzero(~from_model).tolist()
     if others:
-        distinct = list(dict.fromkeys(found[row] for row in others))
-        frequent = [word for word, _ in Counter(found).most_common()]
+        distinct = list(dict.fromkeys(words_of_texts[row] for row in others))
+        frequent = [word for word, _ in Counter(words_of_texts).most_common()]
         neighbours = Neighbours(encoder.word_embeddings, pieces, frequent)
         nearest = dict(zip(distinct, neighbours.nearest(distinct, config.choices), strict=True))
         for row in others:
-            its_words = nearest[found[row]]
-            choices[row, : len(its_words)] = [number(word) for word in its_words]
-    has_some = choices[:, 0] != NO_CANDIDATE
-    facts = {
-        "masked_lm": int((asked & has_some).sum()),
-        "neighbours": int((~asked & has_some).sum()),
-        "without_candidates": int((~has_some).sum()),
-    }
-    numbers_of_texts = {text: place for place, text in enumerate(texts)}
-    return CandidateTable(numbers_of_texts, offsets, spans, choices, list(vocabulary), facts)
+            neighbours_of_word = nearest[words_of_texts[row]]
+            choices[row, : len(neighbours_of_word)] = list(map(number_candidate, neighbours_of_word))
+    has_candidates = choices[:, 0] != NO_CANDIDATE
+    return CandidateTable(
+        numbers={text: number for number, text in enumerate(texts)},
+        offsets=np.cumsum([0, *map(len, spans_of_texts)]),
+        spans=np.concatenate([*spans_of_texts, np.empty((0, 2), np.int64)]),
+        choices=choices,
+        vocabulary=list(vocabulary),
+        facts={
+            "masked_lm": int((from_model & has_candidates).sum()),
+            "neighbours": int((~from_model & has_candidates).sum()),
+            "without_candidates": int((~has_candidates).sum()),
+        },
+    )
 
 
-def _words_of_one_piece(
-    texts: Sequence[str], spans_of_text: Sequence[np.ndarray], pieces: Pieces
+def _find_words_of_one_piece(
+    texts: Sequence[str], spans_of_texts: Sequence[np.ndarray], pieces: Pieces
 ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """The tokens of each text, the places of its words of one piece, and the numbers of these words."""
+    """Return the tokens of each text, the places of its words of one piece, and the rows of these words."""
     tokenizer = pieces.tokenizer
-    unknown = [piece for piece in (special_ids(tokenizer).unk, unknown_id(tokenizer)) if piece is not None]
-    tokens, places, rows, before = [], [], [np.zeros(0, np.int64)], 0
+    # A tokenizer with bytes for everything may still have an unknown token by name.
+    unknown = [unknown_id(tokenizer)]
+    if (unk := special_ids(tokenizer).unk) is not None:
+        unknown.append(unk)
+    tokens, places, rows = [], [], [np.zeros(0, np.int64)]
+    first_row = 0
     for start in range(0, len(texts), AT_ONCE):
         encodings = tokenizer.encode_batch(texts[start : start + AT_ONCE], add_special_tokens=False)
         for index, encoding in enumerate(encodings, start):
             ids = np.array(encoding.ids, dtype=np.int32)
             characters = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
-            spans = spans_of_text[index]
-            found = token_ranges(texts[index], characters, ids, spans, pieces.continues)
-            single = np.flatnonzero((found[:, 0] >= 0) & (found[:, 1] - found[:, 0] == 1))
-            single = single[~np.isin(ids[found[single, 0]], unknown)]
+            spans = spans_of_texts[index]
+            ranges = find_token_ranges(texts[index], characters, ids, spans, pieces.continues)
+            single = np.flatnonzero((ranges[:, 0] >= 0) & (ranges[:, 1] - ranges[:, 0] == 1))
+            single = single[~np.isin(ids[ranges[single, 0]], unknown)]
             tokens.append(ids)
-            places.append(found[single, 0])
-            rows.append(before + single)
-            before += len(spans)
+            places.append(ranges[single, 0])
+            rows.append(first_row + single)
+            first_row += len(spans)
     return tokens, places, np.concatenate(rows)
 
 
@@ -168,8 +175,8 @@ class CandidateModel:
     """A masked language model that proposes words.
 
     Args:
-        pieces: of the encoder's tokenizer.
-        max_length: the longest sequence; of a longer text the model sees what is around the word.
+        pieces: the pieces of the encoder's tokenizer.
+        max_length: the longest sequence; the model sees the part of a longer text around the word.
         device: where encoder and head are. They compute in their own format: in a shorter one, candidates
             that are nearly alike may swap.
     """
@@ -183,15 +190,16 @@ class CandidateModel:
         ids = special_ids(pieces.tokenizer)
         self.begin, self.end = np.array([ids.cls], np.int32), np.array([ids.sep], np.int32)
         size = encoder.config.vocabulary_size
-        words = np.zeros((2, size), dtype=bool)  # a word behind a space is replaced by one with that space
+        # A word behind a space (row 1) is replaced by one with that space, any other by one without it.
+        words = np.zeros((2, size), dtype=bool)
         words[0, : len(pieces.texts)] = pieces.words & ~pieces.spaced
         words[1, : len(pieces.texts)] = pieces.words & pieces.spaced
         self._barred = torch.zeros(2, size, dtype=encoder.embedding.weight.dtype, device=device)
         self._barred[torch.from_numpy(~words).to(device)] = -torch.inf
 
     def sequence(self, text: np.ndarray, place: int) -> tuple[np.ndarray, int]:
-        """The ids of a text whose token `place` is masked, and where the mask is."""
-        room = self.max_length - 2
+        """Return the ids of a text whose token `place` is masked, and where the mask is."""
+        room = self.max_length - 2  # for the begin and end tokens
         start = min(max(0, place - room // 2), max(0, len(text) - room))
         masked = text[start : start + room].copy()
         masked[place - start] = self.mask
@@ -204,49 +212,50 @@ class CandidateModel:
         choices: int,
         advance: Advance | None = None,
     ) -> np.ndarray:
-        """The likeliest pieces that are words, the best first.
+        """Find the likeliest pieces that are words, the best first.
 
         Args:
             texts: int32 ids of each text, without special tokens.
-            places: of each text, the tokens to mask, one at a time.
+            places: the tokens of each text to mask, one at a time.
             choices: how many pieces to find.
             advance: called after each word.
 
         Returns:
             int32 (words, choices), in the order of texts and places; -1 where there are fewer words.
         """
-        found = np.full((sum(map(len, places)), choices), -1, dtype=np.int32)
-        total = sum(len(text) * len(its) for text, its in zip(texts, places, strict=True))
+        pieces = np.full((sum(map(len, places)), choices), -1, dtype=np.int32)
+        # Each text is read once for each of its masked tokens.
+        total = sum(len(text) * len(masks) for text, masks in zip(texts, places, strict=True))
         products, done = open_fast_context("products", self.device, total, "fp32"), 0
         with torch.inference_mode():
             for batch, kinds in self._batches(texts, places):
                 with products:
                     on_device = batch.to(self.device)
                     logits = self.head(self.encoder(on_device, output_slots=on_device.mlm_positions))
-                barred = self._barred[torch.from_numpy(kinds).to(self.device)]
+                barred = self._barred[torch.from_numpy(kinds).to(self.device)]  # (masks, vocabulary)
                 best = (logits + barred).topk(min(choices, logits.shape[1]), dim=1)
                 ids = torch.where(best.values > -torch.inf, best.indices, -1).int().cpu().numpy()
-                found[done : done + len(ids), : ids.shape[1]] = ids
+                pieces[done : done + len(ids), : ids.shape[1]] = ids
                 done += len(ids)
                 if advance is not None:
                     advance(len(ids))
-        return found
+        return pieces
 
     def _batches(
         self, texts: Sequence[np.ndarray], places: Sequence[np.ndarray]
     ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
-        """Packed copies with one mask each, and which masked pieces begin with a space, int64."""
-        most = max(TOKENS.get(self.device.type, TOKENS["cpu"]), self.max_length)
+        """Yield packed copies with one mask each, and which masked pieces begin with a space, int64."""
+        max_tokens = max(TOKENS.get(self.device.type, TOKENS["cpu"]), self.max_length)
         waiting: list[tuple[np.ndarray, int]] = []
         kinds: list[int] = []
         tokens = 0
-        for text, its in zip(texts, places, strict=True):
-            for place in its.tolist():
-                ids, at = self.sequence(text, place)
-                if tokens + len(ids) > most:
+        for text, places_of_text in zip(texts, places, strict=True):
+            for place in places_of_text.tolist():
+                ids, mask_place = self.sequence(text, place)
+                if tokens + len(ids) > max_tokens:
                     yield self._packed(waiting), np.array(kinds)
                     waiting, kinds, tokens = [], [], 0
-                waiting.append((ids, at))
+                waiting.append((ids, mask_place))
                 kinds.append(int(self.pieces.spaced[text[place]]))
                 tokens += len(ids)
         if waiting:

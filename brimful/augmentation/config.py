@@ -22,8 +22,8 @@ class AugmentTableConfig(TableOptions):
     output: str
     """File to write, in the same format: each row, and behind it its copies. Other columns are copied."""
     encoder: str
-    """Run of pretraining, or folder of an encoder: its masked LM proposes words for those of one piece, its
-    input embeddings for the others."""
+    """Run of pretraining, or folder of an encoder: its masked LM replaces words of one piece, its input
+    embeddings all others."""
     copies: int = 20
     """Copies of each text (N of TinyBERT); of a pair, of each of its two texts, with the other one as it is.
     Those that are equal to the row or another copy are left out."""

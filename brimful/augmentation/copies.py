@@ -1,4 +1,4 @@
-"""Copies of a text in which some words are others.
+"""Make copies of a text in which some words are replaced.
 
 Which words a copy replaces, and by what, is a hash of (seed, row, text, copy, word). The distribution is
 TinyBERT's (Jiao et al. 2020, algorithm 1): each word is replaced with probability `rate`, by one of its
@@ -14,18 +14,19 @@ from brimful.augmentation.candidates import Replaceable
 from brimful.base.randomness import derive_key, draw_uniform, hash_words
 from brimful.corpus.text.characters import WORD, character_classes
 
-SMALLEST_RATE = 1.0 / (1 << 53)
-"""The distance of draws: a rate of 0 divides by nothing smaller."""
+MIN_RATE = 1.0 / (1 << 53)
+"""The distance between draws; it stands in for a rate of 0, by which nothing can be divided."""
 
 
 def make_copies(
     text: str, words: Sequence[Replaceable], *, row: int, field: int, count: int, rate: float, seed: int
 ) -> Iterator[str]:
-    """`count` copies of a text; none if none of its words has a candidate.
+    """Yield `count` copies of a text; no copy if no word has a candidate.
 
     Args:
-        words: of the text, in its order.
-        row, field: its row in the file, from 0, and 1 for the second of a pair, else 0.
+        words: the words of the text that may be replaced, in its order.
+        row: the row of the text in the file, from 0.
+        field: 1 for the second text of a pair, otherwise 0.
         rate: the probability that a word is replaced.
     """
     if not words:
@@ -33,38 +34,45 @@ def make_copies(
     counts = np.array([len(word.candidates) for word in words])
     for key in copy_keys(seed, row, field, np.arange(count)):
         copy, end = "", 0
-        chosen = picked(key, np.arange(len(words)), counts, rate)
-        for word, choice in zip(words, chosen.tolist(), strict=True):
+        choices = pick_candidates(key, np.arange(len(words)), counts, rate)
+        for word, choice in zip(words, choices.tolist(), strict=True):
             if choice >= 0:
-                copy = joined(joined(copy, text[end : word.begin]), word.candidates[choice])
+                copy = join_parts(copy, text[end : word.begin])
+                copy = join_parts(copy, word.candidates[choice])
                 end = word.end
-        yield joined(copy, text[end:])
+        yield join_parts(copy, text[end:])
 
 
 def copy_keys(seed: int, row: int, field: int, copies: np.ndarray) -> np.ndarray:
-    """The keys of copies (from 0), uint64 (copies,)."""
+    """Return the keys of copies (numbered from 0), uint64 (copies,)."""
     key: Any = derive_key(seed, "augment")
-    for counters in (0, row, field, copies):  # the 0 keeps the copies of earlier versions
+    # The 0 was a counter once; without it, copies would differ from those of earlier versions.
+    for counters in (0, row, field, copies):
         key = hash_words(key, np.asarray(counters))
     return key
 
 
-def picked(key: np.uint64, numbers: np.ndarray, counts: np.ndarray, rate: float) -> np.ndarray:
-    """The candidate that each word becomes in a copy, int64 (words,); -1: it stays.
+def pick_candidates(key: np.uint64, numbers: np.ndarray, counts: np.ndarray, rate: float) -> np.ndarray:
+    """Return the candidate that each word becomes in a copy, int64 (words,); -1 for a word that stays.
 
     Args:
-        key: of the copy.
+        key: the key of the copy.
         numbers: the words' numbers in their text.
         counts: how many candidates each has.
     """
     draws = draw_uniform(key, numbers)
-    chosen = np.minimum((draws / max(rate, SMALLEST_RATE) * counts).astype(np.int64), counts - 1)
-    return np.where(draws < rate, chosen, -1)
+    # A draw below the rate decides twice: divided by the rate, it is uniform from 0 to 1.
+    choices = np.minimum((draws / max(rate, MIN_RATE) * counts).astype(np.int64), counts - 1)
+    return np.where(draws < rate, choices, -1)
 
 
-def joined(left: str, right: str) -> str:
-    """Two parts of a text, with a space where letters would become one word: where a Latin word stands in for
-    a Han one."""
+def join_parts(left: str, right: str) -> str:
+    """Join two parts of a text, with a space where letters would become one word.
+
+    They would where a Latin word replaces a Chinese one.
+    """
+    if not left or not right:
+        return left + right
     classes = character_classes()
-    meet = left and right and classes[ord(left[-1])] == classes[ord(right[0])] == WORD
-    return f"{left} {right}" if meet else left + right
+    is_one_word = classes[ord(left[-1])] == classes[ord(right[0])] == WORD
+    return f"{left} {right}" if is_one_word else left + right

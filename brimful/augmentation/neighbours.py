@@ -1,4 +1,4 @@
-"""A tokenizer's pieces as words, and the neighbours of words: those whose vectors have the highest cosine.
+"""Find the neighbours of words: the words whose vectors have the highest cosine.
 
 A word's vector is the mean of the input embeddings of its pieces.
 """
@@ -22,12 +22,12 @@ _SPACES = ("\u2581", "\u0120")
 
 
 class Pieces:
-    """What the pieces of a vocabulary are.
+    """The pieces of a vocabulary as words.
 
     Attributes:
-        continues: bool (vocabulary,), those that only continue a word (##ing).
-        spaced: bool (vocabulary,), those that begin with a space.
-        texts: of each piece that is a word, its text without the space; "" for the others.
+        continues: bool (vocabulary,), the pieces that only continue a word (##ing).
+        spaced: bool (vocabulary,), the pieces that begin with a space.
+        texts: the text of each piece that is a word, without the space; "" for the others.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -49,105 +49,120 @@ class Pieces:
     @property
     def words(self) -> np.ndarray:
         """bool (vocabulary,): the pieces that are words."""
-        return np.array([bool(text) for text in self.texts])
+        return np.array(list(map(bool, self.texts)))
 
     def tokens(self, words: Sequence[str]) -> Ragged:
-        """The ids of each word, int32, as it stands in most texts: behind a space, or, of Han characters,
-        without one. Empty where they depend on what stands before the word."""
+        """Return the ids of each word, int32, as it stands in most texts.
+
+        That is behind a space, or, for Han characters, without one. A word has no ids where they depend on
+        what stands before it.
+        """
         classes = character_classes()
-        # No tokenizer here joins a bracket with a word.
-        texts = [f"({word}" if classes[ord(word[0])] == HAN else f"( {word}" for word in words]
-        found = []
+        # The bracket stands for the text before. No tokenizer here joins it with a word.
+        texts = []
+        for word in words:
+            texts.append(f"({word}" if classes[ord(word[0])] == HAN else f"( {word}")
+        ids_of_words = []
         for encoding in self.tokenizer.encode_batch(texts, add_special_tokens=False):
-            pairs = list(zip(encoding.ids, encoding.offsets, strict=True))
-            straddles = any(begin < 1 < end for _, (begin, end) in pairs)
-            ids = [index for index, (_, end) in pairs if end > 1 and not straddles]
-            found.append(np.array(ids, dtype=np.int32))
-        return Ragged.of(found, np.int32)
+            ids: list[int] = []
+            for index, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
+                if begin < 1 < end:  # a token of the bracket and the word
+                    ids = []
+                    break
+                if end > 1:
+                    ids.append(index)
+            ids_of_words.append(np.array(ids, dtype=np.int32))
+        return Ragged.of(ids_of_words, np.int32)
 
 
 MAX_WORDS_OF_TEXTS = 100_000
-"""The most words of the texts, the most frequent ones, that may be neighbours beside the encoder's pieces."""
+"""Words of the texts, the most frequent ones, that may be neighbours beside the encoder's pieces."""
 WORDS_AT_ONCE = 256
 """Words whose cosines with all others are in memory at a time."""
 
 
 class Neighbours:
-    """The words that are pieces of an encoder and those of the texts, and which are near to each other.
+    """Words with their vectors: the encoder's pieces that are words, and the words of the texts.
 
     Args:
-        embeddings: of the encoder, (vocabulary, width).
-        of_texts: the words of the texts, the most frequent first. Of words with the same pieces one is a
-            neighbour; a word with unknown characters has no vector.
+        embeddings: input embeddings of the encoder, (vocabulary, width).
+        words_of_texts: the words of the texts, the most frequent first. If several words have the same
+            pieces, only one is a neighbour; a word with unknown characters has no vector.
 
     Attributes:
-        words: those that may be neighbours.
-        number: of each word that can be looked up.
+        words: the words that may be neighbours.
+        number: the number of each word that can be looked up.
         vectors: float32 (words, width), each of length 1 or 0.
     """
 
-    def __init__(self, embeddings: Tensor, pieces: Pieces, of_texts: Iterable[str]) -> None:
+    def __init__(self, embeddings: Tensor, pieces: Pieces, words_of_texts: Iterable[str]) -> None:
         self.words: list[str] = []
         self.number: dict[str, int] = {}
-        spelled = self._take(pieces, list(dict.fromkeys(of_texts)))
-        self._pieces_of = Ragged.of(spelled, np.int32)
-        flat = torch.from_numpy(self._pieces_of.values.astype(np.int64))
+        self._pieces_of = Ragged.of(self._number_words(pieces, list(dict.fromkeys(words_of_texts))), np.int32)
+        ids = torch.from_numpy(self._pieces_of.values.astype(np.int64))
         starts = torch.from_numpy(self._pieces_of.starts)
-        means = F.embedding_bag(flat, embeddings.detach().float().cpu(), starts, mode="mean")
-        self.vectors = F.normalize(means, dim=1)
+        means = F.embedding_bag(ids, embeddings.detach().float().cpu(), starts, mode="mean")
+        self.vectors = F.normalize(means, dim=1)  # (words, width)
         # The piece that each word is; -1 where it has several.
-        self._piece = np.where(self._pieces_of.lengths == 1, flat.numpy()[self._pieces_of.starts], -1)
-        scripts, folded = character_scripts(), dict[str, int]()
+        self._piece = np.where(self._pieces_of.lengths == 1, ids.numpy()[self._pieces_of.starts], -1)
+        scripts = character_scripts()
         self._scripts = torch.tensor([int(scripts[ord(word[0])]) for word in self.words], dtype=torch.uint8)
-        # A number that words share which differ in capital letters alone.
+        # Words that differ only in capital letters share a number.
+        folded = dict[str, int]()
         self._folded = torch.tensor([folded.setdefault(word.casefold(), len(folded)) for word in self.words])
 
-    def _take(self, pieces: Pieces, of_texts: list[str]) -> list[np.ndarray]:
-        """Number the words; returns the pieces of each."""
+    def _number_words(self, pieces: Pieces, words_of_texts: list[str]) -> list[np.ndarray]:
+        """Number the words; return the pieces of each."""
         unknown = unknown_id(pieces.tokenizer)
         parts = [index for index, text in enumerate(pieces.texts) if text]
         # Pieces that differ in the space before them are one word: the one that begins with the space.
         parts.sort(key=lambda index: (not pieces.spaced[index], index))
-        known: dict[tuple[int, ...], int] = {}
-        spelled: list[np.ndarray] = []
+        number_by_pieces: dict[tuple[int, ...], int] = {}
+        pieces_of_words: list[np.ndarray] = []
         for index in parts:
             text = pieces.texts[index]
             if text not in self.number:
-                self.number[text] = known[index,] = len(self.words)
+                self.number[text] = number_by_pieces[index,] = len(self.words)
                 self.words.append(text)
-                spelled.append(np.array([index], dtype=np.int32))
-        for text, its in zip(of_texts, pieces.tokens(of_texts), strict=True):
-            key = tuple(its.tolist())
+                pieces_of_words.append(np.array([index], dtype=np.int32))
+        for text, ids in zip(words_of_texts, pieces.tokens(words_of_texts), strict=True):
+            key = tuple(ids.tolist())
             if not key or unknown in key:
                 continue
-            if key not in known:
+            if key not in number_by_pieces:
                 if text in self.number or len(self.words) - len(parts) >= MAX_WORDS_OF_TEXTS:
                     continue
-                known[key] = len(self.words)
+                number_by_pieces[key] = len(self.words)
                 self.words.append(text)
-                spelled.append(its)
-            self.number.setdefault(text, known[key])
-        return spelled
+                pieces_of_words.append(ids)
+            self.number.setdefault(text, number_by_pieces[key])
+        return pieces_of_words
 
     def nearest(self, words: Sequence[str], choices: int) -> list[list[str]]:
-        """The nearest of each word, the nearest first; empty where it has no vector.
+        """Return the nearest words of each word, the nearest first; no word where it has no vector.
 
-        A word is not its own neighbour, in small letters or capital ones. Nor is one of its own pieces, nor a
-        word of another script, which mean embeddings of pieces may be near to.
+        A word's neighbours don't include the word itself in other capitals, one of its own pieces, or a word
+        of another script, since mean embeddings of pieces may be near to all of these.
         """
-        known = [self.number.get(word) for word in words]
-        asked = [n for n in dict.fromkeys(known) if n is not None and self.vectors[n].any()]
-        found: dict[int | None, list[str]] = {}
-        for start in range(0, len(asked), WORDS_AT_ONCE):
-            part = asked[start : start + WORDS_AT_ONCE]
-            cosines = self.vectors[torch.tensor(part)] @ self.vectors.T
+        neighbours: dict[int, list[str]] = {}
+        for word in words:
+            number = self.number.get(word)
+            if number is not None and self.vectors[number].any():
+                neighbours[number] = []
+        numbers = list(neighbours)
+        for start in range(0, len(numbers), WORDS_AT_ONCE):
+            part = numbers[start : start + WORDS_AT_ONCE]
+            cosines = self.vectors[torch.tensor(part)] @ self.vectors.T  # (part, words)
             for row, number in enumerate(part):
                 own = np.flatnonzero(np.isin(self._piece, self._pieces_of[number]))
                 cosines[row, torch.from_numpy(own)] = -torch.inf
             cosines.masked_fill_(self._folded == self._folded[part, None], -torch.inf)
             cosines.masked_fill_(self._scripts != self._scripts[part, None], -torch.inf)
-            best = cosines.topk(min(choices, len(self.words)), dim=1)
-            for number, values, ids in zip(part, best.values.tolist(), best.indices.tolist(), strict=True):
-                near = zip(values, ids, strict=True)
-                found[number] = [self.words[index] for value, index in near if value > -torch.inf]
-        return [found.get(number, []) for number in known]
+            best = cosines.topk(min(choices, len(self.words)), dim=1)  # (part, choices)
+            for number, values, indices in zip(
+                part, best.values.tolist(), best.indices.tolist(), strict=True
+            ):
+                for value, index in zip(values, indices, strict=True):
+                    if value > -torch.inf:
+                        neighbours[number].append(self.words[index])
+        return [neighbours.get(self.number.get(word, -1), []) for word in words]

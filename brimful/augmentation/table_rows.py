@@ -1,4 +1,4 @@
-"""Tables with all their columns, read and written in one format."""
+"""Read and write tables with all their columns, in one format."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
 from brimful.tasks.prediction_files import output_file
 
-_AT_ONCE = 1 << 14
+_ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class TableRows:
 
     Attributes:
         form: .tsv, .csv, .jsonl or .parquet.
-        values: of each row, by column; short lines lack the last ones.
-        columns: of all rows.
-        texts: the columns of its texts: one, or two of pairs.
-        schema: of a Parquet file, pyarrow's.
+        values: the values of each row, by column; short lines lack the last ones.
+        columns: the columns that any row has.
+        texts: the columns of its texts: one, or two in a table of pairs.
+        schema: pyarrow's schema of a Parquet file.
         quoted: whether fields of a .tsv are quoted where they need it; in layouts of TSV, quotes are text.
     """
 
@@ -38,14 +38,18 @@ class TableRows:
 
 
 def read_rows(path: Path, layout: FileLayout) -> TableRows:
-    """The rows of a table.
+    """Read the rows of a table.
 
     Raises:
         BrimfulError: the file cannot be read; a row has no text; or other columns would not fit new texts.
     """
-    form = path.suffix if path.suffix in FORMATS else layout.form or path.suffix
+    form = path.suffix
+    if form not in FORMATS and layout.form:
+        form = layout.form
     if form not in FORMATS or layout.rewrite or layout.task == "question-answering":
-        what = f"the layout {layout.name}" if layout.name and form in FORMATS else str(path)
+        what = str(path)
+        if layout.name and form in FORMATS:
+            what = f"the layout {layout.name}"
         raise BrimfulError(
             f"{what} cannot be augmented as a file: tables are {', '.join(FORMATS)} files of whole texts and"
             " their labels"
@@ -60,11 +64,12 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
         for number, row in rows:
             where = f"{path}, {place} {number}"
             columns |= dict.fromkeys(row)
+            # The first row shows whether there are pairs.
             pairs = pairs or (not values and row.get(second) is not None)
-            wanted = [text, second] if pairs else [text]
-            missing = [name for name in wanted if row.get(name) is None]
+            texts = [text, second] if pairs else [text]
+            missing = [name for name in texts if row.get(name) is None]
             if missing and layout.form and values:
-                short += 1
+                short += 1  # lines of the layouts of benchmarks may end early
                 continue
             if missing and missing[0] in row:
                 raise BrimfulError(f"{where}: {missing[0]} is empty")
@@ -74,8 +79,9 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
                 )
             if isinstance(row.get("spans"), list):
                 raise BrimfulError(f"{where} has spans, which would not fit a text with other words")
-            row |= {name: str(row[name]) for name in wanted if isinstance(row[name], int | float)}
-            for name in wanted:
+            for name in texts:
+                if isinstance(row[name], int | float):
+                    row[name] = str(row[name])
                 if not isinstance(row[name], str):
                     raise BrimfulError(f"{where}: {name!r} is {row[name]!r:.60}, not a text")
             values.append(row)
@@ -83,32 +89,35 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
         raise BrimfulError(f"{path} has no rows; expected a header and one row for each text")
     if short:
         warn(f"{path}: {pluralise(short, 'row')} without a text are left out")
-    texts = [text, second] if pairs else [text]
-    schema = _schema(path, texts) if form == ".parquet" else None
+    schema = _read_schema(path, texts) if form == ".parquet" else None
     return TableRows(form, values, list(columns), texts, schema, layout.form != ".tsv")
 
 
-def _schema(path: Path, texts: list[str]) -> Any:
-    """The types of a Parquet file's columns, without dictionaries; texts and classes are strings."""
+def _read_schema(path: Path, texts: list[str]) -> Any:
+    """Return the types of a Parquet file's columns, without dictionaries; texts and classes are strings."""
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 
-    found = read_schema(path)
-    names = class_names(found.metadata)
-    for index, field in enumerate(found):
-        if pa.types.is_dictionary(field.type):
-            found = found.set(index, field.with_type(field.type.value_type))
-        if field.name in names:
-            is_list = pa.types.is_list(field.type)
-            found = found.set(index, field.with_type(pa.list_(pa.string()) if is_list else pa.string()))
+    schema = read_schema(path)
+    classes = class_names(schema.metadata)
+    for index, field in enumerate(schema):
+        kind = field.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if field.name in classes:
+            kind = pa.list_(pa.string()) if pa.types.is_list(field.type) else pa.string()
         if field.name in texts and not pa.types.is_large_string(field.type):
-            found = found.set(index, field.with_type(pa.string()))
-    return found.remove_metadata()
+            kind = pa.string()
+        schema = schema.set(index, field.with_type(kind))
+    return schema.remove_metadata()
 
 
 @contextmanager
 def table_file(path: Path, table: TableRows) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What adds a row to a file in the format of a table, which gets its name when it is complete.
+    """Open a file in the format of a table; it gets its name when it is complete.
+
+    Yields:
+        a function that adds a row.
 
     Raises:
         BrimfulError: it cannot be written.
@@ -118,7 +127,7 @@ def table_file(path: Path, table: TableRows) -> Iterator[Callable[[dict[str, Any
 
         def add(row: dict[str, Any]) -> None:
             waiting.append(row)
-            if len(waiting) == _AT_ONCE:
+            if len(waiting) == _ROWS_AT_ONCE:
                 output.write_rows(waiting)
                 waiting.clear()
 

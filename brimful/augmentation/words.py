@@ -1,4 +1,4 @@
-"""Which words of a text may be replaced: words of letters only, but no function words and no numbers."""
+"""Find the words of a text that may be replaced: words of letters, except function words and numbers."""
 
 import re
 import unicodedata
@@ -20,10 +20,11 @@ BUILT_IN = frozenset(Path(__file__).with_name("function_words.txt").read_text(en
 @lru_cache(maxsize=1 << 18)
 def is_word(text: str) -> bool:
     """Whether a text is letters with their marks; an entry of a lexicon may have spaces between them."""
-    return text[:1].isalpha() and all(
-        character.isalpha() or character == " " or unicodedata.category(character)[0] == "M"
-        for character in text
-    )
+    for character in text:
+        is_mark = unicodedata.category(character)[0] == "M"
+        if not (character.isalpha() or is_mark or character == " "):
+            return False
+    return text[:1].isalpha()
 
 
 _NUMERALS = "零一二两三四五六七八九十百千万亿几壹贰叁肆伍陆柒捌玖拾佰仟兩萬億幾"
@@ -31,13 +32,15 @@ _CHINESE_NUMBER = re.compile(f"第?[{_NUMERALS}]+(?:分之[{_NUMERALS}]+)?.?")
 
 
 def is_number(text: str) -> bool:
-    """Whether a word is a number in Chinese characters, with at most one character behind it that says of
-    what. Other words that begin with a numeral and are as short count as numbers too."""
+    """Whether a word is a number in Chinese characters, with at most one character behind it: its unit.
+
+    Other words that begin with a numeral and are as short count as numbers too.
+    """
     return _CHINESE_NUMBER.fullmatch(text) is not None
 
 
 def stop_words(file: str | Path | None) -> frozenset[str]:
-    """The built-in words and those of a file, one a line, in lower case.
+    """Return the built-in words and the words of a file, one a line, in lower case.
 
     Raises:
         BrimfulError: the file cannot be read or holds no word.
@@ -51,7 +54,7 @@ class Words:
     """Finds the words that may be replaced.
 
     Args:
-        stop: words that may not, in lower case.
+        stop: words that may not be replaced, in lower case.
         lexicon: words that stay whole, as in masking.
     """
 
@@ -61,47 +64,52 @@ class Words:
 
     @classmethod
     def read(cls, stop_file: str | None, lexicon_file: str | None) -> "Words":
-        """With the words in files, where they are given.
+        """Read the stop words and the lexicon from files; a file is optional.
 
         Raises:
             BrimfulError: a file cannot be read, or holds no word.
         """
-        lexicon, notes = read_word_list(lexicon_file, "lexicon") if lexicon_file else (None, [])
-        for note in notes:
-            warn(note)
+        lexicon = None
+        if lexicon_file:
+            lexicon, notes = read_word_list(lexicon_file, "lexicon")
+            for note in notes:
+                warn(note)
         return cls(stop_words(stop_file), lexicon)
 
     def spans(self, text: str) -> np.ndarray:
-        """Their characters, begin and end, int64 (words, 2)."""
+        """Return the words of a text that may be replaced: characters begin and end, int64 (words, 2)."""
         spans = self._segmenter.spans(text)
-        kept = [
-            is_word(word := text[begin:end]) and word.casefold() not in self._stop and not is_number(word)
-            for begin, end in spans.tolist()
-        ]
-        return spans[np.array(kept, dtype=bool)]
+        is_replaceable = np.zeros(len(spans), dtype=bool)
+        for number, (begin, end) in enumerate(spans.tolist()):
+            word = text[begin:end]
+            is_replaceable[number] = (
+                is_word(word) and not is_number(word) and word.casefold() not in self._stop
+            )
+        return spans[is_replaceable]
 
 
-def token_ranges(
+def find_token_ranges(
     text: str, offsets: np.ndarray, ids: np.ndarray, spans: np.ndarray, continues: np.ndarray
 ) -> np.ndarray:
-    """The tokens of words, int64 (words, 2): begin and end; -1 where they are not tokens of this word alone.
+    """Find the tokens of words: begin and end, int64 (words, 2); -1 where other text shares the tokens.
 
     Args:
-        offsets: of the tokens of `text` in their order, their first character and the one behind their last,
-            int (tokens, 2). A token may have the space before its word, or none of it.
-        ids: of the tokens, (tokens,).
+        offsets: the first character of each token of `text`, and the one behind its last, int (tokens, 2).
+            A token may include the space before its word.
+        ids: the ids of the tokens, int (tokens,).
         spans: characters of the words, int64 (words, 2).
         continues: bool (vocabulary,), the pieces that only continue a word.
     """
     if not len(ids) or not len(spans):
         return np.full((len(spans), 2), -1, dtype=np.int64)
     begins, ends = offsets[:, 0].astype(np.int64), offsets[:, 1].astype(np.int64)
-    codes = np.append(code_points(text), np.uint32(0))
-    spaced = (character_classes()[codes[np.minimum(begins, len(codes) - 1)]] == SPACE) & (begins + 1 < ends)
-    begins = begins + spaced
+    codes = np.append(code_points(text), np.uint32(0))  # an empty token at the end has no character
+    is_space = character_classes()[codes[np.minimum(begins, len(codes) - 1)]] == SPACE
+    begins += is_space & (begins + 1 < ends)
     first = np.searchsorted(begins, spans[:, 0], side="left")
     last = np.searchsorted(begins, spans[:, 1], side="left")
     inside = np.minimum(first, len(ids) - 1)
+    # The tokens begin and end with the word, no token before reaches into it, and none behind continues it.
     fits = (first < last) & (begins[inside] == spans[:, 0]) & (ends[last - 1] == spans[:, 1])
     fits &= (first == 0) | (ends[first - 1] <= spans[:, 0])
     fits &= (last == len(ids)) | ~continues[ids[np.minimum(last, len(ids) - 1)]]

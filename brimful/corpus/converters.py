@@ -42,15 +42,10 @@ Converter = Callable[[str, str, Counter[str]], Iterator[str]]
 
 
 def _read_runs(path: str, encoding: str, issues: Counter[str], kind: str = "text") -> Iterator[str]:
+    too_long = "line longer than 256 MB, cut"
+    span = Span(path=path)
     yield from read_runs(
-        Span(path=path),
-        encoding,
-        issues,
-        boundary=None,
-        run=1 << 20,
-        longest=1 << 28,
-        too_long="line longer than 256 MB, cut",
-        kind=kind,
+        span, encoding, issues, None, run=1 << 20, longest=1 << 28, too_long=too_long, kind=kind
     )
 
 

@@ -176,9 +176,11 @@ def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict
     entries = []
     for name in shards:
         record = read_record(directory / "shards" / f"{name}.json")
-        entries.append({"name": name, **{key: record[key] for key in ("split", *_TOTALS, "crc32")}})
+        entry = {"name": name, "split": record["split"]}
         for key in _TOTALS:
+            entry[key] = record[key]
             totals[key] += record[key]
+        entries.append({**entry, "crc32": record["crc32"]})
     return commit(
         directory / MANIFEST,
         [directory / "tokenizer.json"],
@@ -356,8 +358,8 @@ class Corpus:
         self.tokens = sum(len(shard.tokens) for shard in shards)
         self.tokens_per_word = self.tokens / max(1, sum(shard.record["words"] for shard in shards))
         self.tokenizer_path = directory / "tokenizer.json"
-        self.vocabulary_size: int = shards[0].record["vocabulary_size"] if shards else 0
-        self.tokenizer_hash: str = shards[0].record["tokenizer_hash"] if shards else ""
+        self.vocabulary_size: int = shards[0].record["vocabulary_size"]
+        self.tokenizer_hash: str = shards[0].record["tokenizer_hash"]
 
     @classmethod
     def open(cls, directory: Path | str, *, verify: bool = False) -> "Corpus":
@@ -389,8 +391,9 @@ class Corpus:
 
     def part(self, split: str) -> "Corpus | None":
         """Return the documents of one split, `train` or `validation`; None if it has no documents."""
-        corpus = Corpus(self.directory, [shard for shard in self.shards if shard.split == split])
-        return corpus if corpus.documents else None
+        shards = [shard for shard in self.shards if shard.split == split]
+        has_documents = any(shard.documents for shard in shards)
+        return Corpus(self.directory, shards) if has_documents else None
 
     @functools.cached_property
     def fingerprint(self) -> str:

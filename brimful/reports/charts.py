@@ -21,11 +21,10 @@ from brimful.base.summary import SummaryChart
 
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 """Names of the page's colours of curves and points."""
-_PLACEHOLDERS = {
-    name: f"#0000{place:02x}" for place, name in enumerate(("ink", "muted", "grid", *COLOURS), 1)
-}
+_PLACEHOLDERS = {name: f"#0000{i:02x}" for i, name in enumerate(("ink", "muted", "grid", *COLOURS), 1)}
+"""Colours that occur nowhere else in a drawing, by the names of the page's colours."""
 _STYLE = {
-    "axes.prop_cycle": f"cycler('color', {[_PLACEHOLDERS[name] for name in COLOURS]})",
+    "axes.prop_cycle": f"cycler('color', {list(_PLACEHOLDERS.values())[-len(COLOURS) :]})",
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.size": 9,
@@ -50,7 +49,7 @@ MAX_NAME_LETTERS = 32
 
 
 def to_svg(chart: SummaryChart) -> str:
-    """The chart as an <svg> element for an HTML page, with its numbers as a text for those who can't see."""
+    """Return the chart as an <svg> element for an HTML page, with its numbers as text for screen readers."""
     description = describe_chart(chart)
     drawing, file = draw_chart(chart), io.StringIO()
     with (
@@ -71,7 +70,7 @@ def to_svg(chart: SummaryChart) -> str:
 
 
 def describe_chart(chart: SummaryChart) -> str:
-    """What a chart shows, in words."""
+    """Return what a chart shows, in words."""
     show = format_percent if chart.share else format_short
     parts = []
     for series in chart.series:
@@ -85,7 +84,7 @@ def describe_chart(chart: SummaryChart) -> str:
 
 
 def draw_chart(chart: SummaryChart) -> Figure:
-    """The drawing of a chart, for `to_svg`, or for a test of where its labels are."""
+    """Draw a chart, for `to_svg`, or for a test of where its labels are."""
     # The user's own matplotlibrc decides nothing.
     with matplotlib.style.context(["default", _STYLE]):
         drawing = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
@@ -108,7 +107,7 @@ def _draw_lines(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
 def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
     """Points with their errors over a logarithmic x; each series is a point.
 
-    The names stand in a column to the right, in the order of the points, so that none is on another.
+    The names stand in a column to the right, in the order of the points, so that they do not overlap.
     """
     drawing.set_figheight(max(HEIGHT_INCHES, 0.22 * len(chart.series) + 0.8))
     for series in chart.series:
@@ -121,9 +120,11 @@ def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
     line = {"arrowstyle": "-", "color": _PLACEHOLDERS["muted"], "linewidth": 0.6, "relpos": (0, 0.5)}
     ordered = sorted(chart.series, key=lambda point: point.ys[0])
     for place, point in enumerate(ordered):
-        is_long = len(point.name) > MAX_NAME_LETTERS
+        name = point.name
+        if len(name) > MAX_NAME_LETTERS:
+            name = f"{name[: MAX_NAME_LETTERS - 1]}…"
         axes.annotate(
-            f"{point.name[: MAX_NAME_LETTERS - 1]}…" if is_long else point.name,
+            name,
             (float(point.xs[0]), point.ys[0]),
             xytext=(1.06, (place + 0.5) / len(ordered)),
             textcoords="axes fraction",
@@ -149,4 +150,4 @@ def _format_axis(axis: Any, share: bool = False, *, is_logarithmic: bool = False
 
 
 DRAW = {"lines": _draw_lines, "points": _draw_points}
-"""What draws each kind of SummaryChart."""
+"""Functions that draw each kind of SummaryChart."""

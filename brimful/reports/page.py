@@ -1,4 +1,4 @@
-"""The page: what several runs say together, then a section for each of them; what explains is folded."""
+"""The page: what several runs say together, then a section for each of them, with details folded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,22 +20,22 @@ from brimful.base.summary import (
     make_table,
 )
 from brimful.reports.charts import COLOURS, DRAW, to_svg
-from brimful.reports.run_records import Run, with_children
+from brimful.reports.run_records import Run, walk_runs
 from brimful.version import VERSION
 
 MIN_POINTS = 2
-"""Points that make a picture."""
+"""Points of a chart."""
 SPEEDS = (("milliseconds", "ms a text"), ("texts_per_second", "texts a second, many together"))
-"""What the metric is drawn against: a field of ModelResult, and the name of the axis."""
+"""Fields of ModelResult that the metric is drawn against, and the names of their axes."""
 LOSS, VALIDATION = "loss.", "validation."
 COUNTERS = ("step", "tokens", "seconds")
-"""Keys of metrics.jsonl that only grow, which no chart shows."""
+"""Keys of metrics.jsonl that only grow: no chart shows them."""
 MAX_CURVES = 6
-"""Curves of a chart; of more, the first are shown."""
+"""Curves of a chart; if there are more, the first are shown."""
 
 
 def render(runs: Sequence[Run]) -> str:
-    """The page as HTML: self-contained, and every text from outside escaped."""
+    """Return the page as HTML: self-contained, and every text from outside escaped."""
     environment = Environment(
         autoescape=True,
         loader=PackageLoader("brimful.reports", ""),
@@ -57,28 +57,30 @@ def render(runs: Sequence[Run]) -> str:
 
 
 def list_tables(run: Run) -> list[SummaryTable]:
-    """All tables of a run: its models side by side, then its own."""
+    """Return all tables of a run: its models side by side, then its own."""
     if run.summary is None:
         return []
     test, models = run.summary.test, run.summary.models
-    compared = compare_models(test, models) if test is not None and len(models) > 1 else []
-    return compared + run.summary.tables
+    if test is None or len(models) < 2:
+        return run.summary.tables
+    return compare_models(test, models) + run.summary.tables
 
 
 def list_charts(run: Run) -> list[SummaryChart]:
-    """All charts of a run: its models, its own, and its curves."""
-    if run.summary is None:
-        return draw_curves(run)
-    test = run.summary.test
-    compared = draw_scatter(test, run.summary.models) if test is not None else []
-    drawn = [chart for chart in run.summary.charts if chart.kind in DRAW]
-    return compared + drawn + draw_curves(run)
+    """Return all charts of a run: its models, its own, and its curves."""
+    charts: list[SummaryChart] = []
+    if run.summary is not None:
+        if run.summary.test is not None:
+            charts += draw_scatter(run.summary.test, run.summary.models)
+        charts += [chart for chart in run.summary.charts if chart.kind in DRAW]
+    return charts + draw_curves(run)
 
 
 def put_together(runs: Sequence[Run]) -> Run:
-    """What several runs say together: their models on the same test rows, else each run's own verdict."""
+    """Return what several runs say together: their models on the same test rows, and each run's verdict."""
     groups = group_models(runs)
-    compared = sorted((test for test in groups if len(groups[test]) > 1), key=lambda test: -len(groups[test]))
+    compared = [test for test, models in groups.items() if len(models) > 1]
+    compared.sort(key=lambda test: -len(groups[test]))
     tables, charts = [], []
     for test in compared:
         tables += compare_models(test, groups[test])
@@ -89,45 +91,51 @@ def put_together(runs: Sequence[Run]) -> Run:
     if compared:
         verdict = judge_models(compared[0], groups[compared[0]])
         lone = len(groups) - len(compared)
-        verdict += f" {lone} measured on other test rows stand by themselves." if lone else ""
+        if lone:
+            verdict += f" {lone} measured on other test rows stand by themselves."
     summary = Summary("", verdict, tables, charts)
     return Run(path=Path(), name=f"{len(runs)} runs", facts={}, summary=summary)
 
 
 def group_models(runs: Sequence[Run]) -> dict[MeasuredOn, list[ModelResult]]:
-    """The models of all runs by what they were measured on, each called by the name of its run.
+    """Group the models of all runs by what they were measured on, each called by the name of its run.
 
     A model that several runs measured, such as a teacher, stands once: as the run that made it says, with the
     times that another run took in turns with its own model.
     """
-    names = {run.path: run.name for run in with_children(runs)}
+    names = {run.path: run.name for run in walk_runs(runs)}
     groups: dict[MeasuredOn, dict[str, ModelResult]] = {}
     for run in runs:
         if run.summary is None or run.summary.test is None:
             continue
         group = groups.setdefault(run.summary.test, {})
+        # All names first: models name each other in their pairs.
         renamed = {model.name: _name_model(model, run, names, group) for model in run.summary.models}
         for model in run.summary.models:
             name = renamed[model.name]
             pairs = {renamed.get(other, other): error for other, error in model.pairs.items()}
-            there = group.get(name)
-            if there is None or model.is_own:
-                group[name] = replace(model, name=name, pairs=pairs, **_times_of(there))
+            earlier = group.get(name)
+            if earlier is None or model.is_own:
+                group[name] = replace(model, name=name, pairs=pairs, **_read_costs(earlier))
             elif model.folder:  # only times of the same minutes can be compared
-                group[name] = replace(there, **_times_of(model))
+                group[name] = replace(earlier, **_read_costs(model))
     return {test: list(group.values()) for test, group in groups.items()}
 
 
-def _times_of(model: ModelResult | None) -> dict[str, Any]:
-    """What a model takes, as far as it was measured."""
-    names = ("milliseconds", "texts_per_second", "megabytes")
-    return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
+def _read_costs(model: ModelResult | None) -> dict[str, Any]:
+    """The times and the size of a model, as far as they were measured."""
+    costs = {}
+    for name in ("milliseconds", "texts_per_second", "megabytes"):
+        value = getattr(model, name, None)
+        if value is not None:
+            costs[name] = value
+    return costs
 
 
 def _name_model(
     model: ModelResult, run: Run, names: Mapping[Path, str], group: Mapping[str, ModelResult]
 ) -> str:
-    """The name of a model beside those of other runs: its run's, or its own, with its run's where another
+    """The name of a model among the models of other runs: its run's, or its own, with its run's where another
     model of other values has that name."""
     name = run.name if model.is_own else model.name
     if model.folder:
@@ -138,7 +146,7 @@ def _name_model(
 
 
 def draw_scatter(test: MeasuredOn, models: Sequence[ModelResult]) -> list[SummaryChart]:
-    """The metric of the models against their speeds; no chart where fewer than two have one."""
+    """Draw the metric of the models against their speeds; no chart where fewer than two have one."""
     charts = []
     for field, axis in SPEEDS:
         points = []
@@ -155,22 +163,33 @@ def draw_scatter(test: MeasuredOn, models: Sequence[ModelResult]) -> list[Summar
 
 
 def draw_curves(run: Run) -> list[SummaryChart]:
-    """metrics.jsonl as charts: one for all losses, one for each metric of validation and other number."""
-    found: dict[str, list[Series]] = {}
+    """Draw metrics.jsonl: one chart for all losses, one for each metric of validation and other number."""
+    curves_of: dict[str, list[Series]] = {}
     for folder, lines in run.metrics.items():
-        for key in dict.fromkeys(key for line in lines for key in line if key not in COUNTERS):
-            pairs = [(finite_number(line.get("step")), finite_number(line.get(key))) for line in lines]
-            points = [(float(x), float(y)) for x, y in pairs if x is not None and y is not None]
-            if len(points) < MIN_POINTS:
+        for key, (xs, ys) in _read_points(lines).items():
+            if len(xs) < MIN_POINTS:
                 continue
-            is_loss = key.startswith(LOSS) or key in ("loss", f"{VALIDATION}loss")
             name = f"{folder} {key.removeprefix(LOSS).replace('.', ' ')}".strip()
-            curve = Series(name, [x for x, _ in points], [y for _, y in points])
-            found.setdefault("loss" if is_loss else key, []).append(curve)
+            is_loss = key.startswith(LOSS) or key in ("loss", f"{VALIDATION}loss")
+            curves_of.setdefault("loss" if is_loss else key, []).append(Series(name, xs, ys))
     charts = []
-    for name, curves in found.items():
-        more = f"The first {MAX_CURVES} of {len(curves)}." if len(curves) > MAX_CURVES else ""
+    for name, curves in curves_of.items():
+        note = f"The first {MAX_CURVES} of {len(curves)}." if len(curves) > MAX_CURVES else ""
         is_detail = name != "loss" and not name.startswith(VALIDATION)
-        title, shown = capitalise(name.replace(".", ": ")), curves[:MAX_CURVES]
-        charts.append(SummaryChart(title, "lines", "updates", name, shown, more, is_detail=is_detail))
+        title, drawn = capitalise(name.replace(".", ": ")), curves[:MAX_CURVES]
+        charts.append(SummaryChart(title, "lines", "updates", name, drawn, note, is_detail=is_detail))
     return sorted(charts, key=lambda chart: (chart.is_detail, chart.y != "loss"))
+
+
+def _read_points(lines: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
+    """The updates and the values of each number in a metrics.jsonl."""
+    points: dict[str, tuple[list[float], list[float]]] = {}
+    for line in lines:
+        step = finite_number(line.get("step"))
+        for key, number in line.items():
+            value = finite_number(number)
+            if step is not None and value is not None and key not in COUNTERS:
+                xs, ys = points.setdefault(key, ([], []))
+                xs.append(float(step))
+                ys.append(float(value))
+    return points

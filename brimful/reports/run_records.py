@@ -18,8 +18,8 @@ from brimful.train.metrics import read_metrics
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
 RECORDS = (SUMMARY, MANIFEST, EXPORT)
 """Files that a verb writes last, with its facts and their Summary."""
-NO_FACTS = (OVERVIEW, "files", "crc32")
-"""Keys of a record that are not shown among its facts."""
+HIDDEN_KEYS = (OVERVIEW, "files", "crc32")
+"""Keys of a record that are left out of its facts."""
 TRAININGS = ("trials", "stages")
 """Folders of a run with a metrics.jsonl for each of its trainings."""
 
@@ -30,11 +30,11 @@ class Run:
 
     Attributes:
         path: of the directory, resolved.
-        name: its path below the folder that all shown runs share.
-        facts: what the record of a finished verb says, without its Summary; None of an unfinished run.
-        summary: None of an unfinished run, and of one that an earlier version made.
+        name: its path below the folder that all runs of a page share.
+        facts: the record of a finished verb, without its Summary; None for an unfinished run.
+        summary: None for an unfinished run, and for one that an earlier version made.
         config_text: config.yaml as it stands in the file.
-        metrics: the lines of each metrics.jsonl, by its folder; "" is the run's own.
+        metrics: the lines of each metrics.jsonl, by its folder; "" is the folder of the run.
         children: the runs inside this one.
     """
 
@@ -66,17 +66,17 @@ class Run:
         if self.finished:
             return "Made by an earlier version: all that it measured is below."
         steps = [line["step"] for line in self.metrics.get("", ()) if isinstance(line.get("step"), int)]
-        logged = f" It has logged {max(steps):,} updates." if steps else ""
-        return f"Not finished: none of {', '.join(RECORDS)} is there yet.{logged}"
+        verdict = f"Not finished: none of {', '.join(RECORDS)} is there yet."
+        return f"{verdict} It has logged {max(steps):,} updates." if steps else verdict
 
 
 def load_runs(directories: Sequence[Path]) -> list[Run]:
-    """Read run directories; a folder that is none stands for the runs directly inside it.
+    """Read run directories; another folder stands for the runs directly inside it.
 
     Raises:
         BrimfulError: a folder is neither, or a file in a run is damaged.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for directory in directories:
         if not directory.exists():
             raise BrimfulError(f"{directory} does not exist; give the directory of a run")
@@ -86,16 +86,16 @@ def load_runs(directories: Sequence[Path]) -> list[Run]:
             raise BrimfulError(
                 f"{directory} is not a run directory: neither it nor a folder in it has {files}"
             )
-        found += inside
-    root = os.path.commonpath([path.resolve().parent for path in found])
-    return [_load_run(path.resolve(), root) for path in found]
+        paths += inside
+    root = os.path.commonpath([path.resolve().parent for path in paths])
+    return [_load_run(path.resolve(), root) for path in paths]
 
 
-def with_children(runs: Iterable[Run]) -> Iterator[Run]:
-    """All runs, and those inside them."""
+def walk_runs(runs: Iterable[Run]) -> Iterator[Run]:
+    """Yield all runs, and the runs inside them."""
     for run in runs:
         yield run
-        yield from with_children(run.children)
+        yield from walk_runs(run.children)
 
 
 def _is_run(directory: Path) -> bool:
@@ -113,16 +113,17 @@ def _load_run(directory: Path, root: str) -> Run:
     Args:
         root: the folder that its name starts below.
     """
-    config = directory / CONFIG
+    config, text = directory / CONFIG, ""
     if config.is_file():
         read_yaml(config)  # refuses a damaged one
+        text = config.read_text(encoding="utf-8")
     facts, summary = _read_record(directory)
     return Run(
         path=directory,
         name=directory.relative_to(root).as_posix(),
         facts=facts,
         summary=summary,
-        config_text=config.read_text(encoding="utf-8") if config.is_file() else "",
+        config_text=text,
         metrics=_read_all_metrics(directory),
         children=[_load_run(path, root) for path in _list_inside(directory)],
     )
@@ -134,17 +135,21 @@ def _read_record(directory: Path) -> tuple[dict[str, Any] | None, Summary | None
         path = directory / name
         if path.is_file():
             record = read_object(path)
-            facts = find_mapping(record, "summary") if name == MANIFEST else record
-            shown = {key: value for key, value in facts.items() if key not in NO_FACTS}
-            return shown, read_overview(record, path)
+            facts = dict(find_mapping(record, "summary") if name == MANIFEST else record)
+            for key in HIDDEN_KEYS:
+                facts.pop(key, None)
+            return facts, read_overview(record, path)
     return None, None
 
 
 def _read_all_metrics(directory: Path) -> dict[str, list[dict[str, Any]]]:
-    """The lines of the run's metrics.jsonl and those of its trainings, by folder: `trials/rate-0.0003`."""
+    """The lines of each metrics.jsonl by its folder: "", and the trainings', such as `trials/rate-0.0003`."""
     files = [directory / METRICS]
     for folder in TRAININGS:
         files += sorted((directory / folder).rglob(METRICS))
-    found = {file.parent: read_metrics(file) for file in files if file.is_file()}
-    named = {path.relative_to(directory).as_posix(): lines for path, lines in found.items()}
-    return {name.removeprefix("."): lines for name, lines in named.items() if lines}
+    metrics = {}
+    for file in filter(Path.is_file, files):
+        lines = read_metrics(file)
+        if lines:
+            metrics[file.parent.relative_to(directory).as_posix().removeprefix(".")] = lines
+    return metrics

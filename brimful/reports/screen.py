@@ -22,9 +22,9 @@ MIN_NAME_CHARACTERS = 20
 
 
 def show_result(result: Mapping[str, Any]) -> None:
-    """Print the title, the verdict, the models side by side, and the tables that are no detail.
+    """Print the title, the verdict, the models side by side, and the tables that are not details.
 
-    Of a result without a Summary each value is printed, by its dotted key.
+    Without a Summary, each value of the result is printed, by its dotted key.
     """
     summary = read_overview(result, "the result")
     if summary is None:
@@ -43,7 +43,7 @@ def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
 
     Where a table is wider than the terminal, names are wrapped. If that is not enough, columns after the
     third are left out until it fits: the names, the metric and the distance from the best stay, and so do the
-    last ones. All cells are wrapped where even these are too wide.
+    last columns. All cells are wrapped where even these are too wide.
     """
     for content in tables:
         columns = list(range(len(content.columns)))

@@ -312,16 +312,16 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
         encoder, _ = load_pretrained(folder)
         finetuning = resolved(config.finetuning(str(folder)), encoder, runtime.precision)
         data = load_data(finetuning, encoder)
-        reason = baselines.available(data.task)
+        reason = baselines.find_obstacle(data.task)
         rungs: dict[str, baselines.Rung | None] = {}
         if reason is None:
             if number == 1:
-                rungs[MAJORITY] = baselines.majority(data.task, data)
-                rungs[TFIDF] = baselines.linear(data.task, data, baselines.Tfidf())
+                rungs[MAJORITY] = baselines.fit_majority(data.task, data)
+                rungs[TFIDF] = baselines.fit_linear(data.task, data, baselines.Tfidf())
             say(f"{name}: frozen, under a linear model")
             longest = data.train.examples.max_length
             features = baselines.Frozen(encoder, data.task, longest, finetuning.overlap, runtime)
-            rungs[name + FROZEN] = baselines.linear(data.task, data, features)
+            rungs[name + FROZEN] = baselines.fit_linear(data.task, data, features)
         elif number == 1:
             say(f"no probe: {reason}")
         for method, rung in rungs.items():

@@ -247,7 +247,7 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
     """What else the labels give beside the models of all seeds: `baselines`, and the `Speed` of the kept one.
     Empty where the task has no ladder."""
     data, task, runtime = run.data, run.data.task, run.runtime
-    if (why := baselines.available(task)) is not None:
+    if (why := baselines.find_obstacle(task)) is not None:
         say(f"no ladder: {why}")
         return {}
     say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
@@ -255,9 +255,9 @@ def _ladder(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> dict
     longest = data.train.examples.max_length
     vectors = baselines.Frozen(encoder, task, longest, run.config.overlap, runtime)
     made = {
-        "majority": baselines.majority(task, data),
-        "tfidf": baselines.linear(task, data, baselines.Tfidf()),
-        "frozen": baselines.linear(task, data, vectors),
+        "majority": baselines.fit_majority(task, data),
+        "tfidf": baselines.fit_linear(task, data, baselines.Tfidf()),
+        "frozen": baselines.fit_linear(task, data, vectors),
     }
     rungs = {name: rung for name, rung in made.items() if rung is not None}
     others = {name: [Judged(task, rung.answers)] for name, rung in rungs.items()}

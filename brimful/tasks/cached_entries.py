@@ -1,9 +1,9 @@
-"""What is made once and kept: parsed and encoded files, teachers' outputs, groups of alike rows.
+"""A cache of what is made once: parsed and encoded files, teachers' outputs, groups of alike rows.
 
 An entry is a folder of an Arrow file, which is memory-mapped, and a commit record, written last. It has named
-columns, which are written a few rows at a time, so what they hold need not fit in memory. It is named by a
-hash of all that decides it, this package's code included, so none is ever out of date. The main rank writes
-entries, and all ranks of a machine map the same pages.
+columns, which are written a few rows at a time, so what they hold need not fit in memory. Its name is a hash
+of all that decides it, the code of this package included, so an entry is never out of date. The main rank
+writes entries, and all ranks of a machine map the same pages.
 """
 
 import hashlib
@@ -39,11 +39,11 @@ _PATH = "{path}"
 """Stands for the file in the warnings of an entry: a file of another name may have the same content."""
 
 Facts = dict[str, Any]
-"""What else there is to know of an entry, as JSON."""
+"""Values of an entry beside its columns, as JSON."""
 Rows = Mapping[str, np.ndarray | Ragged | Column]
 """Columns of n rows: numbers (n,) or (n, C), an array of numbers in each row, or a text or JSON in each."""
 MakeRows = Callable[[Facts], Iterator[Rows]]
-"""Makes an entry, some rows at a time, and puts its facts into the given dictionary."""
+"""Yields the rows of an entry, some at a time, and puts its facts into the given dictionary."""
 
 
 class _EntryRecord(TypedDict):
@@ -64,11 +64,13 @@ class Entry:
 
 @cache
 def hash_code(*files: str) -> str:
-    """A hash of source files, of all modules of the package that they import, directly or not, and of the
-    fast forms, which compute what the modules of `model` say."""
+    """Hash source files, all modules of the package that they import, directly or not, and the fast forms,
+    which compute the same as the modules of `model`."""
     digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
-    roots = [*map(Path, files), PACKAGE / "kernels/inference_forms.py"]
-    for source in sorted(set().union(*map(sources_of, roots))):
+    sources = set[Path]()
+    for file in [*map(Path, files), PACKAGE / "kernels/inference_forms.py"]:
+        sources.update(sources_of(file))
+    for source in sorted(sources):
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
@@ -76,10 +78,10 @@ def hash_code(*files: str) -> str:
 def cache_outputs(
     decides: Facts, data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
 ) -> np.ndarray | Ragged:
-    """What a model says of examples, out of the cache if it is there, mapped. Every rank calls this.
+    """Return a model's outputs for examples, mapped from the cache if they are there. Every rank calls this.
 
     Args:
-        decides: what decides it, beside the examples and this package's code.
+        decides: what decides them, beside the examples and this package's code.
         compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
     """
     key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
@@ -100,16 +102,17 @@ def cache_groups(table: Table, ranks: World = SINGLE_RANK) -> np.ndarray:
 
 
 def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
-    """What `make_rows` makes, out of the cache if it is there, else kept there and mapped, or in memory where
-    it cannot be kept. All ranks call this; the main one keeps it, repeats its warnings, and if it fails, the
-    others do not wait.
+    """Return an entry from the cache, or make it and keep it there; in memory, if it cannot be kept.
+
+    All ranks call this. The main one writes the entry and repeats its warnings; if it fails, the others do
+    not wait.
 
     Args:
-        key: all that decides it, code included.
-        what: it is, for the warning that it cannot be kept.
-        path: of the file that it is made of, which warnings name.
+        key: all that decides the entry, code included.
+        what: what it holds, for the warning that it cannot be kept.
+        path: the file that it is made of, which warnings name.
     """
-    is_there = 0
+    is_kept = 0
     folder: Path | None = None
     place: Path | None = None
     problem: Exception | None = None
@@ -118,18 +121,19 @@ def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Pa
         folder = cache_folder()
         place = folder / config_hash(key) if folder else None
         if place and ranks.is_main and _read(place, verify=True) is None:
-            _write(place, _with_warnings(make_rows, path))
-        is_there = int(place is not None)
+            _write(place, _record_warnings(make_rows, path))
+        is_kept = int(place is not None)
     except (BrimfulError, OSError) as error:
         problem = error
-    finally:
-        is_there = ranks.least(is_there)
-    if is_there and place:
+    finally:  # after any other exception too: the other ranks wait here
+        is_kept = ranks.least(is_kept)
+    if is_kept and place:
         entry = _read(place)
     if entry is None:
         facts: Facts = {}
-        rows = [_record_batch(some) for some in _with_warnings(make_rows, path)(facts)]
-        entry = Entry.of(pyarrow.Table.from_batches(rows), facts)  # what is not the disk's fault comes again
+        batches = map(_record_batch, _record_warnings(make_rows, path)(facts))
+        # If the disk was not at fault, the same exception comes again here.
+        entry = Entry.of(pyarrow.Table.from_batches(list(batches)), facts)
         if problem is not None:
             reason = str(problem).replace(str(place), str(folder))
             warn(f"{what} are not kept ({reason}); {VARIABLE}=off does without")
@@ -139,26 +143,27 @@ def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Pa
     return entry
 
 
-def _with_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
-    """The same, with the warnings among the facts."""
+def _record_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
+    """The same rows, with the warnings that come while they are made as a fact."""
 
     def make(facts: Facts) -> Iterator[Rows]:
-        slices, lines = make_rows(facts), dict[str, None]()
+        slices, warnings = make_rows(facts), dict[str, None]()
         while True:
-            with record_warnings() as of_slice:  # not while rows are written, which may fail
+            with record_warnings() as lines:  # not while rows are written, which may fail
                 rows = next(slices, None)
-            lines |= dict.fromkeys(line.replace(str(path), _PATH) if path else line for line in of_slice)
+            for line in lines:
+                warnings[line.replace(str(path), _PATH) if path else line] = None
             if rows is None:
                 break
             yield rows
-        facts["warnings"] = list(lines)
+        facts["warnings"] = list(warnings)
 
     return make
 
 
 def _write(folder: Path, make_rows: MakeRows) -> None:
-    """Write an entry; a folder of that name is replaced. Then the entries beside it that were not used for
-    longest go, until all have `MAX_CACHE_BYTES` at most.
+    """Write an entry; a folder of that name is replaced. Then the entries that were not used for longest go,
+    until all have `MAX_CACHE_BYTES` at most.
 
     Raises:
         BrimfulError, OSError: it cannot be written.
@@ -166,7 +171,7 @@ def _write(folder: Path, make_rows: MakeRows) -> None:
     facts: Facts = {}
     with atomic_directory(folder) as temporary:
         file = temporary / COLUMNS
-        batches = (_record_batch(rows) for rows in make_rows(facts))
+        batches = map(_record_batch, make_rows(facts))
         first = next(batches)
         with open(file, "wb") as sink, pyarrow.ipc.new_file(sink, first.schema) as writer:
             writer.write(first)
@@ -196,7 +201,7 @@ def _read(folder: Path, *, verify: bool = False) -> Entry | None:
 
 
 def _record_batch(rows: Rows) -> pyarrow.RecordBatch:
-    return pyarrow.record_batch({name: _to_arrow(values) for name, values in rows.items()})
+    return pyarrow.record_batch(list(map(_to_arrow, rows.values())), names=list(rows))
 
 
 def _to_arrow(values: np.ndarray | Ragged | Column) -> pyarrow.Array:
@@ -212,24 +217,26 @@ def _to_arrow(values: np.ndarray | Ragged | Column) -> pyarrow.Array:
 
 
 def _from_arrow(column: pyarrow.ChunkedArray) -> np.ndarray | Ragged | Column:
-    """Views of the file, but for numbers that were written some rows at a time: they are put together."""
+    """Views of the file; but numbers that were written some rows at a time are copied into one array."""
     if pyarrow.types.is_large_string(column.type):
         return Column(column)
     if pyarrow.types.is_large_list(column.type):
-        chunks = [Ragged.divided(_numbers(chunk.values), chunk.offsets.to_numpy()) for chunk in column.chunks]
-        return Ragged.chain(chunks)
-    numbers = [_numbers(chunk) for chunk in column.chunks]
+        parts = []
+        for chunk in column.chunks:
+            parts.append(Ragged.divided(_to_numbers(chunk.values), chunk.offsets.to_numpy()))
+        return Ragged.chain(parts)
+    numbers = list(map(_to_numbers, column.chunks))
     return numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
 
 
-def _numbers(array: pyarrow.Array) -> np.ndarray:
+def _to_numbers(array: pyarrow.Array) -> np.ndarray:
     if pyarrow.types.is_fixed_size_list(array.type):
         return array.flatten().to_numpy().reshape(-1, array.type.list_size)
     return array.to_numpy()
 
 
 def hash_content(data: Encoded) -> str:
-    """A hash of a table's name, texts, labels and tokens."""
+    """Hash a table's name, texts, labels and tokens."""
     head = f"{data.table.path}\n{data.examples.max_length}"
     digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))
     digest.update(data.table.fingerprints.data)

@@ -1,13 +1,12 @@
 """The files of a task, parsed and encoded once: tables and examples are mapped from the cache.
 
-An entry is named by a hash of the file's bytes and of all that decides the result: the task and its labels,
-the layout, the tokenizer, the lengths, and this package's code.
+The name of an entry is a hash of the file's bytes and of all that decides the result: the task and its
+labels, the layout, the tokenizer, the lengths, and this package's code.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from inspect import getfile
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,12 @@ _TARGET = "targets."
 
 @dataclass(frozen=True)
 class RunTables:
-    """What the run of a model has read.
+    """The tables that the run of a model has read.
 
     Attributes:
         train, dev, test: tables that are still there.
-        held_out: of parts that are rows of train, the rows, int64, from 0.
-        layout: of the tables.
+        held_out: the rows of train, int64 from 0, that are another part, by the part's name.
+        layout: the layout of the tables.
     """
 
     train: Path | None = None
@@ -51,7 +50,7 @@ class RunTables:
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """The files of a task, read with one layout. The main rank prints what there is to warn of.
+    """The files of a task, read with one layout. The main rank prints their warnings.
 
     Attributes:
         labelled: whether rows have labels.
@@ -64,7 +63,7 @@ class TaskFiles:
     _tables: dict[Path, tuple[Table, Facts]] = field(default_factory=dict)
 
     def read(self, path: Path | str) -> Table:
-        """A table.
+        """Read a table.
 
         Raises:
             BrimfulError: as `read_file`.
@@ -72,14 +71,14 @@ class TaskFiles:
         path = Path(path)
         if path not in self._tables:
             key = self._key(path)
-            entry = self._kept(key, path, lambda facts: map(partial(_table_rows, facts), self._slices(path)))
+            entry = self._get_entry(key, path, lambda facts: self._make_table_rows(path, facts))
             self._tables[path] = (_table_of(entry, path), key)
         return self._tables[path][0]
 
     def encode(
         self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
     ) -> Encoded:
-        """The examples of a table.
+        """Encode a table.
 
         Raises:
             BrimfulError: as `read_file` and `Task.encode`.
@@ -98,20 +97,22 @@ class TaskFiles:
             for part in task.encode_slices(table, tokenizer, max_length, overlap, labelled=labelled):
                 yield _example_rows(facts, part)
 
-        return Encoded(table, _examples_of(self._kept(key, Path(path), make_rows)))
+        return Encoded(table, _examples_of(self._get_entry(key, Path(path), make_rows)))
 
-    def _slices(self, path: Path) -> Iterator[Table]:
-        """The table in a file, in the slices that its task can read."""
-
+    def _make_table_rows(self, path: Path, facts: Facts) -> Iterator[Rows]:
+        """The table in a file for an entry, in the slices that its task can read."""
         files = files_of_table(path)
         layout = layout_of_files(files, self.layout) if self.labelled else self.layout
 
         def read(file: Path, take: Take) -> Table:
             return read_file(self.kind, file, labelled=self.labelled, layout=layout, take=take)
 
-        if self.labelled and not self.kind.by_row:
-            return (read(file, take_all) for file in files)
-        return read_files(read, files)
+        if self.kind.by_row or not self.labelled:
+            tables = read_files(read, files)
+        else:
+            tables = (read(file, take_all) for file in files)
+        for table in tables:
+            yield _table_rows(facts, table)
 
     def _key(self, path: Path) -> Facts:
         """What decides the table in a file."""
@@ -134,7 +135,7 @@ class TaskFiles:
             "code": hash_code(__file__, getfile(self.kind)),
         }
 
-    def _kept(self, key: Facts, path: Path, make_rows: MakeRows) -> Entry:
+    def _get_entry(self, key: Facts, path: Path, make_rows: MakeRows) -> Entry:
         return get_entry(key, make_rows, self.ranks, "encoded task files", path)
 
 
@@ -147,26 +148,26 @@ def _table_rows(facts: Facts, part: Table) -> Rows:
         facts["last_file"] = str(part.path)
         facts.setdefault("files", []).append(first)
     rows: dict[str, Any] = {"fingerprints": part.fingerprints}
-    for each in fields(part):
-        value = getattr(part, each.name)
-        if value is None or each.name in ("path", "files"):
-            continue
-        is_text_or_json = each.name != "lines"
-        rows[each.name] = Column.of(value, _type_of(type(part), each.name)) if is_text_or_json else value
+    for column in fields(part):
+        name, value = column.name, getattr(part, column.name)
+        if name == "lines" and value is not None:  # numbers; other columns are texts or JSON
+            rows[name] = value
+        elif name not in ("path", "files") and value is not None:
+            rows[name] = Column.of(value, _find_type(type(part), name))
     return rows
 
 
 def _table_of(entry: Entry, path: Path) -> Table:
     """The table of `_table_rows`, whose columns are decoded when they are read."""
-    kind = next(one for one in _table_types(Table) if one.__name__ == entry.facts["type"])
-    columns: dict[str, Any] = {"second": None, "labels": None}
-    for name, values in entry.columns.items():
-        is_column = isinstance(values, Column)
-        columns[name] = replace(values, type=_type_of(kind, name)) if is_column else values
+    kind = _find_table_type(entry.facts["type"])
+    columns: dict[str, Any] = {"second": None, "labels": None} | dict(entry.columns)
+    for name, values in columns.items():
+        if isinstance(values, Column):
+            columns[name] = replace(values, type=_find_type(kind, name))
     fingerprints = columns.pop("fingerprints")
-    names = map(str, files_of_table(path))
-    files = tuple(zip(entry.facts["files"], names, strict=False)) if len(entry.facts["files"]) > 1 else ()
-    table = kind(path=path, files=files, **columns)
+    first_rows = entry.facts["files"]
+    files = tuple(zip(first_rows, map(str, files_of_table(path)), strict=False))
+    table = kind(path=path, files=files if len(first_rows) > 1 else (), **columns)
     table.__dict__["fingerprints"] = fingerprints  # in place of computing them of all texts
     return table
 
@@ -177,7 +178,7 @@ def _example_rows(facts: Facts, part: Examples) -> Rows:
     facts["texts"] = before + len(part.first_of_text)
     facts["windows"] = facts.get("windows", False) or part.texts is not None
     facts["cut"] = facts.get("cut", 0) + part.cut
-    facts |= {name: getattr(part, name) for name in ("max_length", "pad", "overlap")}
+    facts |= {"max_length": part.max_length, "pad": part.pad, "overlap": part.overlap}
     rows: dict[str, Any] = {
         "texts": part.text_of_example + before,
         "tokens": as_ragged(part.tokens, np.int32),
@@ -185,28 +186,38 @@ def _example_rows(facts: Facts, part: Examples) -> Rows:
     }
     if part.characters is not None:
         rows["characters"] = part.characters
-    return rows | {f"{_TARGET}{name}": target for name, target in part.targets.items()}
+    for name, target in part.targets.items():
+        rows[_TARGET + name] = target
+    return rows
 
 
 def _examples_of(entry: Entry) -> Examples:
     """The examples of `_example_rows`."""
-    columns, facts = entry.columns, entry.facts
-    targets = [name for name in columns if name.startswith(_TARGET)]
+    columns, facts, targets = entry.columns, entry.facts, {}
+    for name, values in columns.items():
+        if name.startswith(_TARGET):
+            targets[name.removeprefix(_TARGET)] = values
     return Examples(
         tokens=columns["tokens"],
         segments=columns["segments"],
-        targets={name.removeprefix(_TARGET): columns[name] for name in targets},
+        targets=targets,
+        max_length=facts["max_length"],
+        pad=facts["pad"],
         texts=columns["texts"] if facts["windows"] else None,
         characters=columns.get("characters"),
-        **{name: facts[name] for name in ("max_length", "pad", "overlap", "cut")},
+        overlap=facts["overlap"],
+        cut=facts["cut"],
     )
 
 
-def _type_of(table: type[Table], column: str) -> Any:
+def _find_type(table: type[Table], column: str) -> Any:
     """The type of the values of a column."""
     return str if column in _TEXT_COLUMNS else table.types.get(column, Any)
 
 
-def _table_types(root: type[Table]) -> list[type[Table]]:
-    """A type of tables, and all that derive from it."""
-    return [root, *(each for child in root.__subclasses__() for each in _table_types(child))]
+def _find_table_type(name: str) -> type[Table]:
+    """The type of tables of that name: `Table` or a class that derives from it."""
+    types: list[type[Table]] = [Table]
+    for kind in types:
+        types += kind.__subclasses__()  # which the loop then reaches
+    return next(kind for kind in types if kind.__name__ == name)

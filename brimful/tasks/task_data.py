@@ -1,4 +1,4 @@
-"""The tables of a task as examples: encoded, split, streamed in updates, and evaluated between them."""
+"""The tables of a task as examples: encoded, split, dealt out in updates, and evaluated between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from brimful.tasks.task_model import TaskModel
 from brimful.train.objective import Runtime
 
 CUT_SHARE = 0.2
-"""Of one table, what becomes test; and of train, the dev part that a choice is made on."""
+"""The proportion of a table that becomes test, and of train that becomes dev where a choice is made."""
 MIN_PART_OF_CUT = 0.25
 """A part of less than this proportion of its share is refused: it would measure on a handful of rows."""
 
@@ -72,9 +72,9 @@ def load_task_data(
         kind: the task. The layout or the training table gives its labels.
         test_path: None: test is cut from the training table (`cut_part`).
         overlap: the tokens that windows of a long text share; None cuts it.
-        test_rows, dev_rows: int64, rows of the training table that are known to be test, or dev.
+        test_rows, dev_rows: int64, rows of the training table that are test, or dev.
         more_tests: other tables to measure on.
-        metric: the primary metric; None: that of the layout or the task.
+        metric: the primary metric; None: the layout's, or the task's.
 
     Raises:
         BrimfulError: a table is missing or malformed, a target is wrong, or train is too small to cut.
@@ -83,7 +83,8 @@ def load_task_data(
     train = files.read(train_path)
     test = None if test_path is None else files.read(test_path)
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(train)
-    if primary := metric or layout.primary:
+    primary = metric or layout.primary
+    if primary:
         task = task.with_primary(primary)
     leaked = 0 if test is None else len(np.intersect1d(train.fingerprints, test.fingerprints))
     if test is not None and leaked and ranks.is_main:
@@ -93,26 +94,27 @@ def load_task_data(
     check_length(max_length, encoder.config.max_length)
     tokenizer = encoder.tokenizer
 
-    def encoded(path: str) -> Encoded:
+    def encode_file(path: str) -> Encoded:
         data = files.encode(task, path, tokenizer, max_length, overlap)
         require_pairs(data.table, train.second is not None, train_path)
         if ranks.is_main:
             warn_of_lost_ends(data.examples.cut, len(data), path, max_length)
         return data
 
-    whole = everything = encoded(train_path)
+    train_data = whole = encode_file(train_path)
     if test_path is not None:
-        of_test = encoded(test_path)
+        test_data = encode_file(test_path)
     elif test_rows is not None:
-        everything, of_test = split_rows(everything, test_rows, "test")
+        train_data, test_data = split_rows(train_data, test_rows, "test")
     else:
-        everything, of_test = cut_part(task, everything, "test", ranks=ranks)
-    dev = None if dev_path is None else encoded(dev_path)
+        train_data, test_data = cut_part(task, train_data, "test", ranks=ranks)
+    dev_data = None if dev_path is None else encode_file(dev_path)
     if dev_rows is not None:
-        everything, dev = split_rows(everything, dev_rows, "dev")
-    more = tuple(map(encoded, more_tests))
-    others = [each for each in (of_test, dev, *more) if each is not None and ranks.is_main]
-    return TaskData(task.learn(whole, others), everything, dev, everything, of_test, leaked, more)
+        train_data, dev_data = split_rows(train_data, dev_rows, "dev")
+    more_data = tuple(map(encode_file, more_tests))
+    others = [test_data, *more_data] if dev_data is None else [test_data, dev_data, *more_data]
+    task = task.learn(whole, others if ranks.is_main else ())  # one rank warns of them
+    return TaskData(task, train_data, dev_data, train_data, test_data, leaked, more_data)
 
 
 class TooFewRowsError(BrimfulError):
@@ -120,7 +122,7 @@ class TooFewRowsError(BrimfulError):
 
 
 def hold_out(data: TaskData, share: float = CUT_SHARE, ranks: World = SINGLE_RANK) -> TaskData:
-    """The same with a share of train as dev, and the rest to fit."""
+    """Return the same data with a share of train as dev, and the other rows to fit."""
     fit, dev = cut_part(data.task, data.train, "dev", share, ranks)
     return replace(data, fit=fit, dev=dev)
 
@@ -128,13 +130,13 @@ def hold_out(data: TaskData, share: float = CUT_SHARE, ranks: World = SINGLE_RAN
 def cut_part(
     task: Task, data: Encoded, name: str, share: float = CUT_SHARE, ranks: World = SINGLE_RANK
 ) -> tuple[Encoded, Encoded]:
-    """The rows of a table without a part, and the part; the same ones on every call. Every rank calls this.
+    """Return the rows of a table without a part, and the part; the same ones on every call.
 
     Rows of alike texts, and questions on alike contexts, are on the same side (`group_alike_rows`). Labels
-    have the same proportions on both (`Task.strata`).
+    have the same proportions on both (`Task.strata`). Every rank calls this.
 
     Args:
-        name: of the part, for what is named after its rows.
+        name: the name of the part, which is also in the name of its table.
 
     Raises:
         TooFewRowsError: there are too few different texts, or rows of the same label.
@@ -142,7 +144,8 @@ def cut_part(
     """
     table = data.table
     groups = cache_groups(table, ranks)
-    different, fewest = int(groups.max()) + 1, MIN_DIFFERENT_TEXTS if name == "test" else round(1 / share)
+    different = int(groups.max()) + 1
+    fewest = MIN_DIFFERENT_TEXTS if name == "test" else round(1 / share)
     if different < fewest:
         raise TooFewRowsError(
             f"{table.path} has {different} different texts (case, spaces, punctuation and numbers do not"
@@ -163,32 +166,37 @@ def cut_part(
 
 
 def _numbers(table: Table) -> np.ndarray:
-    """int64 (n,), each row's number in the file, from 0."""
+    """The number of each row in its file, int64 (n,), from 0."""
     return np.arange(len(table)) if table.rows is None else table.rows
 
 
 def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
-    """The other rows of the file, and those named, in order. A part has its own name behind the table's."""
+    """Return the other rows of a table, and the part of the given rows of its file, both in order.
+
+    The part has its own name behind the table's.
+    """
     is_part = np.isin(_numbers(data.table), rows)
     part = data.take(np.flatnonzero(is_part))
     path = part.table.path
-    named = replace(part.table, path=path.with_name(f"{path.name}, its {name} rows"))
-    return data.take(np.flatnonzero(~is_part)), replace(part, table=named)
+    table = replace(part.table, path=path.with_name(f"{path.name}, its {name} rows"))
+    return data.take(np.flatnonzero(~is_part)), replace(part, table=table)
 
 
-def draw_rows(data: Encoded, most: int, name: str) -> Encoded:
-    """At most so many rows, in order. Their texts decide, so they are the same ones in any order of a table;
-    another `name` draws others."""
-    if len(data) <= most:
+def draw_rows(data: Encoded, count: int, name: str) -> Encoded:
+    """Draw `count` rows, in order; all, if there are no more.
+
+    Their texts decide, so they are the same ones in any order of a table; another `name` draws others.
+    """
+    if len(data) <= count:
         return data
     order = np.argsort(hash_words(derive_key(name), data.table.fingerprints), kind="stable")
-    return data.take(np.sort(order[:most]))
+    return data.take(np.sort(order[:count]))
 
 
 def make_stream(
     examples: Examples, sequences: int, tokens: int, seed: int, runtime: Runtime
 ) -> ExampleStream:
-    """Updates of `sequences` examples for this rank, in micro-batches of at most `tokens` tokens."""
+    """Return updates of `sequences` examples for this rank, in micro-batches of at most `tokens` tokens."""
     return ExampleStream(
         examples,
         sequences=sequences,
@@ -201,7 +209,7 @@ def make_stream(
 
 
 def make_evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Evaluate:
-    """The `evaluate` of an objective: the task's metrics on a held-out table, if there is one."""
+    """Return the `evaluate` of an objective: the task's metrics on a held-out table, if there is one."""
     if held_out is None:
         return no_evaluation
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brimful.augmentation.copies import copy_keys, joined, picked
+from brimful.augmentation.copies import copy_keys, join_parts, pick_candidates
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.4, 1.0])
@@ -11,7 +11,7 @@ def test_each_word_is_replaced_with_the_rate_by_one_of_its_candidates(rate: floa
     """Within five standard errors of the binomials."""
     copies, words, counts = 4000, 6, np.array([1, 2, 3, 5, 8, 15])
     keys = copy_keys(seed, 3, 0, np.arange(copies))
-    found = np.stack([picked(key, np.arange(words), counts, rate) for key in keys])
+    found = np.stack([pick_candidates(key, np.arange(words), counts, rate) for key in keys])
     assert found.shape == (copies, words)
     assert (found >= -1).all()
     assert (found < counts).all()
@@ -34,4 +34,4 @@ def test_copies_of_rows_and_of_both_texts_of_a_pair_are_others() -> None:
     [("ab", "cd", "ab cd"), ("ab", " cd", "ab cd"), ("书", "ab", "书ab"), ("", "a", "a")],
 )
 def test_letters_are_not_joined_into_one_word(left: str, right: str, expected: str) -> None:
-    assert joined(left, right) == expected
+    assert join_parts(left, right) == expected

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brimful.augmentation.neighbours import Pieces
-from brimful.augmentation.words import BUILT_IN, Words, is_word, stop_words, token_ranges
+from brimful.augmentation.words import BUILT_IN, Words, find_token_ranges, is_word, stop_words
 from brimful.base.errors import BrimfulError
 from builders.augmentation import byte_level, wordpiece
 
@@ -75,7 +75,7 @@ def test_the_tokens_of_words(text: str, pieces: list[list[str]]) -> None:
     encoding = tokenizer.encode(text, add_special_tokens=False)
     spans = Words(frozenset()).spans(text)
     continues = Pieces(tokenizer).continues
-    found = token_ranges(text, np.array(encoding.offsets), np.array(encoding.ids), spans, continues)
+    found = find_token_ranges(text, np.array(encoding.offsets), np.array(encoding.ids), spans, continues)
     assert [encoding.tokens[a:b] for a, b in found.tolist()] == pieces
 
 
@@ -84,10 +84,10 @@ def test_tokens_of_several_words_belong_to_none() -> None:
     spans = np.array([[0, 2], [2, 4], [5, 8]])
     offsets, ids = np.array([[0, 3], [3, 4], [4, 8], [8, 9]]), np.array([1, 1, 1, 0])
     continues = np.array([True, False])
-    found = token_ranges("abcd efgh", offsets, ids, spans, continues)
+    found = find_token_ranges("abcd efgh", offsets, ids, spans, continues)
     assert found.tolist() == [[-1, -1], [-1, -1], [-1, -1]]
-    assert token_ranges("abcd efgh", offsets, ids, spans, ~continues[[1, 1]]).tolist()[2] == [-1, -1]
-    assert token_ranges("ab efg h", np.array([[0, 2], [2, 6]]), np.array([1, 1]), np.array([[3, 6]]),
+    assert find_token_ranges("abcd efgh", offsets, ids, spans, ~continues[[1, 1]]).tolist()[2] == [-1, -1]
+    assert find_token_ranges("ab efg h", np.array([[0, 2], [2, 6]]), np.array([1, 1]), np.array([[3, 6]]),
                         np.array([False, False])).tolist() == [[1, 2]]  # fmt: skip
 
 

@@ -48,52 +48,33 @@ def _prepare() -> Iterator[Target]:
         name = f"docs.{kind}"
         yield Target(f"prepare-{kind}", "prepare: formats", f"prepare {name} --tokenizer data {end}", (name,))
     group = "prepare: tokenizers, lexicon"
+    lines = "prepare docs.txt --read.split line --tokenizer"
     for name, files in (("bert", "bert/*token*"), ("pickled", "pickled/*[!n]"), ("bpe", "bpe/*")):
-        line = f"prepare docs.txt --read.split line --tokenizer {name} {end}"
-        yield Target(f"prepare-tokenizer-{name}", group, line, (files,))
-    line = f"prepare docs.txt --read.split line --tokenizer data --lexicon words.txt {end}"
-    yield Target("prepare-lexicon", group, line, ("words.txt",))
+        yield Target(f"prepare-tokenizer-{name}", group, f"{lines} {name} {end}", (files,))
+    yield Target("prepare-lexicon", group, f"{lines} data --lexicon words.txt {end}", ("words.txt",))
     again = (
         "prepare {material}/docs.txt {material}/plain.txt --read.split line --out data --tokenizer train:250"
         " --workers 1 --validation-share 0.1 --json"
     )
-    for part in ("text", "dedup", "shards"):
-        yield Target(
-            f"prepare-again-{part}",
-            "prepare again",
-            again,
-            (f"data/{part}/*",),
-            answer=("data/shards/*",),
-            checked=True,
-        )
     records = ("data/MANIFEST.json", "data/plan.json", "data/config.yaml", "data/token*")
-    yield Target("prepare-again-records", "prepare again", again, records, answer=("data/shards/*",))
+    for part in ("text", "dedup", "shards", "records"):
+        files = records if part == "records" else (f"data/{part}/*",)
+        checked = part != "records"
+        yield Target(
+            f"prepare-again-{part}", "prepare again", again, files, answer=("data/shards/*",), checked=checked
+        )
 
 
 def _looks() -> Iterator[Target]:
     group = "inspect, pack"
-    records = ("data/shards/*", "data/text/*", "data/dedup/*")
-    yield Target("inspect-verify-corpus", group, "inspect data --verify --json", records, must_refuse=True)
-    yield Target(
-        "inspect-verify-checkpoints",
-        group,
-        "inspect half-run --verify --json",
-        ("half-run/checkpoints/*/*",),
-        must_refuse=True,
-    )
-    yield Target(
-        "inspect-verify-export",
-        group,
-        "inspect export-hf --verify --json",
-        ("export-hf/*",),
-        must_refuse=True,
-    )
-    yield Target(
-        "inspect-verify-trials",
-        group,
-        "inspect half-ft --verify --json",
-        ("half-ft/trials/*/*/*/*/*", "half-ft/trials/*/*/result/*"),
-    )
+    for name, folder, files in (
+        ("corpus", "data", ("data/shards/*", "data/text/*", "data/dedup/*")),
+        ("checkpoints", "half-run", ("half-run/checkpoints/*/*",)),
+        ("export", "export-hf", ("export-hf/*",)),
+        ("trials", "half-ft", ("half-ft/trials/*/*/*/*/*", "half-ft/trials/*/*/result/*")),
+    ):
+        line = f"inspect {folder} --verify --json"
+        yield Target(f"inspect-verify-{name}", group, line, files, must_refuse=name != "trials")
     yield Target("inspect-corpus", group, "inspect data --json", ("data/*/*",), checked=True)
     yield Target("inspect-records", group, "inspect data --json", ("data/*.json", "data/*.yaml"))
     yield Target("inspect-run", group, "inspect run --update 1 --json", ("run/*.*", "run/encoder/*.json"), 2)
@@ -104,39 +85,25 @@ def _looks() -> Iterator[Target]:
 def _pretrain() -> Iterator[Target]:
     group = "pretrain: shards, start, resume"
     new = f"--out out {PRETRAINING.replace('steps 3', 'steps 1')}"
-    weights = ("out/encoder/model.safetensors",)
-    shards = ("data/shards/*", "data/token*")
-    tiny = NEW_MODEL
-    yield Target(
-        "pretrain-shards", group, f"pretrain --data data {tiny} {new}", shards, 2, weights, checked=True
-    )
-    yield Target("pretrain-records", group, f"pretrain --data data {tiny} {new}", ("data/*.json",), 1)
-    yield Target(
-        "pretrain-mixture", group, f"pretrain --data data:2 other:1 {tiny} {new}", ("other/shards/*",), 1
-    )
+    line = f"pretrain --data data {NEW_MODEL} {new}"
+    weights, shards = ("out/encoder/model.safetensors",), ("data/shards/*", "data/token*")
+    yield Target("pretrain-shards", group, line, shards, 2, weights, checked=True)
+    yield Target("pretrain-records", group, line, ("data/*.json",), 1)
+    line = f"pretrain --data data:2 other:1 {NEW_MODEL} {new}"
+    yield Target("pretrain-mixture", group, line, ("other/shards/*",), 1)
     for name in ("run/encoder", "bert", "modern"):
         line = f"pretrain --data data --start-from {name} {new}"
         yield Target(f"pretrain-from-{name.split('/')[0]}", group, line, (f"{name}/*",), 2)
-    resumed = ("half-run/encoder/model.safetensors",)
-    yield Target(
-        "pretrain-resume",
-        group,
-        "pretrain --resume half-run --json",
+    line = "pretrain --resume half-run --json"
+    states, starts = (
         ("half-run/checkpoints/*/*", "half-run/*/data/*"),
-        3,
-        resumed,
-        checked=True,
-    )
-    yield Target(
-        "pretrain-resume-start",
-        group,
-        "pretrain --resume half-run --json",
         ("half-run/start/*", "half-run/*.yaml"),
-        2,
     )
-    yield Target(
-        "evaluate-text", group, "evaluate bert --text data --out out --json", ("data/shards/*", "bert/*"), 2
-    )
+    weights = ("half-run/encoder/model.safetensors",)
+    yield Target("pretrain-resume", group, line, states, 3, weights, checked=True)
+    yield Target("pretrain-resume-start", group, line, starts, 2)
+    line = "evaluate bert --text data --out out --json"
+    yield Target("evaluate-text", group, line, ("data/shards/*", "bert/*"), 2)
 
 
 def _tables() -> Iterator[Target]:
@@ -153,15 +120,15 @@ def _tables() -> Iterator[Target]:
     for options, files in checks.items():
         for file in files.split():
             yield Target(f"check-{file}", group, f"check {file} {options} --json", (file,), 3)
-    for name, options, train in (
-        ("rows", "", "rows.csv"),
-        ("numbers", "--task regression", "numbers.jsonl"),
-        ("many", "--task multi-label", "many.jsonl"),
-        ("spans", "--task token-classification", "spans.jsonl"),
-        ("questions", "--task question-answering", "squad.json"),
+    for options, train in (
+        ("", "rows.csv"),
+        ("--task regression", "numbers.jsonl"),
+        ("--task multi-label", "many.jsonl"),
+        ("--task token-classification", "spans.jsonl"),
+        ("--task question-answering", "squad.json"),
     ):
         line = f"finetune --encoder bert --out out {options} --train {train} --test {train} {TRAINING}"
-        yield Target(f"finetune-{name}", group, line, (train,), 1)
+        yield Target(f"finetune-{train}", group, line, (train,), 1)
     for file in ("rows.tsv", "pairs.csv", "rows.jsonl", "rows.parquet"):
         line = f"augment --input {file} --output out.{file.split('.')[1]} --encoder bert --copies 1 --json"
         yield Target(f"augment-{file}", group, line, (file,), 2)
@@ -178,24 +145,20 @@ def _models() -> Iterator[Target]:
     tables = "--train rows.tsv --test rows.jsonl --precision fp32 --batch 8 --json"
     line = f"distil --teacher export-hf --student electra --out out {tables}"
     yield Target("distil-student", group, line, ("electra/*",), 1)
-    yield Target("distil-teacher", group, line, ("export-hf/*",), 1, checked=True, answer=("out/model/*",))
+    yield Target("distil-teacher", group, line, ("export-hf/*",), 1, ("out/model/*",), checked=True)
     group = "finetune, distil: resume, cache"
     for verb, run in (("finetune", "half-ft"), ("distil", "half-student")):
-        weights = (f"{run}/model/*.safetensors",)
+        line, weights = f"{verb} --resume {run} --json", (f"{run}/model/*.safetensors",)
         states = (f"{run}/*/*/*/checkpoints/*/*", f"{run}/*/*/*/result/*")
-        yield Target(
-            f"{verb}-resume", group, f"{verb} --resume {run} --json", states, 2, weights, checked=True
-        )
+        yield Target(f"{verb}-resume", group, line, states, 2, weights, checked=True)
         others = (f"{run}/start/*", f"{run}/*.*", f"{run}/*/*/*/metrics.jsonl")
-        yield Target(f"{verb}-resume-records", group, f"{verb} --resume {run} --json", others, 1)
-    line = (
-        f"BRIMFUL_CACHE=cache finetune --encoder bert --out out --train rows.tsv --test rows.jsonl {TRAINING}"
-    )
-    yield Target("finetune-cache", group, line, ("cache/*/*",), 2, ("out/model/*.safetensors",), checked=True)
-    group = "distil: unlabelled"
+        yield Target(f"{verb}-resume-records", group, line, others, 1)
+    finetune = "finetune --encoder bert --out out --train rows.tsv --test rows.jsonl"
+    line, weights = f"BRIMFUL_CACHE=cache {finetune} {TRAINING}", ("out/model/*.safetensors",)
+    yield Target("finetune-cache", group, line, ("cache/*/*",), 2, weights, checked=True)
     for kind in ("txt", "jsonl", "csv"):
         line = f"distil --teacher export-hf --unlabelled plain.{kind} --out out {tables}"
-        yield Target(f"distil-unlabelled-{kind}", group, line, (f"plain.{kind}",), 1)
+        yield Target(f"distil-unlabelled-{kind}", "distil: unlabelled", line, (f"plain.{kind}",), 1)
 
 
 def _predict() -> Iterator[Target]:
@@ -208,89 +171,52 @@ def _predict() -> Iterator[Target]:
         "bert": "plain.txt",
     }
     kinds = {"numeric/model": "tsv", "bert": "npy", "several/model": "parquet"}
+    answer = ("out.*",)
     for model, files in inputs.items():
         for file in files.split():
             name, out = model.split("/")[0], f"out.{kinds.get(model, 'jsonl')}"
             line = f"predict --model {model} --input {file} --output {out} --json"
-            yield Target(f"predict-{name}-{file}", "predict: inputs", line, (file,), answer=("out.*",))
+            yield Target(f"predict-{name}-{file}", "predict: inputs", line, (file,), answer=answer)
     group = "predict: other models"
     for model in ("export-hf", "export-sentence-transformers"):
         line = f"predict --model {model} --input plain.jsonl --output out.parquet --json"
-        yield Target(f"predict-{model}", group, line, (f"{model}/*",), 6, ("out.*",), checked=True)
-    for model in (*FAMILIES, "pickled"):
-        line = f"predict --model {model} --input plain.jsonl --output out.jsonl --json"
-        yield Target(f"predict-{model}", group, line, (f"{model}/*",), answer=("out.*",))
-    for model, file in (
-        ("ft", "plain.txt"),
-        ("numeric", "plain.csv"),
-        ("several", "plain.txt"),
-        ("tagger", "plain.txt"),
-        ("reader", "questions.jsonl"),
-    ):
+        yield Target(f"predict-{model}", group, line, (f"{model}/*",), 6, answer, checked=True)
+    runs = {"ft": "plain.txt", "numeric": "plain.csv", "several": "plain.txt", "tagger": "plain.txt"}
+    runs["reader"] = "questions.jsonl"
+    for model in (*FAMILIES, "pickled", *runs):
+        file = runs.get(model, "plain.jsonl")
+        mutated = (f"{model}/model/*", f"{model}/summary.json") if model in runs else (f"{model}/*",)
         line = f"predict --model {model} --input {file} --output out.jsonl --json"
-        yield Target(
-            f"predict-{model}-model",
-            group,
-            line,
-            (f"{model}/model/*", f"{model}/summary.json"),
-            answer=("out.*",),
-        )
+        yield Target(f"predict-{model}-model", group, line, mutated, answer=answer)
 
 
 def _ends() -> Iterator[Target]:
-    group = "export"
-    yield Target(
-        "export-run",
-        group,
-        "export ft --out out --format hf --json",
-        ("ft/model/*", "ft/*.*"),
-        answer=("out/*",),
-    )
-    line = "export run --out out --format sentence-transformers --json"
-    yield Target("export-encoder", group, line, ("run/encoder/*", "run/*.*"), answer=("out/*",))
-    yield Target(
-        "export-step",
-        group,
-        "export run --step 3 --out out --json",
-        ("run/checkpoints/*/*",),
-        3,
-        ("out/*",),
-        checked=True,
-    )
-    for name in ("bert", "modern"):
-        yield Target(
-            f"export-{name}", group, f"export {name} --out out --json", (f"{name}/*",), answer=("out/*",)
-        )
-    for name in ("pickled", "roberta", "electra"):
-        yield Target(
-            f"export-{name}", group, f"export {name} --out out --json", (f"{name}/*",), 2, ("out/*",)
-        )
+    group, answer = "export", ("out/*",)
+    for source, options, files in (
+        ("ft", "--format hf", ("ft/model/*", "ft/*.*")),
+        ("run", "--format sentence-transformers", ("run/encoder/*", "run/*.*")),
+        *((name, "", (f"{name}/*",)) for name in ("bert", "modern", "pickled", "roberta", "electra")),
+    ):
+        line = f"export {source} --out out {options} --json"
+        yield Target(f"export-{source}", group, line, files, answer=answer)
+    line, files = "export run --step 3 --out out --json", ("run/checkpoints/*/*",)
+    yield Target("export-step", group, line, files, 3, answer, checked=True)
     for run in ("ft", "run", "student", "reader", "half-ft"):
         files = (f"{run}/*.*", f"{run}/*/*/*/metrics.jsonl", f"{run}/model/config.json")
         yield Target(f"report-{run}", "report", f"report {run} --out out.html --json", files, 2)
     yield Target("report-two", "report", "report ft run --out out.html --json", ("ft/*.*", "run/*.*"), 1)
-    group = "--config"
-    needs = {
-        "prepare": "docs.txt data",
-        "pretrain": "data",
-        "finetune": "bert rows.tsv rows.jsonl",
-        "distil": "ft",
-        "predict": "ft plain.jsonl",
-        "export": "ft",
-        "report": "ft",
-        "pack": "data",
-    }
-    dear = ("pretrain", "finetune", "distil")
-    for verb, read in needs.items():
-        dry = " --dry-run" if verb in dear else ""
-        line = f"{verb} --config {verb}.yaml{dry} --json"
-        weight = 8 if verb in dear else WEIGHT
-        yield Target(f"config-{verb}", group, line, (f"{verb}.yaml",), weight, also=read)
+    also = {"prepare": "docs.txt data", "pretrain": "data", "finetune": "bert rows.tsv rows.jsonl"}
+    also |= {"distil": "ft", "predict": "ft plain.jsonl", "export": "ft", "report": "ft", "pack": "data"}
+    for verb, files_read in also.items():
+        is_training = verb in ("pretrain", "finetune", "distil")
+        line = f"{verb} --config {verb}.yaml{' --dry-run' if is_training else ''} --json"
+        weight = 8 if is_training else WEIGHT
+        yield Target(f"config-{verb}", "--config", line, (f"{verb}.yaml",), weight, also=files_read)
 
 
 def targets() -> dict[str, Target]:
     """All targets by name."""
     every = [*_prepare(), *_looks(), *_pretrain(), *_tables(), *_models(), *_predict(), *_ends()]
-    found = {target.name: target for target in every}
-    assert len(found) == len(every)
-    return found
+    by_name = {target.name: target for target in every}
+    assert len(by_name) == len(every)
+    return by_name

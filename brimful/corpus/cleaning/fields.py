@@ -43,7 +43,7 @@ _NEW_NAMES = {
     **dict.fromkeys(("button", "label", "output", "svg"), "span"),
     **dict.fromkeys(("listing", "poem", "xmp"), "pre"),
 }
-_NAMES_WITHOUT_TABLE = {name: "div" if name == "tr" else "" for name in _CELL_NAMES}
+_NAMES_WITHOUT_TABLE = {**dict.fromkeys(_CELL_NAMES, ""), "tr": "div"}
 _HTML_NAMES = _BLOCK_NAMES | _INLINE_NAMES | frozenset(_NEW_NAMES)
 _SHOWING_NAMES = _HTML_NAMES - {"script", "style"}
 # Their ends without a start are tags in a page, too.
@@ -149,7 +149,7 @@ class _Tags:
         self._text = text
         self._ends = self._parts[1::7]
         self._attributes = self._parts[3::7]
-        self.names = [name.lower() if name else "" for name in self._parts[2::7]]
+        self.names = [(name or "").lower() for name in self._parts[2::7]]
 
     def show_html(self) -> bool:
         """Return whether one of the tags is enough to read the text as HTML."""

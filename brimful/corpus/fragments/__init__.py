@@ -12,7 +12,7 @@ ones. The results equal the results of the tokenizer on the whole text. This is 
    `memo` names kinds of characters by what they join (letters, numbers, symbols, Han characters, spaces), and
    its `matrix_of_cuts` holds the safe pairs.
 3. Nobody writes the kinds down. `cuts` asks the tokenizer itself, for each code point that turns up, what
-   it makes of it alone, doubled, and between a letter, a digit, a comma and a Han character. A character
+   it makes of it by itself, doubled, and between a letter, a digit, a comma and a Han character. A character
    whose answers fit no kind is UNSURE: no cut stands beside it. So a Unicode version that differs between
    Python and the tokenizer cannot matter, nor an odd rule of one tokenizer.
 4. A pipeline with a part that `cuts` does not know (another regular expression, a replacement across

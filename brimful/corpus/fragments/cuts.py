@@ -101,7 +101,7 @@ def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
     cuts = Cuts(_Classifier(_Probe(pipeline), names in _BYTE_LEVEL).kind_of, names not in _BERT)
     if "unknown" in names:
         # The last split sets characters out of the alphabet apart. They still count in the length of a run,
-        # so the kinds are those of the pipeline without that split.
+        # so the kinds are found without that split.
         probe = _Probe({**pipeline, "pre_tokenizer": {"type": "Sequence", "pretokenizers": splits[:2]}})
         cuts.classify = _HanClassifier(_Classifier(probe, by_regex=False), _Probe(pipeline)).kind_of
         longest_run = int(_HAN_RUNS.fullmatch(splits[1]["pattern"]["Regex"])[1])  # type: ignore[index]
@@ -216,10 +216,10 @@ class _Classifier:
         if joined is None or self._attaches(character):
             return memo.SOLID
         if not joined:
-            # ALONE if the doubled character is split into twice as many parts.
-            single, doubled = (len(probe.split(f"a{character * count}a")) - 2 for count in (1, 2))
-            return memo.ALONE if doubled == 2 * single else memo.SOLID
-        kind = next(kind for letter, kind in _PROBES.items() if letter in joined)
+            parts = len(probe.split(f"a{character}a")) - 2
+            doubled_parts = len(probe.split(f"a{character}{character}a")) - 2
+            return memo.ALONE if doubled_parts == 2 * parts else memo.SOLID
+        kind = next(_PROBES[letter] for letter in _PROBES if letter in joined)
         return kind if joined == self._joined_by[kind] else memo.SOLID
 
     def _is_independent_of_space(self, character: str) -> bool:

@@ -228,7 +228,7 @@ class _Sample:
             return '"', False
         # A program that writes a .tsv with quotes quotes the fields that need it, or the header too.
         if form == "tsv" and reading.needs_quotes != bool(reading.stray):
-            return ('"' if reading.needs_quotes else "", False)
+            return ('"', False) if reading.needs_quotes else ("", False)
         example = reading.doubtful or reading.stray or reading.quoted
         raise BrimfulError(
             f"{self.path} has quotes that may be text, such as {example!r:.60}:"

@@ -94,18 +94,8 @@ class Refusing(Report):
 
 
 # Errors of the file. Libraries use 0 and None for a damaged file.
-_FILE_ERRORS = {
-    None,
-    0,
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-    errno.EINVAL,  # an offset in a damaged file
-}
+_FILE_ERRORS = {None, 0, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
+_FILE_ERRORS |= {errno.ENAMETOOLONG, errno.EINVAL}  # EINVAL is an offset in a damaged file
 
 
 def check_machine(error: Exception, path: str) -> None:

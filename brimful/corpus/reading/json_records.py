@@ -31,7 +31,9 @@ class _RepeatedKeys(dict[str, Any]):
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
-    return value if len(value) == len(pairs) else _RepeatedKeys(value)
+    if len(value) < len(pairs):
+        return _RepeatedKeys(value)
+    return value
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_make_object)

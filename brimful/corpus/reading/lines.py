@@ -14,15 +14,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import IO
 
+from brimful.corpus.reading import detection
 from brimful.corpus.reading.archives import CHUNK, read_chunks, read_range
 from brimful.corpus.reading.charsets import Charset, Decoder, find_charset
-from brimful.corpus.reading.detection import (
-    count_high_bytes,
-    excerpt_high_bytes,
-    find_declared_charset,
-    find_marked_charset,
-    guess_charset,
-)
 from brimful.corpus.reading.inputs import Span, format_of, split_suffix
 from brimful.corpus.reading.nonsense import WRONGLY_DECODED, count_issue, count_nonsense, make_excerpt
 
@@ -70,8 +64,8 @@ def read_runs(
     span: Span,
     encoding: str,
     issues: Counter[str],
-    *,
     boundary: Boundary | None,
+    *,
     run: int,
     longest: int,
     too_long: str,
@@ -137,19 +131,19 @@ def read_head(chunks: Iterator[bytes], least: int) -> bytes:
 
 def recognise_charset(head: bytes, encoding: str, is_page: bool, issues: Counter[str]) -> Charset:
     """Return the charset of a file. If its bytes contradict the declared one, an issue counts them."""
-    marked = find_marked_charset(head)
+    marked = detection.find_marked_charset(head)
     if marked:
         return marked
     declared = find_charset(encoding)
     if is_page:
-        declared = find_declared_charset(head) or declared
+        declared = detection.find_declared_charset(head) or declared
     sample = head[:_SAMPLE_BYTES]
-    charset = guess_charset(sample, declared)
+    charset = detection.guess_charset(sample, declared)
     if charset is None:
         return declared
     issue = f"{READ_AS}{charset.name}, as its bytes say, not as {declared.name}; bytes beyond ASCII"
-    number = count_high_bytes(sample) or len(sample)
-    count_issue(issues, issue, number, excerpt_high_bytes(sample, charset))
+    number = detection.count_high_bytes(sample) or len(sample)
+    count_issue(issues, issue, number, detection.excerpt_high_bytes(sample, charset))
     return charset
 
 

@@ -127,7 +127,7 @@ def _read_pieces(
 ) -> Iterator[str]:
     """Yield runs of a text, as `read_runs` describes them, up to an error of the file."""
     runs = read_runs(
-        span, config.encoding, issues, boundary=boundary, run=run, longest=LONGEST_PIECE, too_long=too_long
+        span, config.encoding, issues, boundary, run=run, longest=LONGEST_PIECE, too_long=too_long
     )
     return count_error(runs, span.path, issues)
 
@@ -179,14 +179,9 @@ def _read_lines(
     span: Span, config: ReadConfig, issues: Counter[str], boundary: Boundary | None
 ) -> Iterator[str | None]:
     """Yield the lines of a file of records, with their ends; None stands for one that was too long."""
+    too_long = "line longer than 16 MB, skipped"
     runs = read_runs(
-        span,
-        config.encoding,
-        issues,
-        boundary=boundary,
-        run=RUN_BYTES,
-        longest=LONGEST_RECORD,
-        too_long="line longer than 16 MB, skipped",
+        span, config.encoding, issues, boundary, run=RUN_BYTES, longest=LONGEST_RECORD, too_long=too_long
     )
     is_within_long = False
     for text in count_error(runs, span.path, issues):

@@ -88,13 +88,8 @@ def require_plain(path: str) -> None:
         OSError: it cannot be read.
     """
     require_utf8(path)
-    compression = compression_of(path)
-    if compression:
-        program = {".gz": "gzip -d", ".zst": "zstd -d", ".bz2": "bzip2 -d", ".xz": "xz -d"}
-        raise BrimfulError(
-            f"{path}: Parquet and Arrow files are read as they are: {program.get(compression, 'unzip')}"
-            f" {os.path.basename(path)}"
-        )
+    if compression_of(path):
+        raise BrimfulError(f"{path}: Parquet and Arrow files are read as they are: unpack it first")
 
 
 def _open(
@@ -282,8 +277,7 @@ def rows_of_columns(
 
     Args:
         form: "parquet" or "arrow".
-        columns: the names of the columns to read; None: all. If the file has none of them, its first one is
-            read.
+        columns: the names of the columns to read; None: all. A file without them gives its first column.
 
     Raises:
         BrimfulError: the file is of another format, compressed, or damaged; while rows are read: a part of it

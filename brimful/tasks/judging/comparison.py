@@ -22,7 +22,7 @@ from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.task import Metric, Task
 
 JACKKNIFE_PARTS = 50
-"""Parts of the examples that are left out in turn."""
+"""Parts of the examples, each of which is left out in turn."""
 
 Facts = Mapping[str, Any]
 
@@ -46,12 +46,14 @@ def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, n
     all adds nothing to the error of a difference.
 
     Args:
-        groups: of each example; those of equal groups are in one part, unless there is a single group.
+        groups: the group of each example. Equal groups are in one part, unless there is a single group.
 
     Returns:
         float64 (m,) and (m, m).
     """
-    place = shuffle_groups(groups if len(set(groups)) > 1 else range(len(groups)), derive_key("jackknife"))
+    if len(set(groups)) == 1:
+        groups = range(len(groups))
+    place = shuffle_groups(groups, derive_key("jackknife"))
     values = np.array(measure(np.arange(len(place))))
     parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
     if parts == 1:
@@ -61,31 +63,31 @@ def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, n
 
 
 def average_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """The metrics of one seed; of several seeds the mean of each metric, its standard deviation (METRIC_std)
-    and each value (METRIC_runs)."""
+    """Return the mean of each metric over seeds, its standard deviation (METRIC_std) and each value
+    (METRIC_runs); of a single seed just its metrics."""
     if len(measured) == 1:
         return dict(measured[0])
     facts: dict[str, Any] = {}
     for name in measured[0]:
-        runs = [each[name] for each in measured]
+        runs = [metrics[name] for metrics in measured]
         if name == "n":
             facts[name] = runs[0]
-        else:
-            facts |= {name: float(np.mean(runs)), f"{name}_std": float(np.std(runs, ddof=1))}
-            facts[f"{name}_runs"] = runs
+            continue
+        facts[name] = float(np.mean(runs))
+        facts[f"{name}_std"] = float(np.std(runs, ddof=1))
+        facts[f"{name}_runs"] = runs
     return facts
 
 
 class MethodComparison:
-    """Methods to solve a task, side by side on the same test rows by the primary metric, of each the mean
-    over the models of its seeds.
+    """Methods to solve a task, side by side on the same test rows by the primary metric, a mean over seeds.
 
     The covariance of their errors has two parts: over test rows, with the trained models as they are
     (`jackknife`, whole contexts of questions), and over k seeds, the covariance of the metrics of each seed,
     over k: models of the same seed are paired.
 
     Args:
-        methods: by name, of each its models, in the same order of seeds. A method without seeds, such as a
+        methods: the models of each method, in the same order of seeds. A method without seeds, such as a
             linear model, has one.
 
     Attributes:
@@ -94,54 +96,62 @@ class MethodComparison:
 
     def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
         self.methods, self.test = methods, test
-        measures = [task.make_primary(answers, test) for each in methods.values() for task, answers in each]
-        ends = np.cumsum([len(each) for each in methods.values()])[:-1]
+        measures: list[list[Callable[[np.ndarray], float]]] = []
+        for models in methods.values():
+            measures.append([task.make_primary(answers, test) for task, answers in models])
 
-        def measure(rows: np.ndarray) -> list[np.ndarray]:
-            return np.split(np.array([of(rows) for of in measures]), ends)
+        def measure_methods(rows: np.ndarray) -> list[np.ndarray]:
+            """The metric of each method, float64 (seeds,)."""
+            return [np.array([measure(rows) for measure in seeds]) for seeds in measures]
 
         means, self._covariance = jackknife(
-            lambda rows: [float(runs.mean()) for runs in measure(rows)], test.table.groups()
+            lambda rows: list(map(np.mean, measure_methods(rows))), test.table.groups()
         )
         seeds = max(map(len, methods.values()))
         if seeds > 1:
-            runs = np.array([np.broadcast_to(values, seeds) for values in measure(np.arange(len(test)))])
-            self._covariance = self._covariance + np.atleast_2d(np.cov(runs)) / seeds
+            runs = [np.broadcast_to(values, seeds) for values in measure_methods(np.arange(len(test)))]
+            self._covariance = self._covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds
         self.values: dict[str, float] = dict(zip(methods, means.tolist(), strict=True))
 
     @property
     def test_facts(self) -> dict[str, Any]:
-        """`n`, how many rows there are, and their `fingerprint`."""
+        """`n`, the number of rows, and their `fingerprint`."""
         return {"n": len(self.test), "fingerprint": fingerprint_rows(self.test.table)}
 
     def metrics(self, name: str) -> dict[str, Any]:
-        """All metrics of a method over its seeds, and `n`, how many rows they are of."""
+        """Return all metrics of a method over its seeds, and `n`, the number of rows."""
         return average_seeds([task.measure(answers, self.test) for task, answers in self.methods[name]])
 
     def scores(self, name: str) -> dict[str, Any]:
-        """The same, but only what the task calls its metrics."""
-        task, metrics = self.methods[name][0].task, self.metrics(name)
-        names = [f"{one.name}{end}" for one in task.metrics for end in ("", "_std", "_runs")]
-        return {key: metrics[key] for key in names if key in metrics}
+        """Return the metrics of a method over its seeds that are metrics of the task."""
+        metrics, scores = self.metrics(name), {}
+        for metric in self.methods[name][0].task.metrics:
+            for key in (metric.name, f"{metric.name}_std", f"{metric.name}_runs"):
+                if key in metrics:
+                    scores[key] = metrics[key]
+        return scores
 
     def difference(self, first: str, second: str) -> dict[str, float]:
-        """The primary metric of the first method minus the second's: `difference` and `standard_error`."""
-        signs = np.array([(name == first) - (name == second) for name in self.methods])
-        variance = float(signs @ self._covariance @ signs)
+        """Return the first method's primary metric minus the second's: `difference`, `standard_error`."""
+        names = np.array(list(self.methods))
+        signs = (names == first).astype(float) - (names == second)
+        variance = max(float(signs @ self._covariance @ signs), 0.0)
         difference = self.values[first] - self.values[second]
-        return {"difference": difference, "standard_error": math.sqrt(max(variance, 0.0))}
+        return {"difference": difference, "standard_error": math.sqrt(variance)}
 
 
 def fingerprint_rows(table: Table) -> str:
-    """A hash of all rows, texts and labels, in any order: tables with the same one measure the same."""
+    """Hash all rows, texts and labels, in any order: tables with the same hash measure the same."""
     rows = zip(table.keys(), table.labels or [None] * len(table), strict=True)
     digests = sorted(sha256(json.dumps(row).encode()).digest() for row in rows)
     return sha256(b"".join(digests)).hexdigest()[:16]
 
 
 def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:
-    """Write the target and the prediction of each row as JSON lines, atomically, with `row`, its number in
-    the file that was read."""
+    """Write the target and the prediction of each row as JSON lines, with `row`, its number in the file.
+
+    The file appears when it is whole.
+    """
     sweep(path.parent, path.name)
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
         for place, row in enumerate(task.compare_rows(answers, data)):
@@ -150,12 +160,15 @@ def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> No
 
 
 def find_primary(facts: Facts, metrics: Sequence[Metric]) -> Metric:
-    """The metric that decided."""
-    return next((one for one in metrics if one.name == facts.get("primary_metric")), metrics[0])
+    """Return the metric that decided, which a summary names."""
+    for metric in metrics:
+        if metric.name == facts.get("primary_metric"):
+            return metric
+    return metrics[0]
 
 
 def describe_test(facts: Facts, primary: Metric) -> MeasuredOn:
-    """The test rows of a summary, and the metric that decided."""
+    """Return the test rows of a summary, and the metric that decided."""
     test = find_mapping(facts, "test")
     is_high = primary.best == "highest"
     n, rows = int(find_number(test, "n") or 0), str(test.get("fingerprint", ""))
@@ -163,7 +176,7 @@ def describe_test(facts: Facts, primary: Metric) -> MeasuredOn:
 
 
 def find_error(measured: Any, primary: Metric, n: float | None) -> float | None:
-    """The standard error of an accuracy over test rows and seeds; None of another metric."""
+    """Return the standard error of an accuracy over test rows and seeds; None for another metric."""
     value = find_number(measured, primary.name)
     error = estimate_share_error(value, n) if primary.name == "accuracy" and value is not None else None
     if error is None:
@@ -174,23 +187,24 @@ def find_error(measured: Any, primary: Metric, n: float | None) -> float | None:
 
 
 def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
-    """What a model takes, by the names of ModelResult.
+    """Return the time, the size and so on of a model, by the names of ModelResult.
 
     Args:
         model: its key in facts that hold several models.
     """
-    keys = {"milliseconds": "latency_ms"}
-    names = ("milliseconds", "texts_per_second", "megabytes", "parameters", "seconds")
-    end = f".{model}" if model else ""
-    return {name: find_number(measured, f"{keys.get(name, name)}{end}") for name in names}
+    suffix = f".{model}" if model else ""
+    costs = {"milliseconds": find_number(measured, f"latency_ms{suffix}")}
+    for name in ("texts_per_second", "megabytes", "parameters", "seconds"):
+        costs[name] = find_number(measured, name + suffix)
+    return costs
 
 
 LATENCY_TEXTS = 30
-"""Texts that a latency is a median over."""
+"""Texts over which a latency is a median."""
 MAX_THROUGHPUT_TEXTS = 500
 """Texts, at most, that a throughput is measured on."""
 MAX_SECONDS = 4.0
-"""About the longest that either may take of a model, but for the first call."""
+"""About the longest that either measurement of a model may take, but for the first call."""
 
 
 class Speed(NamedTuple):
@@ -206,30 +220,41 @@ Answer = Callable[[Table], object]
 
 
 def measure_speeds(answers: Mapping[str, Answer], table: Table) -> dict[str, Speed]:
-    """The speed of each model on the first texts of a table, all in turns: other work slows all alike."""
+    """Measure each model on the first texts of a table, all in turns: other work slows all alike."""
     if not answers:
         return {}
-    models = answers.values()
-    singles = [table.take([row]) for row in range(min(LATENCY_TEXTS, len(table)))]
-    latencies = measure_medians_ms([[partial(answer, one) for answer in models] for one in singles], 3)
-    most = min(MAX_THROUGHPUT_TEXTS, len(table))
-    counts = [min(most, max(1, int(1e3 * MAX_SECONDS / 2 / each))) for each in latencies]
-    pairs = zip(models, counts, strict=True)
-    calls = [partial(answer, table.take(range(count))) for answer, count in pairs]
+    rounds = []
+    for row in range(min(LATENCY_TEXTS, len(table))):
+        text = table.take([row])
+        rounds.append([partial(answer, text) for answer in answers.values()])
+    latencies = measure_medians_ms(rounds, 3)
+    counts, calls = [], []
+    for answer, latency in zip(answers.values(), latencies, strict=True):
+        # As many texts as take half the time one by one: the first call is another one.
+        count = max(1, int(1e3 * MAX_SECONDS / 2 / latency))
+        counts.append(min(count, MAX_THROUGHPUT_TEXTS, len(table)))
+        calls.append(partial(answer, table.take(range(counts[-1]))))
+    speeds = {}
     times = measure_medians_ms([calls], 1)
-    rates = [1e3 * count / each for count, each in zip(counts, times, strict=True)]
-    return dict(zip(answers, map(Speed, latencies, rates), strict=True))
+    for name, latency, count, milliseconds in zip(answers, latencies, counts, times, strict=True):
+        speeds[name] = Speed(latency, 1e3 * count / milliseconds)
+    return speeds
 
 
 def measure_medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:
-    """Median milliseconds of each call of a round, over rounds, after `warm` of them. Each stops after
-    `MAX_SECONDS` of its own, with at least one measured call."""
-    warmed = rounds[:warm]
+    """Return the median milliseconds of each call of a round, over rounds, after `warm` of them.
+
+    Each call stops after `MAX_SECONDS` of its own, with at least one measurement.
+    """
     times: list[list[float]] = [[] for _ in rounds[0]]
-    for calls in [*warmed, *rounds]:
+    for calls in [*rounds[:warm], *rounds]:
         for call, seconds in zip(calls, times, strict=True):
             if sum(seconds) <= MAX_SECONDS:
                 started = time.perf_counter()
                 call()
                 seconds.append(time.perf_counter() - started)
-    return [1e3 * statistics.median(seconds[min(len(warmed), len(seconds) - 1) :]) for seconds in times]
+    medians = []
+    for seconds in times:
+        first = min(warm, len(rounds), len(seconds) - 1)  # behind the warm rounds, if there are more
+        medians.append(1e3 * statistics.median(seconds[first:]))
+    return medians

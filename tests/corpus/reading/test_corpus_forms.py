@@ -1,55 +1,45 @@
 """Forms of a corpus that docs/data-forms.md shows: chats, numbers, pages, lists of sentences."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from brimful.corpus.reading.faults import Refusing
-from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.json_records import RowNames
-from brimful.corpus.reading.read import ReadConfig, read_documents
+from builders.reading import read
 
 FORMS = Path(__file__).parents[2] / "data_forms"
+ANNA, OSLO = "Anna Berg joined Nordbank.", "She works in Oslo."
 RATES = "Nordbank raised its rates."
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "texts"),
+    ("name", "options", "texts", "issues"),
     [
-        ("corpus-telegram.json", {}, ["", RATES, "Read nordbank.example, please."]),
-        ("corpus-numbered.txt", {"field": "2"}, ["Anna Berg joined Nordbank.", "She works in Oslo.", RATES]),
+        ("corpus-telegram.json", {}, ["", RATES, "Read nordbank.example, please."], {}),
+        ("corpus-numbered.txt", {"field": "2"}, [ANNA, OSLO, RATES], {}),
+        (
+            "corpus-sentences.json",
+            {"field": "1"},
+            [ANNA, RATES],
+            {"has lists of texts, of which only column 1 is read": 1},
+        ),
     ],
 )
-def test_an_example_is_read(name: str, options: dict, texts: list[str]) -> None:
-    issues: Counter[str] = Counter()
-    documents = read_documents(Span(path=str(FORMS / name)), ReadConfig(**options), issues)
-    assert [text for _, text in documents] == texts
-    assert not issues
+def test_an_example_is_read(name: str, options: dict, texts: list[str], issues: dict) -> None:
+    assert read(FORMS / name, **options) == (texts, issues)
 
 
 def test_a_page_is_one_document() -> None:
-    documents = list(read_documents(Span(path=str(FORMS / "corpus.html")), ReadConfig(), Counter()))
-    assert len(documents) == 1
-    assert f"<p>{RATES}</p>" in documents[0][1]
-
-
-def test_lists_of_sentences_as_columns_are_counted() -> None:
-    """Of lists of several texts only one column is read, if a number names it, and a warning counts them."""
-    found: Counter[str] = Counter()
-    path = str(FORMS / "corpus-sentences.json")
-    documents = read_documents(Span(path=path), ReadConfig(field="1"), found)
-    assert [text for _, text in documents] == ["Anna Berg joined Nordbank.", RATES]
-    assert found == {"has lists of texts, of which only column 1 is read": 1}
+    (page,), _ = read(FORMS / "corpus.html")
+    assert f"<p>{RATES}</p>" in page
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
 def test_a_line_of_lists_of_sentences(name: str, tmp_path: Path) -> None:
     lists, whole = '["One.", "Two."]\n["Three."]\n', '[["One.", "Two."], ["Three."]]\n'
     for lines in (lists, whole, '[["One.", "Two."]]\n[["Three."]]\n'):
-        (tmp_path / name).write_text(lines)
-        documents = read_documents(Span(path=str(tmp_path / name)), ReadConfig(), Counter())
-        assert [text for _, text in documents] == ["One.\nTwo.", "Three."]
+        assert read(tmp_path / name, lines)[0] == ["One.\nTwo.", "Three."]
 
 
 def test_a_note_of_a_table_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

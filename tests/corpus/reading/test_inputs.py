@@ -3,72 +3,51 @@
 import json
 import os
 import socket
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.reading.inputs import Span, find_inputs
-from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.corpus.reading.inputs import find_inputs
+from builders.reading import read, write
 
 
-def write(path: Path, data: bytes = b"x") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return path
+def names(folder: Path, *patterns: str) -> list[str]:
+    inputs = find_inputs([str(folder / pattern) for pattern in patterns or ("",)], str(folder.parent / "out"))
+    return [str(Path(item.path).relative_to(folder)) for item in inputs]
 
 
 def test_inputs_are_sorted_unique_and_supported(tmp_path: Path) -> None:
     folder = tmp_path / "in"
-    (folder / "b").mkdir(parents=True)
-    (folder / ".hidden").mkdir()
-    names = ["b/2.txt", "b/1.jsonl.gz", "z.HTML", "a.csv", "image.png", ".hidden/x.txt", "notes.md"]
-    for name in names:
-        write(folder / name, b"x")
-    out = str(tmp_path / "out")
-
-    def found(*paths: str) -> list[str]:
-        return [str(Path(item.path).relative_to(folder)) for item in find_inputs(paths, out)]
-
-    assert found(str(folder)) == ["a.csv", "notes.md", "z.HTML", "b/1.jsonl.gz", "b/2.txt"]
-    assert found(str(folder / "b/2.txt"), str(folder))[:3] == ["b/2.txt", "a.csv", "notes.md"]
-    assert found(f"{folder}/**/*.txt") == ["b/2.txt"]
-    assert found(str(folder / "notes.md")) == ["notes.md"]  # named by the user
+    for name in ("b/2.txt", "b/1.jsonl.gz", "z.HTML", "a.csv", "image.png", ".hidden/x.txt", "notes.md"):
+        write(folder / name)
+    assert names(folder) == ["a.csv", "notes.md", "z.HTML", "b/1.jsonl.gz", "b/2.txt"]
+    assert names(folder, "b/2.txt", "")[:3] == ["b/2.txt", "a.csv", "notes.md"]
+    assert names(folder, "**/*.txt") == ["b/2.txt"]
+    assert names(folder, "notes.md") == ["notes.md"]
 
 
-def test_no_input(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "a.png", b"x")
-    with pytest.raises(BrimfulError, match=r"no text in .*looked for files ending in \.txt \.md \.json"):
-        find_inputs([str(tmp_path / "in")], "out")
-    with pytest.raises(BrimfulError, match="does not exist"):
-        find_inputs([str(tmp_path / "nothing")], "out")
-    with pytest.raises(BrimfulError, match="no file matches"):
-        find_inputs([str(tmp_path / "*.txt")], "out")
+@pytest.mark.parametrize(
+    ("path", "message"), [("in", "no text in"), ("nothing", "does not exist"), ("*.txt", "no file matches")]
+)
+def test_no_input(tmp_path: Path, path: str, message: str) -> None:
+    write(tmp_path / "in" / "a.png")
+    with pytest.raises(BrimfulError, match=message):
+        find_inputs([str(tmp_path / path)], "out")
 
 
 @pytest.mark.parametrize("out", ["in", "in/data", "."])
 def test_output_is_never_input(tmp_path: Path, out: str) -> None:
-    write(tmp_path / "in" / "a.txt", b"x")
+    write(tmp_path / "in" / "a.txt")
     with pytest.raises(BrimfulError, match="overlap"):
         find_inputs([str(tmp_path / "in")], str(tmp_path / out))
-
-
-def names(folder: Path, *patterns: str) -> list[str]:
-    found = find_inputs([str(folder / pattern) for pattern in patterns or ("",)], str(folder.parent / "out"))
-    return [str(Path(item.path).relative_to(folder)) for item in found]
 
 
 def test_the_files_that_datasets_saved(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     files = [f"train/data-0000{n}-of-00002.arrow" for n in range(2)]
-    for name in [
-        *files,
-        "train/cache-1f.arrow",
-        "train/data-old.arrow",
-        "plain/x.arrow",
-        "plain/cache-2e.arrow",
-    ]:
+    others = ["train/cache-1f.arrow", "train/data-old.arrow", "plain/x.arrow", "plain/cache-2e.arrow"]
+    for name in [*files, *others]:
         write(folder / name)
     state = {"_data_files": [{"filename": Path(name).name} for name in files], "_fingerprint": "1f"}
     write(folder / "train" / "state.json", json.dumps(state).encode())
@@ -77,9 +56,7 @@ def test_the_files_that_datasets_saved(tmp_path: Path) -> None:
     assert names(folder) == ["plain/x.arrow", *files]
     assert names(folder, "train") == files
     (folder / files[1]).unlink()
-    with pytest.raises(
-        BrimfulError, match=r"state\.json names data-00001-of-00002\.arrow, which is not there"
-    ):
+    with pytest.raises(BrimfulError, match=r"state\.json .*data-00001-of-00002\.arrow"):
         names(folder)
 
 
@@ -114,16 +91,13 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
     (folder / "loop.txt").symlink_to("loop.txt")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(folder / "s.txt"))
-        found = find_inputs([str(folder)], str(tmp_path / "out"))
-    assert [(Path(item.path).name, item.bytes) for item in found] == [
-        ("a.txt", 1),
-        ("broken.txt", 0),
-        ("loop.txt", 0),
-    ]
-    for item in found[1:]:  # what cannot be read is reported where it is read
-        issues: Counter[str] = Counter()
-        assert list(read_documents(Span(path=item.path), ReadConfig(), issues)) == []
-        assert sum(issues.values()) == 1
+        inputs = find_inputs([str(folder)], str(tmp_path / "out"))
+    sizes = {Path(item.path).name: item.bytes for item in inputs}
+    assert sizes == {"a.txt": 1, "broken.txt": 0, "loop.txt": 0}
+    for item in inputs[1:]:  # the reader reports what cannot be read
+        texts, issues = read(Path(item.path))
+        assert not texts
+        assert issues.total() == 1
     with pytest.raises(BrimfulError, match="no text in"):
         find_inputs([str(folder / "pipe.txt")], str(tmp_path / "out"))
 

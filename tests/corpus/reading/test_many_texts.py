@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import types
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,10 @@ from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.converters import convert
 from brimful.corpus.reading.forms import require_forms
-from brimful.corpus.reading.inputs import Span, find_inputs
+from brimful.corpus.reading.inputs import find_inputs
 from brimful.corpus.reading.many_texts import find_many_texts
-from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.file_rows import is_text
+from builders.reading import read, write
 
 KETTLE, LANTERN = "A kettle is a pot with a lid.", "A lantern is a lamp with a case."
 CHINESE = "会议在上海举行，与会者讨论了新的计划。朱镕基出席。"
@@ -152,8 +151,7 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
 
 
 def texts_of(path: Path, **config: str) -> list[str]:
-    issues: Counter[str] = Counter()
-    texts = [text for _, text in read_documents(Span(path=str(path)), ReadConfig(**config), issues)]
+    texts, issues = read(path, **config)
     assert not issues
     return texts
 
@@ -162,8 +160,7 @@ def texts_of(path: Path, **config: str) -> list[str]:
 def test_a_file_is_refused_and_converted(
     kind: str, name: str, content: str | bytes, texts: list[str], tmp_path: Path
 ) -> None:
-    path = tmp_path / name
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    path = write(tmp_path / name, content)
     with pytest.raises(BrimfulError) as error:
         texts_of(path)
     what = re.escape(
@@ -231,19 +228,6 @@ def test_a_dump_of_a_wiki_is_refused_and_converted(tmp_path: Path, monkeypatch: 
     parse = types.SimpleNamespace(parse=lambda text: types.SimpleNamespace(strip_code=text.strip))
     monkeypatch.setitem(sys.modules, "mwparserfromhell", parse)
     assert [*convert("wiki", [str(path)])] == [KETTLE, LANTERN]
-
-
-NUMBERED = "".join(
-    f"{number}\tThe {thing} was older.\n" for number, thing in enumerate(["cup", "hall", "river"], 7)
-)
-
-
-def test_the_sentences_behind_numbers_are_a_column(tmp_path: Path) -> None:
-    path = tmp_path / "eng_news-sentences.txt"
-    path.write_text(NUMBERED)
-    with pytest.raises(BrimfulError, match=r"has columns between tabs: read them by number, --read\.field 2"):
-        texts_of(path)
-    assert texts_of(path, field="2") == ["The cup was older.", "The hall was older.", "The river was older."]
 
 
 @pytest.mark.parametrize(

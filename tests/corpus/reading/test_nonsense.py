@@ -27,23 +27,16 @@ def kinds(text: str) -> set[str]:
     return {kind_of_issue(issue) for issue in issues}
 
 
-@pytest.mark.parametrize("codec", ["cp1252", "latin-1", "cp1251"])
+@pytest.mark.parametrize("codec", ["cp1252", "latin-1", "cp1251", "gb18030"])
 @pytest.mark.parametrize("name", ["fr", "zh", "ru", "ja"])
 def test_utf8_read_as_another_charset(name: str, codec: str) -> None:
-    assert kinds(TEXTS[name].encode().decode(codec, "ignore")) == {WRONGLY_DECODED}
+    if (name, codec) != ("ru", "gb18030"):  # which has none of the signs
+        assert kinds(TEXTS[name].encode().decode(codec, "ignore")) == {WRONGLY_DECODED}
 
 
-@pytest.mark.parametrize("name", ["zh", "fr", "ja"])
-def test_utf8_read_as_gbk(name: str) -> None:
-    assert kinds(TEXTS[name].encode().decode("gb18030", "ignore")) == {WRONGLY_DECODED}
-
-
-def test_gbk_read_as_latin() -> None:
-    assert kinds(TEXTS["zh"].encode("gbk").decode("latin-1")) == {WRONGLY_DECODED}
-
-
-def test_lost_characters() -> None:
-    assert kinds("价格是锟斤拷锟斤拷元") == {WRONGLY_DECODED}
+@pytest.mark.parametrize("text", [TEXTS["zh"].encode("gbk").decode("latin-1"), "价格是锟斤拷锟斤拷元"])
+def test_gbk_read_as_latin_and_lost_characters(text: str) -> None:
+    assert kinds(text) == {WRONGLY_DECODED}
 
 
 def test_the_first_example_is_kept_and_all_are_counted() -> None:

@@ -21,7 +21,7 @@ from brimful.tables.table import Table
 from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded, encode
-from brimful.tasks.judging.baselines import Tfidf, UnreadError, linear
+from brimful.tasks.judging.baselines import Tfidf, UnreadError, fit_linear
 from brimful.tasks.judging.comparison import Judged, MethodComparison, jackknife
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
@@ -291,7 +291,7 @@ def test_a_column_of_empty_texts_is_no_obstacle_to_tfidf(seed):
     features = Tfidf()
     alone = Tfidf().fit(replace(table, second=None))
     assert (features.fit(table) != alone).nnz == 0
-    assert features.of(replace(table, second=["word1"] * 20)).shape == alone.shape
+    assert features.transform(replace(table, second=["word1"] * 20)).shape == alone.shape
 
 
 @pytest.mark.parametrize("kind", ["words", "words and characters"])
@@ -300,7 +300,7 @@ def test_texts_of_a_pair_without_a_word_leave_the_other_to_tfidf(kind):
     table = Table(Path("a.tsv"), [f"word{number % 5} other" for number in range(20)], ["!!", "??"] * 10, None)
     features = Tfidf()
     features.kind = kind
-    assert features.fit(table).shape == features.of(table).shape
+    assert features.fit(table).shape == features.transform(table).shape
     assert {column for column, _ in features._readers} == ({0} if kind == "words" else {0, 1})
 
 
@@ -309,7 +309,7 @@ def test_texts_without_a_word_are_read_by_characters(seed, capsys):
     labels = np.random.default_rng(seed).integers(0, 2, 40).tolist()
     data = made_up(["!?" * label + "☺" for label in labels], labels)
     data = TaskData(Classification(["0", "1"]), data, data, data, data, 0)
-    rung = linear(data.task, data, Tfidf())
+    rung = fit_linear(data.task, data, Tfidf())
     assert rung.reads == "characters"
     assert data.task.measure(rung.answers, data.test)["accuracy"] == 1.0
     assert "TF-IDF reads characters" in capsys.readouterr().err
@@ -331,7 +331,7 @@ def test_what_tfidf_cannot_read_hides_no_other_error(seed, monkeypatch, capsys):
     monkeypatch.setattr(text.TfidfVectorizer, "fit_transform", broken)
     with pytest.raises(ValueError, match="out of order"):
         Tfidf().fit(data.train.table)
-    assert linear(data.task, data, Tfidf()) is None
+    assert fit_linear(data.task, data, Tfidf()) is None
     assert "no linear model on TF-IDF: out of order" in capsys.readouterr().err
 
 
@@ -367,7 +367,7 @@ def test_dev_chooses_what_tfidf_reads(kind, seed, monkeypatch):
     tried: list[str] = []
     fit = Tfidf.fit
     monkeypatch.setattr(Tfidf, "fit", lambda self, table: (tried.append(self.kind), fit(self, table))[1])
-    rung = linear(data.task, data, Tfidf())
+    rung = fit_linear(data.task, data, Tfidf())
     assert tried[:3] == list(Tfidf.kinds)
     assert rung.reads == tried[3]
     assert data.task.measure(rung.answers, test)["accuracy"] > 0.95
@@ -380,9 +380,9 @@ def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
     data = made_up([f"w{n % 3} w{n}" for n in range(90)], [n % 3 for n in range(90)])
     data = TaskData(task, data, data, data, data, 0)
     monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_FITTED_VALUES", 90)
-    assert linear(task, data, Tfidf()).rows == 30
+    assert fit_linear(task, data, Tfidf()).rows == 30
     monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_OUTPUTS", 2)
-    assert linear(task, data, Tfidf()) is None
+    assert fit_linear(task, data, Tfidf()) is None
     assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
 
 

@@ -12,7 +12,7 @@ from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.judging.review import (
-    SHOWN,
+    MAX_ROWS,
     TEMPERATURES,
     compute_confidences,
     fit_temperature,
@@ -141,7 +141,7 @@ def test_ten_thousand_classes_need_no_matrix_of_them(seed):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6
-    assert len(told["confused"]) == SHOWN
+    assert len(told["confused"]) == MAX_ROWS
 
 
 @pytest.fixture
