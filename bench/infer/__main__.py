@@ -49,7 +49,7 @@ from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.data.examples import encode_texts
 from brimful.exporting.formats import FormatName
-from brimful.exporting.gate import described_instructions
+from brimful.exporting.gate import describe_instructions
 from brimful.tables.table_files import read_texts
 
 SIDES = ("brimful", "brimful-int8", "sorted", "onnxruntime", "onnxruntime-int8", "openvino-default")
@@ -233,7 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
     prepare(options.model or minilm(DATA), work, pool)
     facts = {"bench": "infer", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
     facts |= {
-        "instructions": described_instructions(),
+        "instructions": describe_instructions(),
         "model": name,
         "threads": options.threads,
         "torch": torch.__version__,

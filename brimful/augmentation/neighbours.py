@@ -159,10 +159,7 @@ class Neighbours:
             cosines.masked_fill_(self._folded == self._folded[part, None], -torch.inf)
             cosines.masked_fill_(self._scripts != self._scripts[part, None], -torch.inf)
             best = cosines.topk(min(choices, len(self.words)), dim=1)  # (part, choices)
-            for number, values, indices in zip(
-                part, best.values.tolist(), best.indices.tolist(), strict=True
-            ):
-                for value, index in zip(values, indices, strict=True):
-                    if value > -torch.inf:
-                        neighbours[number].append(self.words[index])
+            for row, number in enumerate(part):
+                indices = best.indices[row][best.values[row] > -torch.inf]
+                neighbours[number] = [self.words[index] for index in indices.tolist()]
         return [neighbours.get(self.number.get(word, -1), []) for word in words]

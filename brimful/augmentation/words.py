@@ -82,9 +82,8 @@ class Words:
         is_replaceable = np.zeros(len(spans), dtype=bool)
         for number, (begin, end) in enumerate(spans.tolist()):
             word = text[begin:end]
-            is_replaceable[number] = (
-                is_word(word) and not is_number(word) and word.casefold() not in self._stop
-            )
+            if word.casefold() not in self._stop:
+                is_replaceable[number] = is_word(word) and not is_number(word)
         return spans[is_replaceable]
 
 

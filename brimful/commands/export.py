@@ -30,12 +30,12 @@ from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.description import card, measure_model, summarise_export
-from brimful.exporting.exported import Export, find_texts, keep_rows
+from brimful.exporting.exported_model import Export, find_texts, keep_rows
 from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
-from brimful.exporting.gate import Gate, check_given
+from brimful.exporting.gate import Gate, check_source
+from brimful.exporting.summary_and_card import fill_card, measure_model, summarise_export
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, left_out
+from brimful.hf.folders import HEADS, list_unread_modules
 from brimful.hf.int8_steps import forget_steps
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.hf.text_reading import TextReading, reading_of, reads_token_types
@@ -113,7 +113,7 @@ def _export(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     if not config.dry_run:
         lock.take(out)
     tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # whose error names the missing files
-    dropped = left_out(source, encoder, head)
+    dropped = list_unread_modules(source, encoder, head)
     head = form.head_of(head)
     reading: TextReading | None = None
     if head is None:
@@ -151,7 +151,7 @@ def _export(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     facts["source"] = os.path.relpath(source.path.resolve(), out.resolve())
     if config.step is None:  # transformers cannot read a checkpoint
         with naming_weights(source):
-            facts["max_abs_hidden_difference"] = check_given(source, encoder, old_ids)
+            facts["max_abs_hidden_difference"] = check_source(source, encoder, old_ids)
     with naming_weights(source), atomic_directory(out) as folder:
         facts["max_abs_logit_difference"] = form.write(folder, model)
         if gate is not None:
@@ -196,7 +196,7 @@ def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[st
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     facts["megabytes"] = measure_model(files)
     summary = summarise_export(facts)
-    page = card(model, form, out.resolve().name, summary)
+    page = fill_card(model, form, out.resolve().name, summary)
     # A later export replaces pages only where nobody has edited them.
     facts[PAGES] = {}
     for name, text in {"README.md": page, "example.py": form.example(model)}.items():

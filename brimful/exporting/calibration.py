@@ -1,12 +1,13 @@
 """Calibration: how inference in int8 rounds the inputs of products, found on texts.
 
 Each channel is divided by a factor that lies between the largest input and the largest weight that it meets
-(Xiao et al. 2023, "SmoothQuant", section 4, with alpha 0.5). Then one step of all channels is searched for
-whose squared error is least: the largest inputs may be cut off.
+(Xiao et al. 2023, "SmoothQuant", section 4, with alpha 0.5). The step of all channels is the one with the
+least squared error: the largest inputs may be cut off.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -19,18 +20,19 @@ from brimful.model.inference import evaluation_mode
 from brimful.model.initial_weights import Linear
 from brimful.model.int8_rounding import Steps, find_largest_weight, round_weights
 
-ROWS = 256
+BATCH_ROWS = 256
 """Inputs of a batch that are kept, evenly spread over it."""
-MOST_ROWS = 8192
-SMALLEST = 1e-5
-"""Of what factors are made."""
+PRODUCT_ROWS = 8192
+"""Inputs of a product, beyond which no batch adds any."""
+SMALLEST_VALUE = 1e-5
+"""A lower bound of the values that a factor is made of, so that channels of zeros have one."""
 FRACTIONS = torch.linspace(1.0, 0.3, 15).tolist()
-"""Of the range of the inputs, that steps are tried for."""
+"""The fractions of the range of the inputs that a step may cover."""
 
 
 @dataclass
 class Inputs:
-    """What a product has read.
+    """The inputs of a product.
 
     Attributes:
         largest: float32 (in,), the largest absolute value of each channel.
@@ -43,8 +45,9 @@ class Inputs:
     def add(self, x: Tensor) -> None:
         """Take in float32 (T, in)."""
         self.largest = torch.maximum(self.largest, x.abs().amax(0))
-        if sum(map(len, self.rows)) < MOST_ROWS:
-            self.rows.append(x[:: max(1, len(x) // ROWS)][:ROWS].clone())
+        if sum(map(len, self.rows)) < PRODUCT_ROWS:
+            # A copy: a view would keep the whole batch in memory.
+            self.rows.append(x[:: max(1, len(x) // BATCH_ROWS)][:BATCH_ROWS].clone())
 
 
 def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, float]:
@@ -52,17 +55,21 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
 
     Args:
         encoder: on the CPU, in float32.
-        batches: of texts like those that it will read.
+        batches: batches of texts like those that it will read.
 
     Returns:
-        By the name of each product, what rounding its inputs and weights loses: the error of its outputs on
-        kept inputs, in units of their size (root mean squares).
+        The loss of each product by name: the error that rounding its inputs and weights makes in its outputs
+        on the kept inputs, in units of their size (root mean squares).
     """
-    found = {name: Inputs(torch.zeros(linear.in_features)) for name, linear in products(encoder).items()}
-    hooks = [
-        linear.register_forward_pre_hook(lambda _, given, inputs=found[name]: inputs.add(given[0].float()))
-        for name, linear in products(encoder).items()
-    ]
+    inputs: dict[str, Inputs] = {}
+    hooks = []
+    for name, linear in products(encoder).items():
+        inputs[name] = Inputs(torch.zeros(linear.in_features))
+
+        def add(_: nn.Module, arguments: tuple[Tensor], to: Inputs = inputs[name]) -> None:
+            to.add(arguments[0].float())
+
+        hooks.append(linear.register_forward_pre_hook(add))
     try:
         with torch.inference_mode(), use_plain_forms(), evaluation_mode(encoder):
             for batch in batches:
@@ -72,43 +79,46 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
             hook.remove()
     losses = {}
     for name, linear in products(encoder).items():
-        x = torch.cat(found[name].rows)
-        folds = name.endswith(".down") and not encoder.config.gated  # its inputs are rounded by oneDNN
-        factors = None if folds else _factors(found[name].largest, linear)
-        linear.steps = replace(_steps(x, factors), largest=find_largest_weight())
-        losses[name] = _loss(x, linear)
+        x = torch.cat(inputs[name].rows)
+        is_folded = name.endswith(".down") and not encoder.config.gated  # oneDNN rounds its inputs, unscaled
+        factors = None if is_folded else _find_factors(inputs[name].largest, linear)
+        linear.steps = replace(_find_steps(x, factors), largest=find_largest_weight())
+        losses[name] = _measure_loss(x, linear)
     return losses
 
 
-def _factors(largest: Tensor, linear: nn.Linear) -> Tensor:
-    weights = linear.weight.detach().abs().amax(0).clamp_min(SMALLEST)
-    factors = (largest.clamp_min(SMALLEST) / weights).sqrt()
+def _find_factors(largest: Tensor, linear: nn.Linear) -> Tensor:
+    """Return the factor of each channel, float32 (in,): equation 4 of SmoothQuant, with a mean of 1."""
+    weights = linear.weight.detach().abs().amax(0).clamp_min(SMALLEST_VALUE)
+    factors = (largest.clamp_min(SMALLEST_VALUE) / weights).sqrt()
     return factors / factors.mean()
 
 
-def _steps(x: Tensor, factors: Tensor | None) -> Steps:
-    """The steps with the least squared error."""
+def _find_steps(x: Tensor, factors: Tensor | None) -> Steps:
+    """Return the steps with the least squared error on inputs (T, in)."""
     scaled = x if factors is None else x / factors
     low, high = min(0.0, float(scaled.min())), max(0.0, float(scaled.max()))
     if low == high:
         return Steps(1.0, 0, factors)
-    tried = []
+    candidates = []
     below = FRACTIONS if low < -0.2 * high else [1.0]  # behind GeLU almost nothing is negative
-    for above, under in ((above, under) for above in FRACTIONS for under in below):
+    for above, under in product(FRACTIONS, below):
         size = (high * above - low * under) / 255
         zero = min(max(round(-low * under / size), 0), 255)
-        tried.append((float((_rounded(scaled, size, zero) - scaled).square().mean()), size, zero))
-    return Steps(*min(tried)[1:], factors)
+        error = float((_round_inputs(scaled, size, zero) - scaled).square().mean())
+        candidates.append((error, size, zero))
+    _, size, zero = min(candidates)
+    return Steps(size, zero, factors)
 
 
-def _rounded(x: Tensor, size: float, zero: int) -> Tensor:
+def _round_inputs(x: Tensor, size: float, zero: int) -> Tensor:
     return ((x / size + zero).round().clamp(0, 255) - zero) * size
 
 
-def _loss(x: Tensor, linear: Linear) -> float:
+def _measure_loss(x: Tensor, linear: Linear) -> float:
     weight, steps = linear.weight.detach(), linear.steps
-    integers, sizes = round_weights(weight, steps)
-    inputs = _rounded(x if steps.factors is None else x / steps.factors, steps.size, steps.zero)
+    integers, sizes = round_weights(weight, steps)  # (out, in) and (out,)
+    inputs = _round_inputs(x if steps.factors is None else x / steps.factors, steps.size, steps.zero)
     exact = x @ weight.t()
     error = inputs @ (integers * sizes[:, None]).t() - exact
     return float(error.norm() / exact.norm().clamp_min(torch.finfo(torch.float32).tiny))

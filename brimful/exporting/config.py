@@ -26,25 +26,25 @@ class ExportConfig:
     """Folder to create. An earlier export there in the same format is replaced; the export is refused
     where you have edited a page or added files."""
     test: str | None = None
-    """A labelled table, on which the export is compared with the model; of an encoder a file of texts. Its
-    columns are those of the run's tables. By default, for onnx-int8 and int8, which round, test or dev of
-    the run or of its teacher: tables, or rows held out."""
+    """A labelled table, on which the export is compared with the model; for an encoder, a file of texts. Its
+    columns have the names of the run's tables. By default, for onnx-int8 and int8, which round, test or dev
+    of the run or of its teacher: tables, or rows held out."""
     calibrate: str | None = None
     """Texts like those that the model will read, for int8. By default 300 of the run's
     training rows fix the ranges; without a test, all formats that round are compared on them."""
     most_loss: float = 0.005
-    """The most that the export may lose of the primary metric, else of the share of equal predictions, and of
-    an encoder of the mean cosine. What loses more is not written."""
+    """The most that the export may lose of the primary metric, else of the share of equal predictions; for an
+    encoder, of the mean cosine. An export that loses more is not written."""
     step: Step | None = None
     """For a run of pretrain, finished or not: the checkpoint after this many updates, or of the best
     evaluation."""
     format: FormatName | None = None
-    """The files to write, by what loads them; by default hf, and sentence-transformers for a folder of theirs
-    that is no run, and for classifiers of the mean in BERT-like models, which `transformers` has no class
-    for. hf: config.json, model.safetensors, tokenizer.json for `transformers`; sentence-transformers: the
-    same with a pooling, for these classifiers and for encoders without a head; onnx: onnx/model.onnx, the
-    whole model, of an encoder up to its vectors; onnx-int8: onnx/model_quantized.onnx, the matrix products
-    in eight bits; int8: as hf, with the steps by which `brimful predict` rounds."""
+    """The files to write, by the program that loads them; by default hf, but sentence-transformers for its
+    own folders, unless they are runs, and for classifiers of the mean in BERT-like models, for which
+    `transformers` has no class. hf: config.json, model.safetensors, tokenizer.json for `transformers`;
+    sentence-transformers: the same with a pooling, for these classifiers and for encoders without a head;
+    onnx: onnx/model.onnx, the whole model, with an encoder's vectors; onnx-int8: onnx/model_quantized.onnx,
+    the matrix products in eight bits; int8: as hf, with the steps by which `brimful predict` rounds."""
     keep_pieces_of: tuple[str, ...] = ()
     """Files and folders of text, or a prepared corpus: pieces that these texts never use are dropped, with
     their embeddings. The texts keep their encodings; other texts fall back to smaller pieces."""

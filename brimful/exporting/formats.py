@@ -7,6 +7,7 @@ line asks formats what they need before torch is loaded.
 import importlib.util
 import logging
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,17 +17,17 @@ from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
 from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, read_transformer_settings
-from brimful.exporting.runtimes import Run, onnx_session
+from brimful.exporting.padded_batches import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
 
 if TYPE_CHECKING:
-    from brimful.exporting.exported import Export
+    from brimful.exporting.exported_model import Export
     from brimful.exporting.gate import Facts, Gate
-    from brimful.hf.tensors import Head
+    from brimful.hf.tensor_names import Head
     from brimful.model.encoder import Encoder
 
 DESCRIPTION_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
-"""Of a folder of weights, those that stay beside a graph that makes no vectors."""
+"""Files of a folder of weights that stay beside a graph without vectors."""
 _TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -34,13 +35,12 @@ class Format:
     """A format.
 
     Attributes:
-        name: what the user calls it.
-        library: by which model hubs name what loads it.
+        name: its name in `--format`.
+        library: the library that loads it, as model hubs call it.
         file: the model, in the export's folder, under the name by which others load it.
         packages: modules that write and check it, beyond the core.
         runs_with: modules that run it on texts, beyond `packages`.
-        rounds: whether its runtime may compute in fewer bits than float32, so that texts must show what it
-            costs.
+        rounds: whether its runtime may compute in fewer bits than float32, so that texts must show the loss.
         makes_vectors: whether it says how an encoder makes vectors of texts.
     """
 
@@ -68,7 +68,7 @@ class Format:
         """
 
     def head_of(self, head: "Head | None") -> "Head | None":
-        """The head that the format takes along. A masked-LM head stays out, which leaves an encoder of texts.
+        """Return the head that is exported. A masked-LM head stays out, which leaves an encoder of texts.
 
         Raises:
             BrimfulError: the format has no place for the head.
@@ -81,7 +81,7 @@ class Format:
         """Write the model into an empty folder, and compare its outputs with the model's on random texts.
 
         Returns:
-            the largest absolute difference of an output, before anything is rounded; None if the package that
+            The largest absolute difference of an output, before anything is rounded; None if the package that
             reads the folder is not installed.
 
         Raises:
@@ -90,11 +90,11 @@ class Format:
         raise NotImplementedError
 
     def run(self, folder: Path, export: "Export") -> Run:
-        """The written model, as its users run it."""
+        """Open the written model as its users run it."""
         raise NotImplementedError
 
     def judge(self, folder: Path, export: "Export", gate: "Gate") -> "Facts":
-        """What the written model loses on real texts: see `Gate.judge`.
+        """Measure the loss of the written model on real texts: see `Gate.judge`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -102,11 +102,11 @@ class Format:
         return gate.judge(self.run(folder, export))
 
     def describe_file(self) -> str:
-        """A sentence of the model card: where the model is, and what its numbers are."""
+        """Return a sentence of the model card on the file of the model and its numbers."""
         return f"The model is `{self.file}` ({self.name})."
 
     def example(self, export: "Export") -> str:
-        """The text of example.py, a program that predicts for the texts of its command line."""
+        """Return the text of example.py, a program that predicts for the texts of its command line."""
         from brimful.hf.folders import HEADS
 
         reading = export.reading
@@ -128,7 +128,7 @@ class Format:
 
 
 def render(template: str, /, **values: Any) -> str:
-    """A file of `templates`, filled in."""
+    """Fill in a file of `templates`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     # The text is a program or Markdown; nothing in it is HTML to escape.
@@ -155,7 +155,7 @@ def save_folder(folder: Path, export: "Export", *, vectors: bool) -> None:
     save_model(folder, export.encoder, export.head, export.labels, modules=modules, **export.settings)
     if reading is None or not export.source.modules:
         return
-    # sentence-transformers has more to say: prompts, the similarity, lower case.
+    # More settings of sentence-transformers: prompts, the similarity, lower case.
     prompts = export.source.path / PROMPTS
     if prompts.is_file():
         shutil.copyfile(prompts, folder / PROMPTS)
@@ -176,11 +176,10 @@ class WeightFormat(Format):
         if not importlib.util.find_spec("transformers"):
             warn("transformers is not installed, so the folder was not checked against it")
             return None
-        load = lambda: self.run(folder, export)  # noqa: E731
-        return check_written(export, self.name, load, vectors=self.makes_vectors)
+        return check_written(export, self.name, partial(self.run, folder, export), vectors=self.makes_vectors)
 
     def run(self, folder: Path, export: "Export") -> Run:
-        from brimful.exporting.graph import sentence_run, transformers_run
+        from brimful.exporting.padded_model import sentence_run, transformers_run
 
         head, token_types = export.head, export.token_types
         if getattr(head, "linear", False) or (head is None and self.makes_vectors):
@@ -231,9 +230,9 @@ class EightBits(WeightFormat):
     rounds = True
 
     def require_machine(self, encoder: "Encoder") -> None:
-        from brimful.hf.int8_steps import int8_needs
+        from brimful.hf.int8_steps import lacks_for_int8
 
-        need = int8_needs(encoder.device)
+        need = lacks_for_int8(encoder.device)
         if need is not None:
             raise BrimfulError(
                 f"--format int8 is compared with the model where it computes, which needs {need}"
@@ -265,9 +264,9 @@ class Onnx(Format):
 
     def write(self, folder: Path, export: "Export") -> float:
         from brimful.exporting.gate import check_written
-        from brimful.exporting.graph import write_onnx
+        from brimful.exporting.padded_model import write_onnx
 
-        vectors = export.reading is not None
+        vectors = export.reading is not None  # their files say where texts are cut
         save_folder(folder, export, vectors=True)
         for path in folder.iterdir():
             if path.is_dir() and not vectors:
@@ -279,7 +278,7 @@ class Onnx(Format):
             traced, export.encoder, export.head, token_types=export.token_types, reading=export.reading
         )
         largest = check_written(export, self.name, lambda: onnx_session(traced).run)
-        self.convert(traced, folder / self.file)
+        self.convert(traced, folder / self.file)  # only now, so that rounding is not compared
         shutil.rmtree(traced.parent, ignore_errors=True)
         return largest
 
@@ -304,7 +303,7 @@ class OnnxInt8(Onnx):
     def convert(self, traced: Path, out: Path) -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        from brimful.exporting.gate import SUMS_FOUR, instruction_sets
+        from brimful.exporting.gate import DOT_PRODUCT_SETS, list_instruction_sets
 
         out.parent.mkdir(parents=True, exist_ok=True)
         level = logging.getLogger().level
@@ -315,7 +314,7 @@ class OnnxInt8(Onnx):
                 out,
                 op_types_to_quantize=["MatMul", "Gemm"],
                 per_channel=True,
-                reduce_range=not set(SUMS_FOUR) & set(instruction_sets()),
+                reduce_range=not set(DOT_PRODUCT_SETS) & set(list_instruction_sets()),
                 weight_type=QuantType.QInt8,
                 use_external_data_format=traced.with_name(f"{traced.name}.data").is_file(),
             )
@@ -334,11 +333,13 @@ FORMATS: dict[FormatName, Format] = {
 
 
 def format_of(name: FormatName | None, source: ModelFolder, run: str) -> Format:
-    """The format of that name, or the usual one of a folder: that of sentence-transformers for a folder
-    of theirs that is no run, and for a classifier that `transformers` has no class for."""
-    linear = "problem_type" in source.values and source.has_classifier
-    of_sentences = linear or (source.modules and source.path == Path(run))
-    return FORMATS[name or ("sentence-transformers" if of_sentences else "hf")]
+    """Return the format of that name, or the usual one of a folder: sentence-transformers for folders of its
+    own that are not runs, and for a classifier that `transformers` has no class for; else hf."""
+    if name is not None:
+        return FORMATS[name]
+    is_linear = "problem_type" in source.values and source.has_classifier
+    is_theirs = bool(source.modules) and source.path == Path(run)
+    return FORMATS["sentence-transformers" if is_linear or is_theirs else "hf"]
 
 
 def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
@@ -351,17 +352,18 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
     require_folder_place(out, replaces=("an earlier export", _is_export))
     if out.resolve() == source.path.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
-    if outer := next((each for each in out.resolve().parents if _is_export(each)), None):
+    for outer in out.resolve().parents:
+        if _is_export(outer):
+            raise BrimfulError(
+                f"{out} is in the export {outer}, which a later export replaces; choose another --out"
+            )
+    old_format = read_object(out / EXPORT).get("format") if _is_export(out) else None
+    if old_format not in (None, form.name):
         raise BrimfulError(
-            f"{out} is in the export {outer}, which a later export replaces; choose another --out"
+            f"{out} holds an export in the format {old_format}, and this one is {form.name}: remove it, or"
+            " choose another --out"
         )
-    known = read_object(out / EXPORT).get("format") if (out / EXPORT).is_file() else None
-    if known not in (None, form.name):
-        raise BrimfulError(
-            f"{out} holds an export in the format {known}, and this one is {form.name}: remove it, or choose"
-            " another --out"
-        )
-    require_no_own_files(out / EXPORT)
+    require_no_own_files(out / EXPORT)  # pages that the user has edited, too
 
 
 def _is_export(folder: Path) -> bool:

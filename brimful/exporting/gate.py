@@ -1,9 +1,9 @@
 """The gate of `brimful export`: a folder is written only if others compute from it what the model computes.
 
 One comparison is made twice: Brimful computes packed sequences in float32, another runtime (`Run`) the same
-ones padded. On random sequences, before anything is rounded, every number has to agree (`check_given`,
-`check_written`). On real texts, the `Gate` measures what the written model loses as its users run it, on this
-processor, and refuses too much.
+ones padded. On random sequences, before anything is rounded, every number has to agree (`check_source`,
+`check_written`). On real texts, the `Gate` measures the loss of the written model as its users run it, on
+this processor, and refuses too large a loss.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -28,13 +28,13 @@ from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.exporting.calibration import calibrate
-from brimful.exporting.exported import Export, RealTexts
-from brimful.exporting.graph import transformers_run
-from brimful.exporting.runtimes import Inputs, Run, padded_outputs
-from brimful.hf.folders import transformers_reads
+from brimful.exporting.exported_model import Export, RealTexts
+from brimful.exporting.padded_batches import Inputs, Run, padded_outputs
+from brimful.exporting.padded_model import transformers_run
+from brimful.hf.folders import is_read_by_transformers
 from brimful.hf.int8_steps import products
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.inference import make_batches, text_vectors
@@ -44,17 +44,17 @@ from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.task_model import TaskModel, compute_outputs
 
 TOLERANCE = 1e-4
-"""The largest `Difference.relative` that an export may have, in float32."""
+"""The largest relative difference of outputs that an export may have, in float32 (`measure_difference`)."""
 RANDOM_SEQUENCES = 16
 LONGEST_RANDOM_TOKENS = 128
 REFERENCE_PRECISION: InferencePrecision = "fp32"
 """The number format of the model on every processor, so that its own rounding does not count."""
-MOST_PRODUCT_ERROR = 0.05
+PRODUCT_ERROR_LIMIT = 0.05
 """The error of a product's outputs in int8, in units of their size, above which it stays in bfloat16."""
-WIDER_SHARES = (0.0, 0.25, 0.5)
-"""Of the products of an encoder, those that stay in bfloat16, until no more is lost than may be."""
-SUMS_FOUR = (*INSTRUCTIONS, "i8mm", "asimddp")
-"""Instructions that sum four products of eight bits: `INSTRUCTIONS`, and those of ARM."""
+BFLOAT16_SHARES = (0.0, 0.25, 0.5)
+"""The shares of an encoder's products that stay in bfloat16, tried in turn until the loss is small enough."""
+DOT_PRODUCT_SETS = (*INSTRUCTIONS, "i8mm", "asimddp")
+"""Instructions that sum four products of eight bits: `INSTRUCTIONS`, and two sets of ARM."""
 _KNOWN_INSTRUCTIONS = (
     *("amx_int8", "amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2"),
     *("i8mm", "asimddp"),
@@ -66,23 +66,6 @@ Candidate = Callable[[Examples], Outputs]
 """Examples -> outputs in the order of the task's labels, or vectors (n, hidden)."""
 
 
-class Difference(NamedTuple):
-    """How far outputs are from those that were expected.
-
-    Attributes:
-        absolute: the largest difference.
-        scale: the largest absolute value that was expected.
-    """
-
-    absolute: float
-    scale: float
-
-    @property
-    def relative(self) -> float:
-        """The difference in units of the scale, where that is above 1: rounding errors grow with it."""
-        return self.absolute / max(1.0, self.scale)
-
-
 def packed_outputs(
     encoder: Encoder,
     head: Head | None,
@@ -90,8 +73,8 @@ def packed_outputs(
     examples: Examples,
     precision: InferencePrecision = REFERENCE_PRECISION,
 ) -> Outputs:
-    """What Brimful computes for each example, as `compute_outputs`; without a head vectors, made as
-    `reading` says, or hidden states.
+    """Compute Brimful's outputs for each example, as `compute_outputs`; without a head, vectors as `reading`
+    makes them, or hidden states.
 
     Raises:
         NotFiniteError: a number is NaN or infinite.
@@ -103,7 +86,7 @@ def packed_outputs(
 
 
 def random_examples(encoder: Encoder) -> Examples:
-    """Random sequences [CLS] ... [SEP] of 2 to at most 128 tokens; the same ones on every call.
+    """Draw random sequences [CLS] ... [SEP] of 2 to at most 128 tokens; the same ones on every call.
 
     They contain no padding tokens, because RoBERTa in `transformers` skips those when it numbers positions.
     """
@@ -115,7 +98,7 @@ def random_examples(encoder: Encoder) -> Examples:
         length = 2 + (longest - 2) * index // (RANDOM_SEQUENCES - 1)
         draws = hash_words(derive_key("export", index), np.arange(length))
         ids = (draws % np.uint64(encoder.config.vocabulary_size)).astype(np.int32)
-        ids[ids == pad] = special.sep
+        ids[ids == pad] = special.sep  # any other token would do
         ids[0], ids[-1] = special.cls, special.sep
         sequences.append(ids)
     types = [np.zeros(len(ids), dtype=np.uint8) for ids in sequences]
@@ -124,57 +107,67 @@ def random_examples(encoder: Encoder) -> Examples:
 
 def measure_difference(
     encoder: Encoder, head: Head | None, run: Run, reading: TextReading | None = None
-) -> Difference:
-    """The difference of a runtime's outputs from `packed_outputs` on random sequences.
+) -> tuple[float, float]:
+    """Measure the difference of a runtime's outputs from `packed_outputs` on random sequences.
+
+    Returns:
+        The largest difference, and the same in units of the largest output, where that is above 1: rounding
+        errors grow with it.
 
     Raises:
-        NotFiniteError: Brimful's are NaN or infinite.
+        NotFiniteError: Brimful's outputs are NaN or infinite.
     """
     examples = random_examples(encoder)
     ours = packed_outputs(encoder, head, reading, examples)
     theirs = padded_outputs(run, examples)
-    with np.errstate(over="ignore"):  # is no small difference
-        differences = [np.abs(one - other).max() for one, other in zip(ours, theirs, strict=True)]
-    scale = max(float(np.abs(each).max()) for each in ours)
-    return Difference(float(np.max(differences)), scale)  # NaN if one of them is
+    differences, scale = [], 0.0
+    with np.errstate(over="ignore"):  # an infinite difference is refused, too
+        for one, other in zip(ours, theirs, strict=True):
+            differences.append(np.abs(one - other).max())
+            scale = max(scale, float(np.abs(one).max()))
+    largest = float(np.max(differences))  # np.max gives NaN if one of them is
+    return largest, largest / max(1.0, scale)
 
 
-def check_given(source: ModelFolder, encoder: Encoder, kept: np.ndarray | None) -> float | None:
-    """The largest absolute difference of a hidden state from that of `transformers` on the given folder; None
-    where `transformers` is not installed, or does not find the encoder under the names there.
+def check_source(source: ModelFolder, encoder: Encoder, old_ids: np.ndarray | None) -> float | None:
+    """Compare hidden states with `transformers` on the folder that is exported.
 
     Args:
-        kept: the old id of each of the encoder's, where pieces were dropped.
+        old_ids: the old id of each of the encoder's pieces, if pieces were dropped.
+
+    Returns:
+        The largest absolute difference; None if `transformers` is not installed, or does not find the encoder
+        under the names there.
 
     Raises:
         BrimfulError: hidden states differ, or `transformers` cannot read the folder.
     """
     if not importlib.util.find_spec("transformers"):
         return None
-    if not transformers_reads(source, encoder):
+    if not is_read_by_transformers(source, encoder):
         warn(
-            f"transformers does not find the encoder of {source} under the names there: only what was written"
-            " is compared with what transformers reads in it"
+            f"transformers does not find the encoder of {source} under the names there: it is compared only"
+            " on the folder that was written"
         )
         return None
     try:
         theirs = transformers_run(source.encoder_path, None, str(source))
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
-    old = np.arange(encoder.config.vocabulary_size) if kept is None else kept
 
-    def with_old_ids(inputs: Inputs) -> np.ndarray:
-        return theirs(inputs | {"input_ids": old[inputs["input_ids"]]})
+    def run_with_old_ids(inputs: Inputs) -> np.ndarray:
+        ids = inputs["input_ids"]
+        return theirs(inputs | {"input_ids": ids if old_ids is None else old_ids[ids]})
 
-    difference = measure_difference(encoder, None, with_old_ids)
+    difference = measure_difference(encoder, None, run_with_old_ids)
     return _require_small(difference, f"{source}: hidden states differ from those of transformers")
 
 
 def check_written(export: Export, name: str, load: Callable[[], Run], *, vectors: bool = True) -> float:
-    """The largest absolute difference of an output of a written model, before anything is rounded.
+    """Return the largest absolute difference of an output of a written model, before anything is rounded.
 
     Args:
-        name: of its format, for messages.
+        name: the name of its format, for messages.
         load: opens it in its runtime, in float32.
         vectors: whether it makes vectors of an encoder's hidden states.
 
@@ -189,15 +182,16 @@ def check_written(export: Export, name: str, load: Callable[[], Run], *, vectors
     return _require_small(difference, f"the {name} export of {export.source} has outputs that differ")
 
 
-def _require_small(difference: Difference, named: str) -> float:
-    if difference.relative <= TOLERANCE:  # NaN is not
-        return difference.absolute
-    raise BrimfulError(f"{named} by {difference.absolute:.1e}; nothing was written")
+def _require_small(difference: tuple[float, float], named: str) -> float:
+    absolute, relative = difference
+    if relative <= TOLERANCE:  # which NaN is not
+        return absolute
+    raise BrimfulError(f"{named} by {absolute:.1e}; nothing was written")
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A model, the texts that its export is compared on, and what it may lose; `named` in messages."""
+    """A model, the texts that its export is compared on, and its largest loss; `named` in messages."""
 
     export: Export
     compared: RealTexts
@@ -206,8 +200,8 @@ class Gate:
     most_loss: float
 
     def judge(self, run: Run) -> Facts:
-        """What an export loses that others run, as of `compare`; and its speed, `texts_per_second` of many
-        together and `p50_ms` of one by itself, on `cores` of the `processor_name`.
+        """Measure the loss of an export that others run, as `compare` does, and its speed: `texts_per_second`
+        of many together and `p50_ms` of one by itself, on `cores` of the `processor`.
 
         Raises:
             BrimfulError: it is more than it may lose.
@@ -219,16 +213,17 @@ class Gate:
         return self._accept(candidate, self._compare(candidate))
 
     def judge_int8(self) -> Facts:
-        """Give the encoder the steps with which it loses at most what it may, and say what it loses.
+        """Give the encoder the steps of int8, and measure its loss.
 
-        Products whose own outputs lose much stay in bfloat16, and a quarter or half of them where that is
-        not enough.
+        Products whose own outputs lose much stay in bfloat16, and a quarter or half of them if that is not
+        enough.
 
         Returns:
-            as `judge`; `in_int8`, how many products are, and the names of those `in_bf16`.
+            The facts of `judge`; `in_int8`, the number of products in int8, and the names of the others,
+            `in_bf16`.
 
         Raises:
-            BrimfulError: with half of them it is more than it may lose, or the processor has no int8.
+            BrimfulError: with half of the products it is more than it may lose, or the processor has no int8.
         """
         encoder = self.export.encoder
 
@@ -237,20 +232,20 @@ class Gate:
 
         losses = calibrate(encoder, make_batches(self.calibration.data.examples))
         worst_first = sorted(losses, key=losses.__getitem__, reverse=True)
-        bad = sum(loss > MOST_PRODUCT_ERROR for loss in losses.values())
-        if bad == len(losses):
+        inexact = sum(loss > PRODUCT_ERROR_LIMIT for loss in losses.values())
+        if inexact == len(losses):
             raise BrimfulError(
-                f"{self.named}: in int8 each product loses more than {MOST_PRODUCT_ERROR:.0%}; nothing was"
+                f"{self.named}: in int8 each product loses more than {PRODUCT_ERROR_LIMIT:.0%}; nothing was"
                 " written"
             )
         facts: Facts = {}
-        for count in sorted({max(bad, int(share * len(losses))) for share in WIDER_SHARES}):
+        for count in sorted({max(inexact, int(share * len(losses))) for share in BFLOAT16_SHARES}):
             for name in worst_first[:count]:
                 products(encoder)[name].steps = None
             facts = self._compare(candidate)
             facts |= {"in_int8": len(losses) - count, "in_bf16": sorted(worst_first[:count])}
             if facts["loss"] <= self.most_loss:
-                break
+                break  # else more products lose their steps; `_accept` refuses the last result
         return self._accept(candidate, facts)
 
     @cached_property
@@ -271,8 +266,9 @@ class Gate:
         return compare(self.export.task, self.compared, self._expected, after)
 
     def _accept(self, candidate: Candidate, facts: Facts) -> Facts:
-        """The facts with the candidate's speed, if it loses little enough."""
+        """Add the candidate's speed to the facts, if it loses little enough."""
         require_little_loss(facts, self.most_loss, self.named)
+        # From text to output, as its users run it: the tokenizer's time counts.
         answers = {"": lambda table: candidate(self.export.encode(table).examples)}
         speed = measure_speeds(answers, self.compared.data.table)[""]
         return facts | {
@@ -284,111 +280,130 @@ class Gate:
 
 
 def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, after: Outputs) -> Facts:
-    """What changes from a model's outputs to those of its export.
+    """Compare a model's outputs with its export's.
 
     Args:
         task_model: None for encoders, whose vectors are compared.
-        before, after: for the examples of `texts`, in the order of the task's labels.
+        before, after: the outputs for the examples of `texts`, in the order of the task's labels.
 
     Returns:
         `file`, `part`, `texts`, `instructions`, the `precision` of the model, the `loss` that `--most-loss`
-        limits and what it is of (`loss_of`: the metric, predictions, or the cosine). Of a task: its name,
-        `task`, `max_score_difference`, `equal_predictions` (of a regression `correlation`), and with labels
+        limits and its measure (`loss_of`: the metric, predictions, or the cosine). For a task: its name,
+        `task`, `max_score_difference`, `equal_predictions` (for a regression `correlation`), and with labels
         `metric`, `before`, `after`, `standard_error` of their paired difference, and the `fingerprint` of the
-        rows. Of an encoder `mean_cosine` and `least_cosine`.
+        rows. For an encoder `mean_cosine` and `least_cosine`.
 
     Raises:
         BrimfulError: an output is NaN or infinite.
     """
-    numbers = [each.values if isinstance(each, Ragged) else each for each in (before, after)]
-    if not all(np.isfinite(each).all() for each in numbers):
-        raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
+    for outputs in (before, after):
+        if not np.isfinite(_flatten(outputs)).all():
+            raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
     facts: Facts = {
         "file": texts.file.name,
         "part": texts.part,
         "texts": len(texts.data),
-        "instructions": described_instructions(),
+        "instructions": describe_instructions(),
         "precision": REFERENCE_PRECISION,
     }
     if task_model is None:
-        cosines = (numbers[0] * numbers[1]).sum(1) / np.prod(np.linalg.norm(numbers, axis=2), axis=0)
-        mean, least = float(cosines.mean()), float(cosines.min())
-        loss = {"loss": 1 - mean, "loss_of": "the mean cosine"}
-        return facts | {"mean_cosine": mean, "least_cosine": least, **loss}
+        return facts | _compare_vectors(_flatten(before), _flatten(after))
     task, data = task_model.task, texts.data
-    answers = [task_model.calibrate(task.answers(outputs, data)) for outputs in (before, after)]
-    scores = numbers
-    if task.name == "token-classification":
-        scores = [softmax(each, axis=-1) for each in numbers]
-    elif not isinstance(before, Ragged):
-        scores = [task.scores(each) for each in answers]
-    facts |= {"task": task.name, "max_score_difference": float(np.abs(scores[0] - scores[1]).max())}
+    old = task_model.calibrate(task.answers(before, data))
+    new = task_model.calibrate(task.answers(after, data))
+    differences = _scores(task, before, old) - _scores(task, after, new)
+    facts |= {"task": task.name, "max_score_difference": float(np.abs(differences).max())}
     if task.name == "regression":
-        values = np.stack([np.asarray(each)[:, 0] for each in answers])
-        # There is no correlation where one side is constant.
-        correlation = float(np.corrcoef(values)[0, 1]) if np.ptp(values, axis=1).all() else 0.0
-        facts |= {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
+        facts |= _compare_values(np.asarray(old)[:, 0], np.asarray(new)[:, 0])
     else:
-        rows = [[_without_numbers(row) for row in task.rows(each, data)] for each in answers]
-        equal = float(np.mean([one == other for one, other in zip(*rows, strict=True)]))
+        rows = zip(_drop_numbers(task.rows(old, data)), _drop_numbers(task.rows(new, data)), strict=True)
+        equal = float(np.mean([one == other for one, other in rows]))
         facts |= {"equal_predictions": equal, "loss": 1 - equal, "loss_of": "the share of equal predictions"}
-    if not texts.labelled:
-        return facts
-    methods = {name: [Judged(task, each)] for name, each in zip(("before", "after"), answers, strict=True)}
-    comparison, metric = MethodComparison(methods, data), task.metrics[0]
-    found = comparison.difference("after", "before")
-    difference = found["difference"]
-    return facts | {
+    return facts | _compare_metric(task, data, old, new) if texts.labelled else facts
+
+
+def _flatten(outputs: Outputs) -> np.ndarray:
+    return outputs.values if isinstance(outputs, Ragged) else outputs
+
+
+def _compare_vectors(before: np.ndarray, after: np.ndarray) -> Facts:
+    """Compare vectors, (n, hidden) each."""
+    cosines = (before * after).sum(1) / (np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1))
+    mean, least = float(cosines.mean()), float(cosines.min())
+    return {"mean_cosine": mean, "least_cosine": least, "loss": 1 - mean, "loss_of": "the mean cosine"}
+
+
+def _compare_values(before: np.ndarray, after: np.ndarray) -> Facts:
+    correlation = 0.0
+    if np.ptp(before) and np.ptp(after):  # constant values have no correlation
+        correlation = float(np.corrcoef(before, after)[0, 1])
+    return {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
+
+
+def _scores(task: Any, outputs: Outputs, answers: Any) -> np.ndarray:
+    """Return probabilities for tags and labels; the outputs themselves for answers in a text."""
+    if task.name == "token-classification":
+        return softmax(_flatten(outputs), axis=-1)
+    return outputs.values if isinstance(outputs, Ragged) else task.scores(answers)
+
+
+def _compare_metric(task: Any, data: Any, old: Any, new: Any) -> Facts:
+    """Compare answers with labels, by the primary metric."""
+    comparison = MethodComparison({"before": [Judged(task, old)], "after": [Judged(task, new)]}, data)
+    metric, measured = task.metrics[0], comparison.difference("after", "before")
+    difference = measured["difference"]
+    return {
         "fingerprint": fingerprint_rows(data.table),
         "metric": metric.name,
         **comparison.values,
-        "standard_error": found["standard_error"],
+        "standard_error": measured["standard_error"],
         "loss": 0.0 - difference if metric.best == "highest" else difference,
         "loss_of": metric.title,
     }
 
 
-def _without_numbers(value: Any) -> Any:
-    """A row of predictions without its numbers."""
+def _drop_numbers(value: Any) -> Any:
+    """Return rows of predictions without their numbers."""
+    if isinstance(value, list):
+        return [_drop_numbers(each) for each in value]
     if isinstance(value, dict):
-        return {key: _without_numbers(each) for key, each in value.items() if key not in _NUMBER_KEYS}
-    return [_without_numbers(each) for each in value] if isinstance(value, list) else value
+        return {key: _drop_numbers(each) for key, each in value.items() if key not in _NUMBER_KEYS}
+    return value
 
 
 def require_little_loss(facts: Facts, most: float, named: str) -> None:
-    """Refuse what loses more than `most`, and say so where the metric is unknown.
+    """Refuse an export that loses more than `most`, and warn where its metric is unknown.
 
     Args:
-        facts: of `compare`.
+        facts: the result of `compare`.
         named: the export.
 
     Raises:
         BrimfulError: it loses more.
     """
-    said = f"{describe_loss(facts)} on {facts['texts']:,} texts of {facts['file']} ({facts['instructions']})"
+    loss = f"{describe_loss(facts)} on {facts['texts']:,} texts of {facts['file']} ({facts['instructions']})"
     if facts["loss"] > most:
-        raise BrimfulError(f"{named}: {said}: more is lost than --most-loss {most:g}; nothing was written")
+        raise BrimfulError(f"{named}: {loss}: more is lost than --most-loss {most:g}; nothing was written")
     if "metric" not in facts:
-        warn(f"{named}: its metric is unknown, since --test names no labelled texts; {said}")
+        warn(f"{named}: its metric is unknown, since --test names no labelled texts; {loss}")
 
 
 def describe_loss(facts: Facts) -> str:
-    """A clause on what an export loses, by the facts of `compare`."""
+    """Return a clause on the loss of an export, by the facts of `compare`."""
     if "metric" not in facts:
         return f"{facts['loss_of']} is {1 - facts['loss']:.4f}"
     difference = f"{facts['after'] - facts['before']:+.4f} ± {facts['standard_error']:.4f}"
     return f"{facts['loss_of']} goes from {facts['before']:.4f} to {facts['after']:.4f} ({difference})"
 
 
-def instruction_sets() -> list[str]:
-    """Those of this processor that decide how fast, and in int8 how exact, an export is."""
+def list_instruction_sets() -> list[str]:
+    """List the processor's instruction sets that decide how fast, and in int8 how exact, an export is."""
     line = re.search(r"^(?:flags|Features)\s*:(.*)$", read_kernel_file("proc/cpuinfo") or "", re.MULTILINE)
     flags = set(line[1].split()) if line else set()
     return [name for name in _KNOWN_INSTRUCTIONS if name in flags]
 
 
-def described_instructions() -> str:
-    """The sets in a line, with what limits them."""
+def describe_instructions() -> str:
+    """Return these sets in a line, with the variables that limit their use."""
     limits = [f"{name}={os.environ[name]}" for name in _INSTRUCTION_LIMITS if name in os.environ]
-    found = instruction_sets() or [platform.machine()]
-    return ", ".join([*found, *limits])
+    return ", ".join([*(list_instruction_sets() or [platform.machine()]), *limits])

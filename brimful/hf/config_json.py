@@ -1,4 +1,4 @@
-"""config.json of a Hugging Face folder <-> our configuration, for the families of models in `FAMILIES`."""
+"""config.json of a Hugging Face folder and our configuration, for the families of models in `FAMILIES`."""
 
 import json
 import re
@@ -21,11 +21,10 @@ class Family:
     """Models of `transformers` that share a configuration class.
 
     Attributes:
-        architecture: in our configuration.
+        architecture, variant: their values in our configuration.
         name: the beginning of the names of its classes.
         prefix: the beginning of the names of an encoder's tensors in a model with a head.
-        variant: in our configuration.
-        pad_id: the padding token, by default of config.json.
+        pad_id: the padding token if config.json names none.
     """
 
     architecture: Architecture
@@ -49,7 +48,7 @@ _MODEL_TYPES = {(family.architecture, family.variant): kind for kind, family in 
 
 
 def family_of(config: EncoderConfig) -> Family:
-    """The family that an encoder is saved as."""
+    """Return the family that an encoder is saved as."""
     return FAMILIES[_MODEL_TYPES[config.architecture, config.variant]]
 
 
@@ -80,11 +79,9 @@ _SHARED = {
     "heads": "num_attention_heads",
     "intermediate_size": "intermediate_size",
 }
-
-
-_BERT_ALONE = {*_SHARED.values(), "max_position_embeddings", "type_vocab_size"}
+_BERT_KEYS = {*_SHARED.values(), "max_position_embeddings", "type_vocab_size"}
 """Keys of every configuration of BERT, also of those that name no model_type."""
-_OTHERS = {  # keys of models with the same sizes that are not BERT
+_FOREIGN_KEYS = {  # keys of models with the same sizes that are not BERT
     "embedding_size",
     "num_hidden_groups",
     "use_relative_position",
@@ -98,7 +95,7 @@ _OTHERS = {  # keys of models with the same sizes that are not BERT
 Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Rate = Annotated[float, Meta(ge=0, le=1)]
 Theta = Annotated[float, Meta(ge=1e-3, le=1e12)]
-_MOST_ROTATED = 2**20  # positions whose angles are kept in memory
+_ROTARY_POSITIONS = 2**20  # the most whose angles are kept in memory
 
 
 class _Numbers(Struct):
@@ -124,7 +121,7 @@ class _BertNumbers(_Numbers):
 
 
 class _Rope(Struct):
-    """Of a type of layer, since version 5; the names of a scaling, `type` in older ones."""
+    """The rotary positions of a type of layer, since version 5; older versions call a scaling `type`."""
 
     rope_theta: Theta | None = None
     rope_type: str = "default"
@@ -145,23 +142,23 @@ class _ModernNumbers(_Numbers):
     global_attn_every_n_layers: Size = 3
 
 
-def _kind(values: dict[str, Any], where: str) -> str:
-    """The model_type of a config.json, also of one that does not say it and can only be one."""
-    kind = values.get("model_type")
-    if isinstance(kind, str) and kind in FAMILIES:
-        return kind
-    known = ", ".join(FAMILIES)
-    if kind is not None:
-        raise BrimfulError(f"{where}: model_type {kind!r:.60} is not supported; known: {known}")
-    named = re.search(r'"Bert(Model|For|LM)', json.dumps(values.get("architectures") or "BertModel"))
-    has_keys = values.keys() >= _BERT_ALONE and not values.keys() & _OTHERS
-    if named and has_keys and values.get("type_vocab_size") != 1:
+def _find_model_type(values: dict[str, Any], where: str) -> str:
+    """Return the model_type of a config.json; "bert" without one, if it can only be BERT's."""
+    model_type = values.get("model_type")
+    if isinstance(model_type, str) and model_type in FAMILIES:
+        return model_type
+    names = ", ".join(FAMILIES)
+    if model_type is not None:
+        raise BrimfulError(f"{where}: model_type {model_type!r:.60} is not supported; known: {names}")
+    is_named_bert = re.search(r'"Bert(Model|For|LM)', json.dumps(values.get("architectures") or "BertModel"))
+    has_keys = values.keys() >= _BERT_KEYS and not values.keys() & _FOREIGN_KEYS
+    if is_named_bert and has_keys and values.get("type_vocab_size") != 1:  # 1 is RoBERTa's
         return "bert"
-    raise BrimfulError(f'{where} does not say what it describes: add "model_type", one of {known}')
+    raise BrimfulError(f'{where} does not say what it describes: add "model_type", one of {names}')
 
 
 def read_config(values: Any, where: str) -> EncoderConfig:
-    """The shape of the encoder that a config.json describes.
+    """Return the shape of the encoder that a config.json describes.
 
     Args:
         values: its JSON.
@@ -172,35 +169,37 @@ def read_config(values: Any, where: str) -> EncoderConfig:
     """
     if not isinstance(values, dict):
         raise BrimfulError(f"{where} is not a JSON object")
-    kind = _kind(values, where)
-    family = FAMILIES[kind]
-    for key, wanted in _REQUIRED[family.architecture].items():
-        if (found := values.get(key, wanted)) not in (wanted, None):
-            raise BrimfulError(f"{where}: {key} {found!r:.60} is not supported, only {wanted!r}")
+    model_type = _find_model_type(values, where)
+    family = FAMILIES[model_type]
+    for key, supported in _REQUIRED[family.architecture].items():
+        value = values.get(key, supported)
+        if value not in (supported, None):
+            raise BrimfulError(f"{where}: {key} {value!r:.60} is not supported, only {supported!r}")
     if values.get("quantization_config") is not None:
         raise BrimfulError(f"{where}: quantized weights are not supported: save the model without them")
-    given: dict[str, Any] = {"pad_token_id": family.pad_id}
+    numbers: dict[str, Any] = {"pad_token_id": family.pad_id}
     for key, value in values.items():
         if isinstance(value, float) and value.is_integer():
-            given[key] = int(value)
+            numbers[key] = int(value)
         elif value is not None or key == "local_rope_theta":  # there, null is a value
-            given[key] = value
+            numbers[key] = value
     try:
         if family.architecture == "modern":
-            return _modern_config(msgspec.convert(given, _ModernNumbers), where)
-        return _bert_config(msgspec.convert(given, _BertNumbers), kind)
+            return _modern_config(msgspec.convert(numbers, _ModernNumbers), where)
+        return _bert_config(msgspec.convert(numbers, _BertNumbers), model_type)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).replace("`", "").partition(" - at $.")
+        # "Expected `int` >= 1 - at `$.hidden_size`", or "Object missing required field `hidden_size`"
+        fault, _, place = str(error).replace("`", "").partition(" - at $.")
         if not place:
-            raise BrimfulError(f"{where} lacks {what.rpartition(' ')[2]!r}") from error
-        found = json.dumps(values[re.split(r"\W", place)[0]])
-        raise BrimfulError(f"{where}: {place} is {found:.60}: {what.lower()}") from error
+            raise BrimfulError(f"{where} lacks {fault.rpartition(' ')[2]!r}") from error
+        value = json.dumps(values[re.split(r"\W", place)[0]])
+        raise BrimfulError(f"{where}: {place} is {value:.60}: {fault.lower()}") from error
     except (ValueError, BrimfulError) as error:
         raise BrimfulError(f"{where}: {error}") from error
 
 
 def shape_of(folder: ModelFolder) -> EncoderConfig:
-    """The shape of the encoder in a folder.
+    """Return the shape of the encoder in a folder.
 
     Raises:
         BrimfulError: as `read_config`.
@@ -209,11 +208,11 @@ def shape_of(folder: ModelFolder) -> EncoderConfig:
 
 
 def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> dict[str, Any]:
-    """What both kinds of configurations have.
+    """Return the values that both kinds of configurations have.
 
     Args:
-        unused: position embeddings before the first.
-        longest: sequence that is read.
+        unused: the number of position embeddings before the first position.
+        longest: the length of the longest sequence that is supported.
     """
     length = numbers.max_position_embeddings - unused
     if not 3 <= length <= longest:  # [CLS], a token, [SEP]
@@ -229,9 +228,11 @@ def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> 
     }
 
 
-def _bert_config(numbers: _BertNumbers, kind: str) -> EncoderConfig:
-    family = FAMILIES[kind]
-    width = numbers.embedding_size if kind == "electra" else numbers.hidden_size
+def _bert_config(numbers: _BertNumbers, model_type: str) -> EncoderConfig:
+    family = FAMILIES[model_type]
+    width = numbers.embedding_size if model_type == "electra" else numbers.hidden_size
+    # RoBERTa's positions begin behind the padding token's id.
+    unused = numbers.pad_token_id + 1 if family.prefix == "roberta." else 0
     return EncoderConfig(
         architecture=family.architecture,
         variant=family.variant,
@@ -240,16 +241,16 @@ def _bert_config(numbers: _BertNumbers, kind: str) -> EncoderConfig:
         norm_eps=numbers.layer_norm_eps,
         dropout=numbers.hidden_dropout_prob,
         attention_dropout=numbers.attention_probs_dropout_prob,
-        **_shared(numbers, unused=numbers.pad_token_id + 1 if family.prefix == "roberta." else 0),
+        **_shared(numbers, unused=unused),
     )
 
 
 def _modern_config(numbers: _ModernNumbers, where: str) -> EncoderConfig:
     if numbers.embedding_dropout != numbers.mlp_dropout:
         warn(f"{where}: embedding_dropout differs from mlp_dropout; mlp_dropout is used for both")
-    ropes = {kind: rope or _Rope() for kind, rope in numbers.rope_parameters.items()}
-    kinds = {kind for rope in ropes.values() for kind in (rope.rope_type, rope.type)}
-    if numbers.rope_scaling or kinds - {"default"}:
+    ropes = {layers: rope or _Rope() for layers, rope in numbers.rope_parameters.items()}
+    is_scaled = any({rope.rope_type, rope.type} != {"default"} for rope in ropes.values())
+    if numbers.rope_scaling or is_scaled:
         raise ValueError("scaled rotary positions are not supported")
     theta = ropes.get("full_attention", _Rope()).rope_theta or numbers.global_rope_theta
     local = numbers.local_rope_theta or theta  # null: as in transformers before version 5
@@ -261,7 +262,7 @@ def _modern_config(numbers: _ModernNumbers, where: str) -> EncoderConfig:
         rope_theta=theta,
         rope_theta_local=ropes.get("sliding_attention", _Rope()).rope_theta or local,
         global_every=_global_every(numbers),
-        **_shared(numbers, longest=_MOST_ROTATED),
+        **_shared(numbers, longest=_ROTARY_POSITIONS),
     )
 
 
@@ -280,9 +281,11 @@ def _layer_types(layers: int, every: int) -> list[str]:
 
 
 def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """The part of config.json that describes the encoder; the inverse of `read_config`."""
-    special = None if tokenizer is None else special_ids(tokenizer)
-    cls, sep = (None, None) if special is None else (special.cls, special.sep)
+    """Return the part of config.json that describes the encoder; the inverse of `read_config`."""
+    cls = sep = None
+    if tokenizer is not None:
+        special = special_ids(tokenizer)
+        cls, sep = special.cls, special.sep
     values = {
         "model_type": _MODEL_TYPES[config.architecture, config.variant],
         **{theirs: getattr(config, ours) for ours, theirs in _SHARED.items()},
@@ -320,7 +323,7 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str
 
 
 def class_names(folder: ModelFolder, classes: int, weights: str) -> list[str] | None:
-    """The names of a head's classes, from id2label of config.json; None if there are none.
+    """Return the names of a head's classes, from id2label of config.json; None without that key.
 
     Args:
         weights: the file of the head, for messages.

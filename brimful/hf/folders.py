@@ -27,16 +27,16 @@ from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, w
 from brimful.hf.int8_steps import FILE as INT8
 from brimful.hf.int8_steps import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
-from brimful.hf.tensors import (
+from brimful.hf.tensor_names import (
     Head,
-    canonical,
+    add_prefix,
     classifier_weight,
+    count_layers,
     decoder_module,
     decoder_weight,
     from_hf,
     has_masked_lm_head,
     hf_names,
-    layers_of,
     to_hf,
     word_matrix,
 )
@@ -65,7 +65,7 @@ HEADS: dict[type[Head], str] = {
     TokenHead: "ForTokenClassification",
     SpanHead: "ForQuestionAnswering",
 }
-"""The ending of the name of a model's class, by its head."""
+"""The ending of the name of a model's class in `transformers`, by the head."""
 _FILES = (
     "config.json",
     "generation_config.json",
@@ -79,7 +79,7 @@ _FILES = (
     INT8,
     CHECKSUMS,
 )
-"""What a model's folder holds beside its weights and modules."""
+"""Files of a model's folder, beside its weights and modules."""
 
 
 def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
@@ -88,7 +88,7 @@ def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
 
 
 def load_encoder(folder: ModelFolder | Path | str, kind: type[E]) -> E:
-    """Read the encoder of a folder, as a module of the class `kind` in evaluation mode, without its head.
+    """Read the encoder of a folder as a module of the class `kind`, in evaluation mode, without its head.
 
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
@@ -97,21 +97,22 @@ def load_encoder(folder: ModelFolder | Path | str, kind: type[E]) -> E:
 
 
 def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str]:
-    """The encoder, all tensors, and the file that they are in."""
+    """Return the encoder, all tensors of its folder, and the file that they are in."""
     check_seal(folder.path)
     config = shape_of(folder)
     place = folder.encoder_path
     try:
         with skip_initial_weights():
             encoder = kind(config)
-    except (RuntimeError, MemoryError) as error:  # torch's, of a size that cannot be
+    except (RuntimeError, MemoryError) as error:  # torch raises either for an impossible size
         where = folder.config_file
         raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
     tensors, path = named_tensors(folder, encoder)
     prefix = family_of(config).prefix
-    from_hf(encoder, config, {name.removeprefix(prefix): t for name, t in tensors.items()}, path)
-    told = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
-    encoder.pooling = None if told == "max" else told  # which no classifier has
+    bare_tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    from_hf(encoder, config, bare_tensors, path)  # copies: the file can be replaced later
+    pooling = folder.pooling or POOLINGS.get(str(folder.values.get("classifier_pooling")))
+    encoder.pooling = None if pooling == "max" else pooling  # no classifier has max
     file = find_vocabulary_file(place)
     if file is not None:
         encoder.tokenizer = read_tokenizer(place)
@@ -121,24 +122,24 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str
 
 
 def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tensor], str]:
-    """The tensors of a folder under the names of `transformers`, those of the encoder with its prefix.
+    """Read the tensors of a folder under the names of `transformers` in a model with a head.
 
-    Of tied matrices any one may be there. Of the decoder's bias, which older folders have under two names,
-    the one that `transformers` computes with is taken.
+    One of several tied matrices is enough. Older folders have the decoder's bias under two names; the bias
+    that `transformers` computes with counts.
 
     Args:
-        encoder: of the folder's shape.
+        encoder: an encoder of the folder's shape.
 
     Returns:
-        the tensors, and the file that they are in.
+        The tensors, and the file that they are in.
 
     Raises:
         BrimfulError: the folder has no weights, or tensors of the encoder are missing.
     """
     config = encoder.config
-    read, path = read_weights(folder.encoder_path)
-    prefix, bare = family_of(config).prefix, hf_names(encoder, config)
-    tensors = canonical(read, bare, prefix, str(path))
+    weights, path = read_weights(folder.encoder_path)
+    prefix, bare_names = family_of(config).prefix, hf_names(encoder, config)
+    tensors = add_prefix(weights, bare_names, prefix, str(path))
     words, decoder = prefix + word_matrix(config), decoder_weight(config)
     if words not in tensors and decoder in tensors:
         if folder.values.get("tie_word_embeddings", True) is False:
@@ -147,54 +148,59 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tens
                 " (tie_word_embeddings)"
             )
         tensors[words] = tensors[decoder]
-    computed, bias = (f"{name}.bias" for name in (decoder.removesuffix(".weight"), decoder_module(config)))
-    if computed in tensors:
-        tensors[bias] = tensors[computed]
-    missing = {prefix + name for name in bare} - tensors.keys()
+    decoder_bias = f"{decoder.removesuffix('.weight')}.bias"
+    if decoder_bias in tensors:
+        tensors[f"{decoder_module(config)}.bias"] = tensors[decoder_bias]
+    missing = sorted(prefix + name for name in bare_names if prefix + name not in tensors)
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise BrimfulError(
-            f"{path} lacks the tensor {min(missing)}{more}; its first is {min(tensors)}. It is not the model"
+            f"{path} lacks the tensor {missing[0]}{more}; its first is {min(tensors)}. It is not the model"
             " of its config.json, or has the names of a wrapper: save the model itself by its save_pretrained"
         )
-    if (there := layers_of(tensors, config)) > config.layers:
-        warn(f"{path} has {there} layers; config.json says {config.layers}: the others are left out")
+    layers = count_layers(tensors, config)
+    if layers > config.layers:
+        warn(f"{path} has {layers} layers; config.json says {config.layers}: the others are left out")
     return tensors, str(path)
 
 
-def left_out(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
-    """The modules of a folder that `load_model`, which gave encoder and head, does not read: poolers, heads,
-    and the subfolders of modules of sentence-transformers. An encoder's have their names in the bare encoder.
+def list_unread_modules(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
+    """List the modules of a folder that `load_model`, which gave encoder and head, does not read: poolers,
+    heads, and the subfolders of modules of sentence-transformers. Parts of the encoder are without prefix.
 
     Raises:
         BrimfulError: the folder has no weights.
     """
     prefix = family_of(encoder.config).prefix
-    known = {name for module in (encoder, head) if module for name in hf_names(module, encoder.config)}
-    known |= {prefix + name for name in known}
-    names = named_tensors(folder, encoder)[0].keys() - known
+    names = hf_names(encoder, encoder.config)
+    if head is not None:
+        names |= hf_names(head, encoder.config)
+    unread = named_tensors(folder, encoder)[0].keys() - names - {prefix + name for name in names}
     decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
-    modules = {name.rpartition(".")[0] for name in names} - {decoder}
-    tensors = sorted(name.removeprefix(prefix) for name in modules)
-    linear = isinstance(head, SequenceHead) and head.linear
-    read = {"Transformer", *(["Dense"] if linear else [])} | ({"Pooling"} if encoder.pooling else set())
-    return tensors + [path for kind, path in folder.modules if kind not in read]
+    owners = {name.rpartition(".")[0] for name in unread} - {decoder}
+    modules = sorted(owner.removeprefix(prefix) for owner in owners)
+    read_kinds = ["Transformer"]
+    if isinstance(head, SequenceHead) and head.linear:
+        read_kinds.append("Dense")
+    if encoder.pooling:
+        read_kinds.append("Pooling")
+    return modules + [path for kind, path in folder.modules if kind not in read_kinds]
 
 
-def transformers_reads(folder: ModelFolder, encoder: Encoder) -> bool:
-    """Whether `transformers` itself finds the encoder of a folder that `load_model` has read, or of that of
-    its Transformer: not by the matrix of a decoder that is tied to it."""
-    named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
+def is_read_by_transformers(folder: ModelFolder, encoder: Encoder) -> bool:
+    """Whether `transformers` finds the encoder of a folder that `load_model` has read. If only the decoder's
+    tied matrix is there, it does not."""
+    is_named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
     words = word_matrix(encoder.config)
-    known = {words, family_of(encoder.config).prefix + words}
-    return named and not known.isdisjoint(read_weights(folder.encoder_path)[0])
+    names = {words, family_of(encoder.config).prefix + words}
+    return is_named and not names.isdisjoint(read_weights(folder.encoder_path)[0])
 
 
 def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
-    """Read a folder: the encoder, its head, and the names of its classes; None for what is absent.
+    """Read a folder: the encoder, its head, and the names of its classes; None for an absent one.
 
-    Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS`, such as
-    that of an Electra discriminator, is left out.
+    Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS`, such as an
+    Electra discriminator's, is left out.
 
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
@@ -217,16 +223,16 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
 
 
 def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLMHead | None]:
-    """Read what training starts from: the encoder and the heads of pretraining, in evaluation mode.
+    """Read the encoder and the heads of pretraining, from which training starts, in evaluation mode.
 
-    A head is None, or a MaskedLMHead in place of a PretrainingHead, where a tensor of it is missing. Whether
-    the folder has another head does not matter.
+    The head is None, or a MaskedLMHead in place of a PretrainingHead, where one of its tensors is missing.
+    Other heads in the folder do not matter.
 
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
     """
     encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
-    forget_steps(encoder)
+    forget_steps(encoder)  # of int8: they do not fit weights that training changes
     kinds: tuple[type[MaskedLMHead], ...] = (PretrainingHead, MaskedLMHead)
     for kind in kinds:
         with skip_initial_weights():
@@ -240,25 +246,29 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
 
 
 def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: str) -> type[Head] | None:
-    """The head of a class in config.json. Of heads for pretraining only what the tensors have: some folders
-    keep the name of a class without its head, others have no name, and Electra's own ForPreTraining is
-    another.
+    """Return the type of a folder's head, by the class in config.json.
+
+    A head for pretraining must have its tensors: some folders keep the name of a class without its head,
+    others have no name, and Electra's ForPreTraining is another head.
     """
-    kind = next((kind for kind, suffix in HEADS.items() if name.endswith(suffix)), None)
+    kind: type[Head] | None = None
+    for head, suffix in HEADS.items():
+        if name.endswith(suffix):
+            kind = head
     if name and not (kind and issubclass(kind, MaskedLMHead)):
         return kind
     if not has_masked_lm_head(tensors, encoder.config) or not _is_tied(encoder, tensors, where):
         return None
     with skip_initial_weights():
-        pair = hf_names(PairHead(encoder), encoder.config)
-    both = pair <= tensors.keys() and (kind is PretrainingHead or not name)
-    return PretrainingHead if both else MaskedLMHead
+        pair_names = hf_names(PairHead(encoder), encoder.config)
+    has_both = pair_names <= tensors.keys() and (kind is PretrainingHead or not name)
+    return PretrainingHead if has_both else MaskedLMHead
 
 
 def _new_head(
     kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Tensor], where: str
 ) -> Head:
-    """The head that config.json and the shapes of the tensors describe."""
+    """Return a head of the shape that config.json and the tensors describe."""
     if issubclass(kind, MaskedLMHead):
         return kind(encoder)
     if kind is PairHead:
@@ -271,15 +281,16 @@ def _new_head(
         raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
     if kind is TokenHead:
         return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
-    mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
-    pooling: Pooling = "mean" if mean else "first"
+    # Only ModernBERT's class reads this key; the others pool the first token.
+    has_mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
+    pooling: Pooling = "mean" if has_mean else "first"
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
 def _is_tied(encoder: Encoder, tensors: dict[str, Tensor], where: str) -> bool:
-    """Whether a decoder's matrix, if there is one, is that of the embeddings; if not, a warning says so."""
+    """Whether the decoder has the matrix of the embeddings, or no own one; if not, a warning says so."""
     words, decoder = encoder.word_embeddings.detach(), tensors.get(decoder_weight(encoder.config))
-    if decoder is None or (decoder.shape == words.shape and torch.equal(decoder.to(words), words)):
+    if decoder is None or torch.equal(decoder.to(words), words):  # `equal` is False for other shapes
         return True
     warn(
         f"{where}: the masked-LM head is left out: its decoder is not tied to the embeddings, which is not"
@@ -289,7 +300,7 @@ def _is_tied(encoder: Encoder, tensors: dict[str, Tensor], where: str) -> bool:
 
 
 def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
-    """The head that `save_model` stores as modules of sentence-transformers; None if the folder has none.
+    """Return the head that `save_model` stores as modules of sentence-transformers, or None.
 
     A Dense of another origin is left out: without a `problem_type` it is part of an embedding.
     """
@@ -297,7 +308,7 @@ def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
         return None
     tensors, path = read_weights(folder.path / CLASSIFIER)
     matrix = tensors.get("linear.weight")
-    classes = 0 if matrix is None else matrix.shape[0]
+    classes = 0 if matrix is None else matrix.shape[0]  # `from_hf` names the tensor that is missing
     with skip_initial_weights():
         head = SequenceHead(encoder, classes, pooling="mean", dropout=folder.values.get("classifier_dropout"))
     from_hf(head, encoder.config, tensors, str(path))
@@ -330,19 +341,19 @@ def save_model(
         max_length: the length at which tokenizers should cut texts; by default the encoder's longest.
         problem_type: of a SequenceHead, as in `transformers`; by default "regression" for one class, else
             "single_label_classification".
-        token_types: False for a model that was trained with type 0 alone: tokenizers then give no types, and
-            `text_reading.reads_token_types` says so.
+        token_types: False for a model that was trained only with type 0: tokenizers then give no types, and
+            `text_reading.reads_token_types` is False.
         extra: more keys of config.json.
-        modules: of an encoder: arguments of `write_modules`, which say how it makes vectors of texts.
+        modules: arguments of `write_modules`, which say how an encoder makes vectors of texts.
 
     Raises:
         BrimfulError: the folder cannot be written, or holds anything but a model.
     """
     directory = Path(directory)
-    if any(linear.steps is not None for linear in products(encoder).values()):
+    if any(linear.steps for linear in products(encoder).values()):
         warn(f"{directory}: saved in float32; `brimful export --format int8` makes a folder with int8 again")
     require_folder_place(
-        directory, replaces=("a folder of a model alone", _holds_model_alone), remedy="choose another folder"
+        directory, replaces=("a folder of a model alone", _holds_only_model), remedy="choose another folder"
     )
     config = encoder.config
     family = family_of(config)
@@ -350,28 +361,25 @@ def save_model(
     tensors = to_hf(encoder, config)
     suffix = "Model"
     dense = to_hf(head, config) if isinstance(head, SequenceHead) and head.linear else None
-    if head is not None and dense is None:
+    if head is not None and dense is None:  # a bare encoder's names have no prefix
         tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
         tensors |= to_hf(head, config)
         suffix = HEADS[type(head)]
     if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head)):
-        values["classifier_dropout"] = head.dropout_rate
+        values["classifier_dropout"] = head.dropout_rate  # other classes have no such key
     if _is_labelled(head):
-        labels = labels or [f"LABEL_{index}" for index in range(head.classes)]
-        if len(labels) != head.classes:
-            raise ValueError(f"{len(labels)} labels for {head.classes} classes")
-        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
-        values["label2id"] = {label: index for index, label in enumerate(labels)}
+        values |= _label_values(head.classes, labels)
+    pooling = encoder.pooling
     if type(head) is SequenceHead:
-        values["problem_type"] = problem_type or (
-            "regression" if head.classes == 1 else "single_label_classification"
-        )
-    pooling = head.pooling if type(head) is SequenceHead else encoder.pooling
+        pooling = head.pooling
+        usual = "regression" if head.classes == 1 else "single_label_classification"
+        values["problem_type"] = problem_type or usual
     if pooling is not None:
         values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]
-    values |= extra or {}
+    values |= extra or {}  # which may replace the keys before, but not the type of the tensors
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
+    length = max_length or config.max_length
     with atomic_directory(directory) as temporary:
         text = json.dumps(values, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
         (temporary / "config.json").write_text(text, encoding="utf-8")
@@ -379,22 +387,29 @@ def save_model(
         if modules is not None:
             write_modules(temporary, config.hidden_size, **modules)
         if dense is not None:
-            write_modules(temporary, config.hidden_size, "mean", max_length or config.max_length, dense)
+            write_modules(temporary, config.hidden_size, "mean", length, dense)
         if encoder.tokenizer is not None:
-            save_tokenizer(
-                encoder.tokenizer,
-                temporary,
-                model_max_length=max_length or config.max_length,
-                segments=config.reads_segments and token_types,
-            )
+            has_types = config.reads_segments and token_types
+            save_tokenizer(encoder.tokenizer, temporary, model_max_length=length, segments=has_types)
 
 
-def _holds_model_alone(directory: Path) -> bool:
-    """Whether a folder is a model of a known type, and no file in it is anything else."""
+def _label_values(classes: int, labels: list[str] | None) -> dict[str, Any]:
+    """Return the names of classes as config.json has them."""
+    labels = labels or [f"LABEL_{index}" for index in range(classes)]
+    if len(labels) != classes:
+        raise ValueError(f"{len(labels)} labels for {classes} classes")
+    return {
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
+    }
+
+
+def _holds_only_model(directory: Path) -> bool:
+    """Whether a folder is a model of a known type, and holds no other files."""
     try:
-        known = read_object(directory / "config.json").get("model_type") in FAMILIES
+        is_model = read_object(directory / "config.json").get("model_type") in FAMILIES
         modules = module_files(ModelFolder(directory))
         parts = {*weight_files(directory), *modules, *(directory / name for name in _FILES)}
-    except (BrimfulError, TypeError):  # the type of a model is a list
+    except (BrimfulError, TypeError):  # a TypeError: the model_type is a list
         return False
-    return known and all(path in parts or path.is_dir() for path in directory.rglob("*"))
+    return is_model and all(path in parts or path.is_dir() for path in directory.rglob("*"))

@@ -1,4 +1,4 @@
-"""The file of a folder that says how inference in int8 rounds the inputs of products: int8.safetensors."""
+"""int8.safetensors: the steps by which inference in int8 rounds the inputs of products."""
 
 import math
 from pathlib import Path
@@ -24,6 +24,7 @@ def write_steps(folder: Path, encoder: Encoder) -> None:
     tensors: dict[str, Tensor] = {}
     for name, linear in products(encoder).items():
         if linear.steps is not None:
+            # float64, since the rounding must have the same bits after reading.
             tensors[f"{name}.size"] = torch.tensor([linear.steps.size], dtype=torch.float64)
             tensors[f"{name}.zero"] = torch.tensor([linear.steps.zero])
             tensors[f"{name}.largest"] = torch.tensor([linear.steps.largest])
@@ -43,20 +44,20 @@ def read_steps(folder: Path, encoder: Encoder) -> None:
         return
     try:
         tensors = load_file(path)
-    except Exception as error:
+    except Exception as error:  # safetensors raises errors of several types
         raise BrimfulError(f"{path} is damaged: export the model again") from error
-    known = products(encoder)
+    linears = products(encoder)
     for name in {key.rpartition(".")[0] for key in tensors}:
         factors = tensors.get(f"{name}.factors")
-        size, zero = (_number(tensors.get(f"{name}.{part}")) for part in ("size", "zero"))
+        size, zero = _number(tensors.get(f"{name}.size")), _number(tensors.get(f"{name}.zero"))
         largest = _number(tensors.get(f"{name}.largest", torch.tensor(WHOLE)))  # not in files of 0.2.0
-        fits = name in known and 0 < size < math.inf and 0 <= zero <= 255 and largest in (NARROW, WHOLE)
+        fits = name in linears and 0 < size < math.inf and 0 <= zero <= 255 and largest in (NARROW, WHOLE)
         if fits and factors is not None:
-            right = factors.dtype == torch.float32 and factors.shape == (known[name].in_features,)
-            fits = right and bool(((factors > 0) & factors.isfinite()).all())
+            fits = factors.dtype == torch.float32 and factors.shape == (linears[name].in_features,)
+            fits = fits and bool(((factors > 0) & factors.isfinite()).all())
         if not fits:
             raise BrimfulError(f"{path} is not this model's ({name}): export the model again")
-        known[name].steps = Steps(size, int(zero), factors, int(largest))
+        linears[name].steps = Steps(size, int(zero), factors, int(largest))
 
 
 def _number(tensor: Tensor | None) -> float:
@@ -64,39 +65,39 @@ def _number(tensor: Tensor | None) -> float:
 
 
 def calibrated_precision(
-    asked: InferencePrecision, encoder: Encoder, device: torch.device, named: object = "the encoder"
+    requested: InferencePrecision, encoder: Encoder, device: torch.device, named: object = "the encoder"
 ) -> InferencePrecision:
-    """The number format of a model's inference, however much it reads: int8 where it is asked for, or `auto`
-    is and the encoder has steps and the device computes with them; else as `resolve`.
+    """Choose the number format of a model's inference, however much it reads.
+
+    That is int8 if it is requested, or if `auto` is requested, the encoder has steps and the device computes
+    with them; else the choice of `resolve`.
 
     Args:
-        device: that will compute.
+        device: the device that will compute.
         named: the folder, for errors.
 
     Raises:
-        BrimfulError: the encoder or the device has not what the format needs.
+        BrimfulError: int8 is requested, and the encoder has no steps or the device lacks something.
     """
-    if asked not in ("auto", "int8"):
-        return resolve(asked, device)
+    if requested not in ("auto", "int8"):
+        return resolve(requested, device)
     steps = [linear.steps for linear in products(encoder).values() if linear.steps is not None]
-    if not steps:
-        if asked == "int8":
-            raise BrimfulError(
-                f"{named} is not calibrated for int8: `brimful export --format int8 --calibrate TEXTS` writes"
-                " a folder that is"
-            )
-        return resolve(asked, device)
-    need = int8_needs(device, max(each.largest for each in steps))
-    if need is not None and asked == "int8":
+    need = lacks_for_int8(device, max(each.largest for each in steps)) if steps else None
+    if requested == "int8" and not steps:
+        raise BrimfulError(
+            f"{named} is not calibrated for int8: `brimful export --format int8 --calibrate TEXTS` writes a"
+            " folder that is"
+        )
+    if requested == "int8" and need is not None:
         raise BrimfulError(f"int8 needs {need}; leave --precision out")
-    return resolve(asked, device) if need else "int8"
+    return "int8" if steps and need is None else resolve(requested, device)
 
 
-def int8_needs(device: torch.device, largest: int = NARROW) -> str | None:
-    """What inference in int8 needs and is not here; None: nothing.
+def lacks_for_int8(device: torch.device, largest: int = NARROW) -> str | None:
+    """Return a name for what inference in int8 needs and a device lacks; None if it lacks nothing.
 
     Args:
-        largest: integer of the weights.
+        largest: the largest integer of the weights.
     """
     if device.type != "cpu":
         return "a CPU"
@@ -106,13 +107,13 @@ def int8_needs(device: torch.device, largest: int = NARROW) -> str | None:
 def forget_steps(encoder: Encoder) -> None:
     """Take the steps from an encoder whose weights will change."""
     for linear in products(encoder).values():
-        linear.steps = None
+        linear.steps = None  # calibrated for other weights
 
 
 def products(encoder: Encoder) -> dict[str, Linear]:
-    """The matrices of the layers, by name."""
-    return {
-        f"layers.{index}.{part}": getattr(layer, part)
-        for index, layer in enumerate(encoder.layers)
-        for part in ("qkv", "attention_out", "up", "down")
-    }
+    """Return the matrices of the layers, by name."""
+    linears: dict[str, Linear] = {}
+    for index, layer in enumerate(encoder.layers):
+        for part in ("qkv", "attention_out", "up", "down"):
+            linears[f"layers.{index}.{part}"] = getattr(layer, part)
+    return linears

@@ -1,7 +1,7 @@
-"""A model's folder, opened once: what its JSON files say, without its weights and without torch.
+"""A model's folder, opened once: the content of its JSON files, without its weights and without torch.
 
-config.json describes the model, and modules.json of sentence-transformers, if there is one, what runs after
-the encoder. Each file is read once, when something in it is asked for.
+config.json describes the model, and modules.json of sentence-transformers, if there is one, the modules after
+the encoder. Each file is read once, when something in it is needed.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ none."""
 POOLING, CLASSIFIER, NORMALIZE = "1_Pooling", "2_Dense", "2_Normalize"
 """The subfolders of the modules that Brimful writes."""
 POOLINGS: "dict[str, TextPooling]" = {"mean": "mean", "cls": "first", "max": "max"}
-"""The poolings of sentence-transformers, some also in `classifier_pooling` of config.json, and ours."""
+"""Our poolings, by their names in sentence-transformers and in `classifier_pooling` of config.json."""
 FLAGS = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
@@ -49,18 +49,18 @@ FLAGS = {
 }
 """The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
 IDENTITY = "torch.nn.modules.linear.Identity"
-"""What a Dense without activation has as its activation."""
+"""The activation of a Dense without activation."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 """The files that weights are in, each also as an index of several; the first that is there is read."""
 _CONFIGS = ("config.json", "bert_config.json")
-"""What the file is called; the second name is that of Google's folders and of those made after them."""
+"""The names of the file that describes a model; the second is from Google's folders, and others copy it."""
 
 
 @dataclass(frozen=True)
 class ModelFolder:
     """A Hugging Face folder, or one of sentence-transformers.
 
-    Where a file is damaged, what is asked of it is a BrimfulError that names it.
+    Properties raise a BrimfulError that names the file where a file is damaged.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class ModelFolder:
 
     @classmethod
     def open(cls, path: "Path | str | ModelFolder", kind: str) -> "ModelFolder":
-        """The folder that `path` names: the path itself, or the folder of a run in it.
+        """Open the folder that `path` names: the path itself, or the folder of a run in it.
 
         Args:
             path: a ModelFolder is returned as it is.
@@ -99,7 +99,7 @@ class ModelFolder:
 
     @cached_property
     def modules(self) -> list[tuple[str, str]]:
-        """The class and the subfolder of each module of sentence-transformers; empty if there are none."""
+        """The class and the subfolder of each module of sentence-transformers; empty without modules."""
         return read_modules(self.path)
 
     @cached_property
@@ -107,14 +107,18 @@ class ModelFolder:
         """Where the encoder's files are: the folder, or in old ones the subfolder of the Transformer."""
         if (self.path / _CONFIGS[0]).is_file():
             return self.path
-        return self.path / next((path for kind, path in self.modules if kind == "Transformer"), "")
+        for kind, path in self.modules:
+            if kind == "Transformer":
+                return self.path / path
+        return self.path
 
     @cached_property
     def config_file(self) -> Path:
-        """The file that describes the model, in the folder or in that of its Transformer; `config.json` if
-        there is none."""
-        found = (self.encoder_path / name for name in _CONFIGS)
-        return next((file for file in found if file.is_file()), self.encoder_path / _CONFIGS[0])
+        """The file that describes the model, beside the encoder; `config.json` if it is missing."""
+        for name in _CONFIGS:
+            if (self.encoder_path / name).is_file():
+                return self.encoder_path / name
+        return self.encoder_path / _CONFIGS[0]
 
     @cached_property
     def values(self) -> dict[str, Any]:
@@ -137,28 +141,31 @@ class ModelFolder:
 
     @property
     def has_task(self) -> bool:
-        """Whether it has the head of a task: its class in config.json, or a classifier of the mean as modules
-        of sentence-transformers."""
-        named = self.class_name.endswith(tuple(PROBLEMS))
-        return named or ("problem_type" in self.values and self.has_classifier)
+        """Whether it has a task's head: a class in config.json, or a classifier of the mean as modules."""
+        is_task = self.class_name.endswith(tuple(PROBLEMS))
+        return is_task or ("problem_type" in self.values and self.has_classifier)
 
     @cached_property
     def pooling_values(self) -> dict[str, Any]:
-        """The settings of the Pooling among the modules; empty if there is none."""
-        path = next((path for kind, path in self.modules if kind == "Pooling"), None)
-        return {} if path is None else read_object(self.path / path / "config.json")
+        """The settings of the Pooling among the modules; empty without one."""
+        for kind, path in self.modules:
+            if kind == "Pooling":
+                return read_object(self.path / path / "config.json")
+        return {}
 
     @property
     def pooling_modes(self) -> list[str]:
-        """What it gives, side by side, as sentence-transformers calls it; empty if there is none."""
+        """The poolings whose vectors it puts side by side, under their names in sentence-transformers."""
         values = self.pooling_values
         flags = [mode for mode, flag in FLAGS.items() if values.get(flag)]
-        modes = values.get("pooling_mode") or flags or (["mean"] if values else [])
+        modes = values.get("pooling_mode") or flags
+        if values and not modes:
+            return ["mean"]  # the default of sentence-transformers
         return [modes] if isinstance(modes, str) else list(map(str, modes))
 
     @property
     def pooling(self) -> "TextPooling | None":
-        """The pooling among the modules; None if there is none, or one that Brimful does not know."""
+        """The pooling among the modules; None without one, or for one that Brimful does not know."""
         modes = self.pooling_modes
         return POOLINGS.get(modes[0]) if len(modes) == 1 else None
 
@@ -170,13 +177,14 @@ class ModelFolder:
         return read_object(self.path / CLASSIFIER / "config.json").get("activation_function") == IDENTITY
 
     def text_length(self, config: "EncoderConfig") -> int:
-        """The length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or else that
-        of AutoTokenizer; at most the encoder's longest."""
+        """Return the length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or
+        AutoTokenizer's length; at most the encoder's longest."""
         length: Any = (
             read_transformer_settings(self.encoder_path).get("max_seq_length") if self.modules else None
         )
         if length is None:
             values = read_values(self.encoder_path, TOKENIZER)
             length = values.get("model_max_length", values.get("max_len"))
-        known = isinstance(length, int) and length >= 3
-        return min(length, config.max_length) if known else config.max_length
+        if not isinstance(length, int) or length < 3:  # [CLS], a token, [SEP]
+            return config.max_length
+        return min(length, config.max_length)

@@ -27,7 +27,7 @@ class TextEncoder(Encoder):
         config: its shape.
         tokenizer: the tokenizer of its vocabulary, or None; saved beside the weights.
         pooling: how texts became vectors in its training, or None if that is not known; saved too.
-        reading: how its folder makes vectors of texts; None if it comes from no folder.
+        reading: how its folder makes vectors of texts; None if it was not read from a folder.
     """
 
     reading: TextReading | None = None
@@ -35,7 +35,7 @@ class TextEncoder(Encoder):
     def keep_layers(self, indices: Sequence[int]) -> Self:
         """As `Encoder.keep_layers`."""
         student = super().keep_layers(indices)
-        student.reading = self.reading
+        student.reading = self.reading  # the prompt and the pooling fit fewer layers, too
         return student
 
     @classmethod
@@ -60,12 +60,13 @@ class TextEncoder(Encoder):
             BrimfulError: the folder cannot be written, or holds anything but a model.
         """
         reading = self._reading()
-        more = reading.prompt or reading.unit or reading.pooling == "max"
-        modules = reading.arguments if more else None
+        # config.json has a place for the other poolings, and for nothing else of a reading.
+        needs_modules = reading.prompt or reading.unit or reading.pooling == "max"
+        modules = reading.arguments if needs_modules else None
         save_model(directory, self, max_length=reading.max_length, modules=modules)
 
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """Hidden states of each text, float32 (tokens, hidden), special tokens included, without a prompt.
+        """Return hidden states of each text, float32 (tokens, hidden), with special tokens, without a prompt.
 
         Texts are cut where `embed` cuts them, with a warning. An empty text has its special tokens.
 
@@ -83,8 +84,8 @@ class TextEncoder(Encoder):
         max_length: int | None = None,
         precision: InferencePrecision = "auto",
     ) -> np.ndarray:
-        """One vector for each text, float32 (n, hidden), as its folder says: pooling, the default prompt, a
-        scaling to length 1 (`hf.text_reading`).
+        """Return a vector for each text, float32 (n, hidden), made as the folder says: its pooling, default
+        prompt and scaling to length 1 (`hf.text_reading`).
 
         Args:
             pooling: "mean", "first" or "max"; by default the folder's, else as the encoder was trained, where
@@ -120,8 +121,8 @@ class TextEncoder(Encoder):
         check_length(max_length, longest)
         texts = list(texts)
         warn_of_empty(texts)
-        given = [reading.prompt + text for text in texts] if reading else texts
-        examples = encode_texts(self.tokenizer, given, max_length=max_length, pad=self.config.pad_id)
+        prompted = [reading.prompt + text for text in texts] if reading else texts
+        examples = encode_texts(self.tokenizer, prompted, max_length=max_length, pad=self.config.pad_id)
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
         warn_of_cut(examples.cut, max_length, remedy)
         return examples

@@ -1,6 +1,6 @@
 """How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does.
 
-Without modules.json, that is the mean over the tokens, or the first token where Brimful has trained it so.
+Without modules.json, the vector is the mean over the tokens, or the first token if Brimful has trained it so.
 Version 3 and later of sentence-transformers reads the modules that are written: a Transformer (the folder
 itself), a Pooling, and for a `SequenceHead` that is linear a Dense without activation, its classifier.
 """
@@ -46,13 +46,13 @@ VECTORS = "sentence_embedding"
 
 @dataclass(frozen=True)
 class TextReading:
-    """From a text to its vector.
+    """The way from a text to its vector.
 
     Attributes:
         max_length: tokens at which texts are cut, the prompt and special tokens included. The side is their
-            tokenizer's (`text.special_ids.truncation_side`).
-        prompt: what stands before each text.
-        pooling: what of the hidden states is the vector.
+            tokenizer's (`text.special_ids`).
+        prompt: the words before each text.
+        pooling: how the hidden states of its tokens become the vector.
         unit: whether it is scaled to length 1.
         problem: why sentence-transformers has other vectors, in words; empty if it has the same.
     """
@@ -64,11 +64,11 @@ class TextReading:
     problem: str = ""
 
     def pooled(self, pooling: TextPooling | None, named: str, remedy: str = REMEDY) -> "TextReading":
-        """The reading that is asked for.
+        """Return the reading with a pooling that the user names.
 
         Args:
-            pooling: None: the folder's own.
-            named, remedy: for messages: the folder, and what the user can do.
+            pooling: None for the folder's own.
+            named, remedy: the folder and the user's way out, for messages.
 
         Raises:
             BrimfulError: the folder's own cannot be computed.
@@ -83,36 +83,40 @@ class TextReading:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Of `write_modules`, which write it into a folder."""
-        return {key: value for key, value in asdict(self).items() if key != "problem"}
+        """The arguments of `write_modules`, which writes the reading into a folder."""
+        arguments = asdict(self)
+        del arguments["problem"]
+        return arguments
 
 
 def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
-    """What the files of a folder say.
+    """Return the reading that the files of a folder describe.
 
     Raises:
         BrimfulError: a file cannot be read.
     """
-    length, told = folder.text_length(config), folder.values.get("classifier_pooling")
+    length = folder.text_length(config)
     if not folder.modules:
-        # transformers writes this key into every ModernBERT, of whose vectors it says nothing.
-        return TextReading(length, pooling="first" if told == "cls" and not config.modern else "mean")
+        # transformers writes this key into every ModernBERT, where it says nothing about vectors.
+        if folder.values.get("classifier_pooling") == "cls" and not config.modern:
+            return TextReading(length, pooling="first")
+        return TextReading(length)
     values = read_values(folder.path, PROMPTS)
-    name, prompts = values.get("default_prompt_name"), {"query": "", "document": ""}
-    prompts |= values.get("prompts") or {}
-    prompt = "" if name is None else prompts.get(name) or ""
-    problem = ""
+    name = values.get("default_prompt_name")
+    prompts: dict[Any, Any] = {"query": "", "document": ""}
+    prompts |= values.get("prompts") or {}  # the file may say null
+    prompt, problem = prompts.get(name) or "", ""
     if name is not None and name not in prompts:
         problem = f"default_prompt_name of {PROMPTS} is {name!r}, which is none of its prompts"
     elif values.get("truncate_dim") is not None:
         problem = f"truncate_dim of {PROMPTS} cuts vectors, which is not done here"
-    unit = any(kind == "Normalize" for kind, _ in folder.modules)
-    problem = problem or _problem(folder, prompt)
+    unit = "Normalize" in dict(folder.modules)  # by class
+    problem = problem or _find_problem(folder, prompt)
     return TextReading(length, prompt, folder.pooling or "mean", unit, problem)
 
 
-def _problem(folder: ModelFolder, prompt: str) -> str:
-    """What of the modules has no counterpart here."""
+def _find_problem(folder: ModelFolder, prompt: str) -> str:
+    """Return a setting of the modules that Brimful does not follow, in words; empty if it follows all."""
     kinds = [kind for kind, _ in folder.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
         return f"its modules are {', '.join(kinds)}, and known are Transformer, Pooling, Normalize"
@@ -142,11 +146,11 @@ def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
 
 
 def module_files(folder: ModelFolder) -> list[Path]:
-    """The files of a folder that describe or hold its modules, without the encoder's."""
+    """List the files of a folder that describe or hold its modules, without the encoder's."""
     names = ("config.json", *WEIGHTS)
     inside = [folder.path / path / name for _, path in folder.modules if path for name in names]
-    found = (folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path), *inside)
-    return [path for path in found if path is not None and path.is_file()]
+    files = (folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path), *inside)
+    return [path for path in files if path is not None and path.is_file()]
 
 
 def write_modules(
@@ -162,33 +166,31 @@ def write_modules(
     """Write the files that make an encoder's folder one of sentence-transformers.
 
     Args:
-        width: of the encoder.
+        width: the size of the encoder's hidden states.
         max_length: the length, in tokens, at which texts are cut.
         classifier: linear.weight (classes, width) and linear.bias, if there is one.
-        unit, prompt: as of `TextReading`.
+        unit, prompt: as in `TextReading`.
     """
-    written = [("Transformer", ""), ("Pooling", POOLING)]
+    modules = [("Transformer", ""), ("Pooling", POOLING)]
     write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
-    (folder / POOLING).mkdir()
+    (folder / POOLING).mkdir()  # in a new folder: `atomic_directory`
     flags = {flag: THEIRS[pooling] == mode for mode, flag in FLAGS.items()}
     write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **flags})
     if classifier is not None:
-        written.append(("Dense", CLASSIFIER))
+        modules.append(("Dense", CLASSIFIER))
         (folder / CLASSIFIER).mkdir()
         sizes = {"in_features": width, "out_features": len(classifier["linear.weight"])}
         values = sizes | {"bias": True, "activation_function": IDENTITY}
         write_json(folder / CLASSIFIER / "config.json", values)
         write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
     if unit:
-        written.append(("Normalize", NORMALIZE))
+        modules.append(("Normalize", NORMALIZE))
         (folder / NORMALIZE).mkdir()
         write_json(folder / NORMALIZE / "config.json", {})
     if prompt:
         write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
-    write_json(
-        folder / MODULES,
-        [
-            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (kind, path) in enumerate(written)
-        ],
-    )
+    entries = []
+    for number, (kind, path) in enumerate(modules):
+        type_name = f"sentence_transformers.models.{kind}"
+        entries.append({"idx": number, "name": str(number), "path": path, "type": type_name})
+    write_json(folder / MODULES, entries)

@@ -1,11 +1,12 @@
-"""Whether the ids of a written folder are those of the folder that it was made from, by AutoTokenizer.
+"""Checks that a written folder has the ids of the folder that it was made from, by AutoTokenizer.
 
 The texts are of many scripts and kinds, with the tokens that the tokenizer adds and with the model's markers.
 Markers in a text are plain text here (`text.markers`), and AutoTokenizer makes tokens of them where a folder
-does not say otherwise; so texts that spell a marker are compared with the written folder alone.
+does not say otherwise; so texts that spell a marker are compared only with the written folder.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,32 +58,42 @@ TEXTS = (
 )
 """Texts that spell no marker."""
 _AROUND = ("{}", "a {} b", "x{}y", "{}{}", " {}, 中{}国")
-_MOST_ADDED = 24
+_ADDED_TOKENS = 24
+"""The most of a tokenizer's own added tokens that texts spell."""
 
 
 def sample_texts(tokenizer: "Tokenizer") -> tuple[list[str], list[str]]:
-    """The texts that spell no marker, some with added tokens, and those that do."""
+    """Return texts that spell no marker, some with added tokens, and texts that do."""
     names = marker_names(tokenizer)
-    added = [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
-    chosen = [name for name in added if name not in names]
-    step = max(1, len(chosen) // _MOST_ADDED)
-    plain = [*TEXTS, *_written(chosen[::step])]
-    lowered = [name.lower() for name in names]
-    spelled = [text for text in plain if any(name in text.lower() for name in lowered)]
-    return [text for text in plain if text not in spelled], [*spelled, *_written(sorted(names))]
+    added = []
+    for _, token in sorted(tokenizer.get_added_tokens_decoder().items()):
+        if token.content not in names:
+            added.append(token.content)
+    step = max(1, len(added) // _ADDED_TOKENS)  # some tokenizers add thousands
+    plain, spelled = list[str](), list[str]()
+    for text in [*TEXTS, *_spell(added[::step])]:
+        if any(name.lower() in text.lower() for name in names):
+            spelled.append(text)
+        else:
+            plain.append(text)
+    return plain, [*spelled, *_spell(sorted(names))]
 
 
-def _written(names: Iterable[str]) -> list[str]:
-    cases = [form for name in names for form in dict.fromkeys((name, name.lower(), name.upper()))]
-    return [around.replace("{}", name) for name in cases for around in _AROUND]
+def _spell(names: Iterable[str]) -> list[str]:
+    """Return texts with each name, in three cases."""
+    texts = []
+    for name in names:
+        for spelling in dict.fromkeys((name, name.lower(), name.upper())):
+            texts += [around.replace("{}", spelling) for around in _AROUND]
+    return texts
 
 
 def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True) -> None:
-    """Compare ids with those of `transformers`, which must be installed.
+    """Compare ids with the ids of `transformers`, which must be installed.
 
     Args:
-        source: the folder that was given.
-        folder: the one that was written.
+        source: the folder that was exported.
+        folder: the folder that was written.
         max_length: tokens at which its texts are cut.
         whole: whether it has all pieces of the source's; else only the written folder is compared.
 
@@ -102,7 +113,7 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
         _compare(plain, tokenizer, source, f"AutoTokenizer of {source}", lowers=lowers_text(source))
     except BrimfulError:
         raise
-    except Exception as error:  # whatever the files of a folder make transformers raise
+    except Exception as error:  # files of a folder make transformers raise errors of many types
         reason = " ".join(str(error).split())
         warn(f"{source}: transformers cannot use the tokenizer, so its ids were not compared ({reason:.120})")
 
@@ -110,28 +121,33 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
 def _compare(
     texts: Sequence[str], tokenizer: "Tokenizer", folder: Path, whose: str, *, lowers: bool = False
 ) -> None:
-    """Compare each text, and each pair of neighbours, with what AutoTokenizer of the folder makes of it; of
-    its lower case if the folder `lowers`."""
-    theirs = open_auto_tokenizer(folder)
-    pairs = zip(texts, [*texts[1:], texts[0]], strict=True)
-    for given in [*((text,) for text in texts), *pairs]:
-        if given[1:] == ("",):
+    """Compare our ids with the folder's AutoTokenizer for each text, and for each pair of neighbours.
+
+    Args:
+        lowers: whether the folder gives its tokenizer texts in lower case.
+    """
+    auto_tokenizer = open_auto_tokenizer(folder)
+    cuts = tokenizer.truncation is not None
+    for first, second in [*zip(texts, repeat(None)), *pairwise([*texts, texts[0]])]:
+        row = [first] if second is None else [first, second]
+        if second == "":
             continue  # transformers reads an empty second text as none
-        said = [text.lower() for text in given] if lowers else given
-        wanted = theirs(*said, truncation=tokenizer.truncation is not None, return_token_type_ids=True)
-        ours = tokenizer.encode(given[0], given[1] if len(given) == 2 else None)
-        _require_equal(given, "ids", ours.ids, wanted["input_ids"], whose)
-        if len(given) == 2:
-            _require_equal(given, "token types", ours.type_ids, wanted["token_type_ids"], whose)
+        inputs = list(map(str.lower, row)) if lowers else row
+        theirs = auto_tokenizer(*inputs, truncation=cuts, return_token_type_ids=True)
+        ours = tokenizer.encode(first, second)
+        _require_equal(row, "ids", ours.ids, theirs["input_ids"], whose)
+        if second is not None:
+            _require_equal(row, "token types", ours.type_ids, theirs["token_type_ids"], whose)
 
 
-def _require_equal(given: Sequence[str], what: str, found: list[int], wanted: list[int], whose: str) -> None:
-    if found == wanted:
+def _require_equal(row: list[str], noun: str, ours: list[int], theirs: list[int], whose: str) -> None:
+    if ours == theirs:
         return
-    shown = " and ".join(repr(text[:60]) for text in given)
-    same = [a == b for a, b in zip(found, wanted, strict=False)]
-    at = same.index(False) if False in same else len(same)
+    at = 0
+    while ours[at : at + 1] == theirs[at : at + 1]:
+        at += 1
+    texts = " and ".join(repr(text[:60]) for text in row)
     raise BrimfulError(
-        f"the {what} of {shown} differ from those of {whose} at token {at}:"
-        f" {found[at : at + 3]} instead of {wanted[at : at + 3]}; nothing was written"
+        f"the {noun} of {texts} differ from those of {whose} at token {at}:"
+        f" {ours[at : at + 3]} instead of {theirs[at : at + 3]}; nothing was written"
     )

@@ -46,14 +46,18 @@ def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
     last columns. All cells are wrapped where even these are too wide.
     """
     for content in tables:
+        # By their places, since a narrow terminal leaves some out.
         columns = list(range(len(content.columns)))
         wrapped: list[int] = []
         while _measure(_draw_table(content, columns), console) > console.width:
             others = _measure(_draw_table(content, columns[1:]), console)
-            wrapped = columns[:1] if others <= console.width - MIN_NAME_CHARACTERS else columns
-            if wrapped is not columns or len(columns) <= 4:
+            if others <= console.width - MIN_NAME_CHARACTERS:
+                wrapped = columns[:1]
                 break
-            del columns[3]
+            wrapped = columns
+            if len(columns) <= 4:
+                break
+            del columns[3]  # the first behind the names, the metric and the distance from the best
         console.print(_draw_table(content, columns, wrapped))
 
 

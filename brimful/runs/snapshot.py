@@ -10,7 +10,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import Step
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.model.encoder import Encoder
 from brimful.runs import checkpoint
 from brimful.runs.checkpoint import WEIGHTS

@@ -26,7 +26,7 @@ from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.start.narrowing import narrow
 from brimful.tables.table import Table
-from brimful.tasks.cached_entries import cache_outputs
+from brimful.tasks.cached_tables import cache_outputs
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.task_data import TaskData

@@ -21,7 +21,7 @@ from brimful.data.examples import Examples
 from brimful.data.loader import Stream
 from brimful.hf.folders import load_pretrained, named_tensors
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.tensors import classifier_weight, from_hf, to_hf
+from brimful.hf.tensor_names import classifier_weight, from_hf, to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import choose_pooling
 from brimful.model.initial_weights import skip_initial_weights

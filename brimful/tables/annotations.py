@@ -1,8 +1,8 @@
-"""Records of tools for annotation: tasks of Label Studio and answers of Prodigy, as rows of a table."""
+"""Records of tools for annotation, as rows of a table: tasks of Label Studio and answers of Prodigy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, takewhile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from brimful.tables.layouts import OWN, Columns, FileLayout
 from brimful.tables.text_files import readable, suffix_of
 
 _ANSWERS = ("accept", "reject", "ignore")
-"""What Prodigy writes under `answer`."""
+"""The values of `answer` in Prodigy's records."""
 
 
 def plain_rows(
@@ -25,10 +25,10 @@ def plain_rows(
     labelled: bool,
     spans: bool = False,
 ) -> NumberedRows:
-    """The rows of a file, with the labels of the tools where the layout says. Rows of other files stay.
+    """Yield the rows of a file, with the labels of the tools where the layout says. Rows of other files stay.
 
     Args:
-        place: what rows are counted in.
+        place: the noun of the numbers of rows.
         spans: whether labels are spans, rather than classes.
 
     Raises:
@@ -41,35 +41,38 @@ def plain_rows(
     rows = chain([first], rows)
     columns = layout.columns
     if isinstance(row.get("data"), dict):
-        yield from _of_tasks(rows, path, place, columns, labelled, spans)
+        yield from _read_tasks(rows, path, place, columns, labelled, spans)
     elif labelled and row.get("answer") in _ANSWERS and columns.label != "answer":
-        records = list(rows)
+        records = list(rows)  # only all rows show whether the answers are the classes
         are_classes = layout.answers_are_classes
         if are_classes is None:
             are_classes = _are_classes([row for _, row in records], columns.label)
-        yield from _of_answers(records, path, place, columns.label, are_classes and not spans)
+        yield from _read_answers(records, path, place, columns.label, are_classes and not spans)
     else:
         yield from rows
 
 
-def _of_tasks(
+def _read_tasks(
     rows: NumberedRows, path: Path, place: str, columns: Columns, labelled: bool, spans: bool
 ) -> NumberedRows:
-    """The ground truth is read, or else the first annotation that was not cancelled."""
+    """Yield the rows of tasks, labelled by the ground truth, or else by the first annotation that was not
+    cancelled."""
     several: list[int] = []
     for number, task in rows:
         where = f"{path}, {place} {number}"
         try:
-            row = dict(task["data"])
+            row = dict(task["data"])  # a copy, since the label is added
             if labelled:
                 done = [each for each in task["annotations"] if not each.get("was_cancelled")]
                 if not done:
                     raise BrimfulError(f"{where} has no annotation: leave such tasks out of the export")
                 if len(done) > 1:
                     several.append(number)
-                done.sort(key=lambda each: not each.get("ground_truth"))
-                results = done[0]["result"]
-                row[columns.label] = _spans(results) if spans else _choices(results, columns.label, where)
+                truths = [each for each in done if each.get("ground_truth")]
+                results = (truths or done)[0]["result"]
+                row[columns.label] = (
+                    _list_spans(results) if spans else _list_choices(results, columns.label, where)
+                )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BrimfulError(f"{where} is not a task as Label Studio exports it") from error
         yield number, row
@@ -80,13 +83,16 @@ def _of_tasks(
         )
 
 
-def _spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
-    values = [result.get("value", {}) for result in results]
-    return [value for value in values if "start" in value]
+def _list_spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
+    spans = []
+    for result in results:
+        if "start" in result.get("value", {}):
+            spans.append(result["value"])
+    return spans
 
 
-def _choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> list[str]:
-    """The names that were chosen where one was to choose, or where `label` says."""
+def _list_choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> list[str]:
+    """Return the names that were chosen in the only set of choices, or in the one that `label` names."""
     chosen: dict[str, list[str]] = {}
     others: dict[str, str] = {}
     for result in results:
@@ -106,7 +112,8 @@ def _choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> li
 
 
 def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
-    """The layout of the files of one table: all of Prodigy's files say together what their answers are."""
+    """Return the layout of the files of one table. All of Prodigy's files say together whether their answers
+    are the classes."""
     if len(files) == 1:
         return layout
     label = layout.columns.label
@@ -115,25 +122,27 @@ def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
         with record_warnings(), readable(file):  # they come again when the table is read
             if suffix_of(file) != ".jsonl":
                 continue
-            _, rows = open_rows(file, [layout.columns.text], layout)
-            for _, row in takewhile(lambda numbered: numbered[1].get("answer") in _ANSWERS, rows):
+            for _, row in open_rows(file, [layout.columns.text], layout)[1]:
+                if row.get("answer") not in _ANSWERS:  # a file of another tool is not read to its end
+                    break
                 answered.append({"answer": row["answer"], label: row.get(label)})
     return replace(layout, answers_are_classes=_are_classes(answered, label))
 
 
 def _are_classes(rows: Sequence[Mapping[str, Any]], label: str) -> bool:
     """Whether answers are the classes: all texts have one label, which some accept and some reject."""
-    labels = [row.get(label) for row in rows]
-    answers = {row["answer"] for row in rows if row.get("answer") in _ANSWERS}
-    if not {"accept", "reject"} <= answers or not isinstance(labels[0], str):
-        return False
-    return labels.count(labels[0]) == len(labels)
+    answers = set()
+    for row in rows:
+        answers.add(row.get("answer"))
+        if not isinstance(row.get(label), str) or row[label] != rows[0][label]:
+            return False
+    return {"accept", "reject"} <= answers
 
 
-def _of_answers(
+def _read_answers(
     records: Iterable[tuple[int, dict[str, Any]]], path: Path, place: str, label: str, are_classes: bool
 ) -> NumberedRows:
-    """Rejected texts are left out, unless the answers are the classes."""
+    """Yield the rows of answers. Rejected texts are left out, unless the answers are the classes."""
     left_out: list[int] = []
     name = None
     for number, row in records:
@@ -143,7 +152,7 @@ def _of_answers(
         elif are_classes:
             name = row[label]
             yield number, {**row, label: answer}
-        elif "options" in row and "accept" in row:
+        elif "options" in row and "accept" in row:  # a choice
             yield number, {**row, label: row["accept"]}
         else:
             yield number, row

@@ -73,7 +73,8 @@ def _read_rows(
 ) -> NumberedRows:
     if form in (".parquet", ".arrow"):
         reads_all = every or layout.rewrite is not None
-        rows = _read_columns(path, form, None if reads_all else columns, () if every else layout.labels)
+        labels = layout.labels if not every else ()
+        rows = _read_columns(path, form, None if reads_all else columns, labels)
     elif form == ".json":
         rows = _read_records(path, columns)
     elif form == ".jsonl":
@@ -139,7 +140,7 @@ def _read_lines(path: Path, columns: Sequence[str]) -> NumberedRows:
             _require_characters(value, f"{path}, line {number}")
         record = row_names.make_record(value, number, report)
         if record is not None:
-            yield number, {columns[0]: record} if isinstance(record, str) else record
+            yield number, _as_row(record, columns)
 
 
 def _read_records(path: Path, columns: Sequence[str]) -> NumberedRows:
@@ -147,15 +148,15 @@ def _read_records(path: Path, columns: Sequence[str]) -> NumberedRows:
     report = Refusing(path=path, place=PLACES[".json"])
     for number, record in json_records(str(path), text_lines(path), columns, report):
         _require_characters(record, f"{path}, {PLACES['.json']} {number}")
-        yield number, {columns[0]: record} if isinstance(record, str) else record
+        yield number, _as_row(record, columns)
+
+
+def _as_row(record: str | dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    return {columns[0]: record} if isinstance(record, str) else record
 
 
 def _require_characters(row: Any, where: str) -> None:
-    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read.
-
-    Raises:
-        BrimfulError: a text of the row holds one.
-    """
+    """Refuse half a surrogate pair, which JSON can hold as an escape and tokenizers cannot read."""
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -177,8 +178,8 @@ def _read_columns(
     if labels:
         classes = {column: names for column, names in classes.items() if {*names} <= {*labels}}
     for number, row in enumerate(rows, 1):
-        # A message about a missing column names all that there are.
-        row = dict.fromkeys(schema.names) | row if number == 1 else row
+        if number == 1:  # a message about a missing column names all columns of the file
+            row = dict.fromkeys(schema.names) | row
         for column in classes.keys() & row.keys():
             row[column] = _name_class(row[column], classes[column], f"{path}, row {number}")
         yield number, row
@@ -201,11 +202,7 @@ def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
 
 
 def _name_class(value: Any, names: Sequence[str], where: str) -> Any:
-    """Return the name of a class, or the names of a list of classes.
-
-    Raises:
-        BrimfulError: there is no such class.
-    """
+    """Return the name of a class, or the names of a list of classes."""
     if isinstance(value, list):
         return [_name_class(each, names, where) for each in value]
     if value is None or value == _UNLABELLED:

@@ -1,16 +1,15 @@
 """Lists of labels: in JSON and Parquet as they are, spelt in a cell, or as columns of 0 and 1.
 
-A cell holds a list of JSON (as `predict` writes it) or of Python, or names with `|` or `;` between them. What
-could be read in two ways is refused.
+A cell holds a list of JSON (as `predict` writes it) or of Python, or names with `|` or `;` between them. One
+that could be read in two ways is refused.
 """
 
 import ast
 import json
 import re
 from io import StringIO
-from itertools import pairwise
 from pathlib import Path
-from tokenize import STRING, generate_tokens
+from tokenize import STRING, TokenError, generate_tokens
 from typing import Any
 
 from brimful.base.console import pluralise, record_warnings, warn
@@ -20,15 +19,15 @@ from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
 
 MISSING = frozenset(("nan", "NaN", "null", "NULL", "None", "<NA>"))
-"""What programs write for a missing value."""
-_BETWEEN = re.compile(r"[|;；\n]")
+"""Texts that programs write for a missing value."""
+_SEPARATOR = re.compile(r"[|;；\n]")
 _DOUBTFUL = re.compile(r"[,，、#]|__label__|^<.*>$|^\W*(?:np\.)?(?:array|set|frozenset|list|tuple)\(|^\"\[")
 """Marks of lists in spellings that are also found in names."""
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "": False}
 
 
-def names_of_rows(table: Table) -> list[list[str]]:
-    """The names in the labels of a table: texts or lists of names.
+def read_label_lists(table: Table) -> list[list[str]]:
+    """Return the names in each label of a table; a label is a text or a list of names.
 
     Raises:
         BrimfulError: a label is not a list of names, or could be one label or several; the message names its
@@ -42,14 +41,16 @@ def names_of_rows(table: Table) -> list[list[str]]:
             missing.append(row)
             rows.append([])
         elif isinstance(cell, str):
-            rows.append(_names_in_cell(cell.strip(), table.where(row)))
+            rows.append(_read_cell(cell.strip(), table.where(row)))
         else:
-            rows.append(_names(cell, table.where(row)))
+            rows.append(_read_names(cell, table.where(row)))
     if missing:
+        place = table.where(missing[0]).removeprefix(f"{table.path}, ")
         warn(
-            f"{table.path}: {pluralise(len(missing), 'row')} ({_place(table, missing[0])}) have the label"
+            f"{table.path}: {pluralise(len(missing), 'row')} ({place}) have the label"
             f" {table.labels[missing[0]]!r}, and are read as without a label; write [] to say so"
         )
+    # Vectors of 0 and 1 would be read as the names "0" and "1".
     width = len(rows[0]) if rows else 0
     if width > 1 and all(len(names) == width and set(names) <= _BITS.keys() for names in rows):
         raise BrimfulError(
@@ -59,63 +60,59 @@ def names_of_rows(table: Table) -> list[list[str]]:
     return [list(dict.fromkeys(names)) for names in rows]
 
 
-def _place(table: Table, row: int) -> str:
-    return table.where(row).removeprefix(f"{table.path}, ")
-
-
-def _names_in_cell(cell: str, where: str) -> list[str]:
+def _read_cell(cell: str, where: str) -> list[str]:
+    """Return the names in a cell."""
     if cell[:1] in ("[", "{") or (cell[:1] == "(" and cell[-1] == ")" and "," in cell):
-        return _names(_literal(cell, where), where)
+        return _read_names(_read_literal(cell, where), where)
     if _DOUBTFUL.search(cell):
         raise BrimfulError(
             f"{where}: {cell!r:.60} may be one label or several: write a|b for two (docs/data-forms.md"
             f" converts CSV, TSV and JSON lines), and {json.dumps([cell], ensure_ascii=False):.60} for one"
         )
-    return [name.strip() for name in _BETWEEN.split(cell) if name.strip()]
+    return [name.strip() for name in _SEPARATOR.split(cell) if name.strip()]
 
 
-def _literal(cell: str, where: str) -> Any:
-    """The value that a cell spells in JSON or in Python.
-
-    Raises:
-        BrimfulError: it does so in neither.
-    """
-    for read in (json.loads, _python):
+def _read_literal(cell: str, where: str) -> Any:
+    """Return the value that a cell spells in JSON or in Python."""
+    for read in (json.loads, _read_python):
         try:
             return read(cell)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        except (ValueError, SyntaxError, TokenError, TypeError, MemoryError, RecursionError):
             continue
     raise BrimfulError(f'{where}: {cell!r:.60} is a list of neither JSON nor Python: write ["a", "b"]')
 
 
-def _python(cell: str) -> Any:
-    """The value that a cell spells in Python.
-
-    Raises:
-        SyntaxError: two texts stand side by side, which Python joins; so numpy prints an array.
-    """
-    tokens = generate_tokens(StringIO(cell.replace("\n", " ")).readline)
-    kinds = [token.type for token in tokens]
-    if (STRING, STRING) in pairwise(kinds):
-        raise SyntaxError
+def _read_python(cell: str) -> Any:
+    """Return the value that a cell spells in Python."""
+    before = None
+    for token in generate_tokens(StringIO(cell.replace("\n", " ")).readline):
+        if token.type == before == STRING:  # numpy prints an array without commas; Python joins such texts
+            raise SyntaxError
+        before = token.type
     return ast.literal_eval(cell)
 
 
-def _names(value: Any, where: str) -> list[str]:
-    """The names in a list, also in the object that Label Studio writes about choices."""
+def _read_names(value: Any, where: str) -> list[str]:
+    """Return the names in a list, or in the object that Label Studio writes about choices."""
     if isinstance(value, dict) and "choices" in value:
         value = value["choices"]
     if isinstance(value, set):
         value = sorted(value, key=str)
     if not isinstance(value, list | tuple) or any(isinstance(each, list | dict) for each in value):
         raise BrimfulError(f"{where}: the label {value!r:.60} is not a list of names")
-    names = [str(name).strip() for name in value if name is not None and name == name]
-    return [name for name in names if name]
+    # pandas writes NaN for a missing value, which is not equal to itself.
+    names = []
+    for name in value:
+        if name is not None and name == name and str(name).strip():
+            names.append(str(name).strip())
+    return names
 
 
-def one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
-    """The labels of each row of a table in which `--columns.label a,b,c` names columns of 0 and 1; None of
-    another table.
+def read_one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
+    """Return the labels of each row of a table in which `--columns.label a,b,c` names columns of 0 and 1.
+
+    Returns:
+        None for another table.
 
     Raises:
         BrimfulError: as `read_table`, or a column holds something else.

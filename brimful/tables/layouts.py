@@ -1,7 +1,7 @@
-"""Layouts of task files: which column is what, which labels there are, what decides.
+"""Layouts of task files: the meaning of columns, the set of labels, the metric that decides.
 
-Files of GLUE (Wang et al., 2019) and CLUE (Xu et al., 2020) are read as they are downloaded. The labels are
-those of the files, in the order of Hugging Face's `datasets`.
+Files of GLUE (Wang et al., 2019) and CLUE (Xu et al., 2020) are read as they are downloaded. Labels have the
+names of the files, and the order of Hugging Face's `datasets`.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ class TableOptions:
     read: DialectOptions = DialectOptions()
     """How the rows of .csv and .tsv files are divided."""
     offsets: OffsetUnit = "characters"
-    """What the offsets of spans and answers count: characters, units of UTF-16, or bytes of UTF-8."""
+    """The unit of the offsets of spans and answers: characters, units of UTF-16, or bytes of UTF-8."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class FileLayout:
     """How the files of a task are laid out.
 
     Attributes:
-        name: what `--layout` calls it; empty for the user's own tables.
+        name: its name in `--layout`; empty for the user's own tables.
         task: the only task that reads it; empty for all.
         form: of the files, if their names do not say it (.tsv, .csv, .jsonl, .parquet): tab-separated without
             quotes, or JSON lines.
@@ -128,50 +128,42 @@ def _glue(
         dialect=DialectOptions(delimiter="tab", quote="none"),
         bare=bare,
         labels=labels,
-        unsure=("-",) if len(labels) == 3 else (),
+        unsure=("-",) if len(labels) == 3 else (),  # MNLI's label of rows without a majority
         primary=primary,
     )
 
 
 def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: Any) -> FileLayout:
-    known: dict[str, Any] = {"name": f"clue/{name}", "task": "classification", "form": ".jsonl"}
-    return FileLayout(columns=columns, labels=labels, **known, **more)
+    return FileLayout(
+        name=f"clue/{name}", task="classification", form=".jsonl", columns=columns, labels=labels, **more
+    )
 
 
-def _marked_names(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of CLUE's WSC: the name stands between underscores, the pronoun in brackets (as in CLUE's code).
-
-    Raises:
-        KeyError, TypeError: the row has no target.
-    """
+def _mark_names(row: dict[str, Any]) -> dict[str, Any]:
+    """Rewrite a row of CLUE's WSC: underscores around the name, brackets around the pronoun."""
     text, target = row["text"], row["target"]
     marks = []
-    for number, (left, right) in ((1, "__"), (2, "[]")):
+    for number, signs in ((1, "__"), (2, "[]")):
         start, part = int(target[f"span{number}_index"]), target[f"span{number}_text"]
-        marks.append((start, start + len(part), left, right))
-    for start, end, left, right in sorted(marks, reverse=True):
-        text = text[:start] + left + text[start:end] + right + text[end:]
+        marks.append((start, start + len(part), signs))
+    for start, end, signs in sorted(marks, reverse=True):  # from the end, so that other places stay
+        text = text[:start] + signs[0] + text[start:end] + signs[1] + text[end:]
     return row | {"text": text}
 
 
-def _joined_keywords(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of CLUE's CSL: the keywords of a paper, and its abstract."""
+def _join_keywords(row: dict[str, Any]) -> dict[str, Any]:
+    """Rewrite a row of CLUE's CSL: the keywords of a paper, and its abstract."""
     return row | {"keyword": " ".join(row["keyword"])}
 
 
-def _spans(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of CLUENER, whose spans stand by label and text, with their last characters included.
-
-    Raises:
-        KeyError, TypeError, ValueError: a label has no places.
-    """
-    found = [
-        [start, end + 1, label, text]
-        for label, entities in row.get("label", {}).items()
-        for text, places in entities.items()
-        for start, end in places
-    ]
-    return row | {"spans": found}
+def _list_spans(row: dict[str, Any]) -> dict[str, Any]:
+    """Rewrite a row of CLUENER, which has spans by label and text, with their last characters included."""
+    spans = []
+    for label, entities in row.get("label", {}).items():
+        for text, places in entities.items():
+            for start, end in places:
+                spans.append([start, end + 1, label, text])
+    return row | {"spans": spans}
 
 
 _SENTENCES = ("sentence1", "sentence2")
@@ -179,6 +171,7 @@ _INFERENCE = ("entailment", "neutral", "contradiction")
 _ENTAILED = ("entailment", "not_entailment")
 _PAIR = Columns(text="sentence1", text_b="sentence2")
 _ONE = Columns(text="sentence")
+# The numbers of Toutiao's categories.
 _NEWS = tuple(str(number) for number in range(100, 117) if number not in (105, 111))
 
 _ALL = (
@@ -197,9 +190,9 @@ _ALL = (
     _clue("iflytek", tuple(map(str, range(119))), _ONE),
     _clue("cmnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
     _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
-    _clue("wsc", ("true", "false"), rewrite=_marked_names),
-    _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_joined_keywords),
-    FileLayout(name="clue/cluener", task="token-classification", rewrite=_spans),
+    _clue("wsc", ("true", "false"), rewrite=_mark_names),
+    _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_join_keywords),
+    FileLayout(name="clue/cluener", task="token-classification", rewrite=_list_spans),
     # The starts in CMRC's files were counted by a program whose texts are UTF-16.
     FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1", offsets="utf-16"),
     FileLayout(name="squad", task="question-answering"),
@@ -218,12 +211,12 @@ def require_task(layout: FileLayout, task: str) -> None:
 
 
 def find_layout(options: TableOptions) -> FileLayout:
-    """The layout that `--layout` names, or one of the columns that the options name.
+    """Return the layout that `--layout` names, or one of the columns that the options name.
 
     Raises:
         BrimfulError: there is no such layout, or it has columns of its own.
     """
-    name, columns = options.layout, Columns(**vars(options.columns))
+    name, columns = options.layout, Columns(**vars(options.columns))  # some verbs read no labels
     if name is None:
         return FileLayout(columns=columns, dialect=options.read, offsets=options.offsets)
     if name not in LAYOUTS:

@@ -71,8 +71,12 @@ def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> li
 
 def _remedy(places: Sequence[Place], unit: str) -> str:
     """Return the units that all offsets of a file fit, as advice."""
-    others = [other for other in _UNITS if other != unit]
-    fitting = [other for other in others if all(fits(place, other) for place in places)]
+    others, fitting = [], []
+    for other in _UNITS:
+        if other != unit:
+            others.append(other)
+            if all(fits(place, other) for place in places):
+                fitting.append(other)
     if fitting:
         return f"--offsets {' or '.join(fitting)} fits the whole file"
     return (
@@ -89,6 +93,7 @@ def fits(place: Place, unit: str) -> bool:
 
 def _has_own_text(place: Place, span: tuple[int, int]) -> bool:
     text = place.context[slice(*span)]
+    # Tools change the white space or width of the text that they show.
     return place.text is None or text == place.text or normalise(text) == normalise(place.text)
 
 
@@ -110,16 +115,19 @@ def _count_characters(offset: int, text: str, unit: str) -> int | None:
     if unit == "characters":
         return offset if offset <= len(text) else None
     encoding, size = _ENCODINGS[unit]
-    encoded = text.encode(encoding)
+    encoded = text.encode(encoding)  # JSON's lone surrogates are refused before
     if offset * size > len(encoded):
         return None
     try:
         return len(encoded[: offset * size].decode(encoding))
-    except UnicodeDecodeError:
+    except UnicodeDecodeError:  # within a character
         return None
 
 
 def quote(text: str) -> str:
     """Return a text for messages, in quotes and not too long."""
-    text = " ".join(escape_controls(text).split()) if not text.isspace() else text
-    return repr(text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "…")
+    if not text.isspace():
+        text = " ".join(escape_controls(text).split())
+    if len(text) > _QUOTED_CHARACTERS:
+        text = f"{text[:_QUOTED_CHARACTERS]}…"
+    return repr(text)

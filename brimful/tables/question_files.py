@@ -175,11 +175,7 @@ def _place_answers(
     file_answers: Sequence[Sequence[_FileAnswer]],
     offsets: str,
 ) -> list[list[Answer]]:
-    """Return the answers of each question, without white space around them, with their places.
-
-    Raises:
-        BrimfulError: the context has another text at the start of an answer, and that answer elsewhere.
-    """
+    """Return the answers of each question, without white space around them, with their places."""
     places: list[Place] = []
     slots: list[tuple[int, int]] = []  # the row of each place, and its answer
     spaced, several, absent = list[str](), list[str](), dict[int, str]()

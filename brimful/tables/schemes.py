@@ -57,17 +57,18 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
         BrimfulError: the tags describe no spans.
     """
     names = list(dict.fromkeys(names))
-    outside = next((name for name in _OUTSIDE if name in names), None)
+    outside = OUTSIDE if OUTSIDE in names else OUTSIDE.lower()
     special = [name for name in names if name.lower() in _SPECIAL]
     candidates = [name for name in names if name != outside and name not in special]
+    has_outside = outside in names
     marked = _read_marks(candidates)
-    if not marked and outside is None and candidates:
+    if not marked and not has_outside and candidates:
         raise BrimfulError(
             f"the tags {_list_names(candidates)} have no marks such as B- and I-, and lack O: with them"
             " every token would be in a span; call the tag of tokens outside of spans O"
         )
     unmarked = [name for name in candidates if name not in marked and name.upper() != CONTINUED]
-    if marked and outside is None and len(unmarked) == 1:  # or else every token would be in a span
+    if marked and not has_outside and len(unmarked) == 1:  # or else every token would be in a span
         outside = unmarked[0]
     tags: dict[str, Tag] = {}
     for name in names:
@@ -79,7 +80,7 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
             tags[name] = Tag(CONTINUED, "")
         else:
             tags[name] = marked.get(name, Tag("I", name))
-    if not any(tag.label for tag in tags.values()):
+    if not any(label for _, label in tags.values()):
         raise BrimfulError(f"the tags {_list_names(names)} have no label of spans")
     return tags
 
@@ -125,7 +126,7 @@ def _read_marks(names: Sequence[str]) -> dict[str, Tag]:
             tag = _split_mark(name, separator, mark_is_first)
             if tag is not None:
                 tags[name] = tag
-        if not separator and len({tag.mark for tag in tags.values()}) < 2:
+        if not separator and len(set(tags.values())) < 2:
             continue  # a single S is the name of a label
         # Of two ways for the same names, E-B and E-I have fewer labels behind their marks than before them.
         if (len(tags), -_count_labels(tags)) > (len(best), -_count_labels(best)):

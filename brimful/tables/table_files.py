@@ -54,7 +54,7 @@ def read_file(
     """
     files = files_of_table(path)
     if len(files) > 1:
-        if labelled:
+        if labelled:  # whether Prodigy's answers are classes shows only in all files
             layout = layout_of_files(files, layout)
         tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
         return _join_tables(tables, Path(path))
@@ -67,11 +67,7 @@ def read_file(
 
 
 def _join_tables(tables: Sequence[Table], path: Path) -> Table:
-    """Return one table of the rows of several files, which a pattern or a folder names.
-
-    Raises:
-        BrimfulError: not all have the same columns, or they are of different formats.
-    """
+    """Return one table of the rows of several files, which a pattern or a folder names."""
     files, rows = [], 0
     for table in tables:
         files.append((rows, str(table.path)))
@@ -85,7 +81,7 @@ def _join_tables(tables: Sequence[Table], path: Path) -> Table:
             if (part is None) != (parts[0] is None):
                 others = f"other columns or another format than {tables[0].path}"
                 raise BrimfulError(f"{table.path} has {others}: {path} is one table")
-        if isinstance(parts[0], np.ndarray):
+        if isinstance(parts[0], np.ndarray):  # lines, which begin anew in each file
             columns[each.name] = np.concatenate(parts)
         elif parts[0] is not None:
             columns[each.name] = list(chain.from_iterable(parts))
@@ -119,7 +115,7 @@ def read_table(
     form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     place = PLACES.get(form, "line")
     rows = plain_rows(rows, path, place, layout, labelled=labelled)
-    with readable(path):
+    with readable(path):  # rows are read only now
         checked = list(take(_check_rows(rows, path, place, layout, labelled=labelled, lists=lists)))
     if not checked:
         expected = "a header and one row" if form in (".csv", ".tsv") else "a row"
@@ -148,11 +144,7 @@ def _check_rows(
     rows: NumberedRows, path: Path, place: str, layout: FileLayout, *, labelled: bool, lists: bool
 ) -> Iterator[tuple[int, str, str | None, Any]]:
     """Yield the number, text, second text and label of each row. After the last of them, even where a file is
-    read in slices, warnings count the empty texts and the rows that are left out.
-
-    Raises:
-        BrimfulError: as `read_table`.
-    """
+    read in slices, warnings count the empty texts and the rows that are left out."""
     columns = layout.columns
     needed = [columns.text]
     if layout.pairs:
@@ -164,7 +156,7 @@ def _check_rows(
     for number, row in rows:
         where = f"{path}, {place} {number}"
         if row.get(columns.text) is not None and not str(row[columns.text]).strip():
-            empty.append(number)
+            empty.append(number)  # which is allowed: a text may be missing at prediction, too
         if labelled and not lists:
             _unwrap_label(row, columns.label, where)
         cells: dict[str, Any] = {}
@@ -184,7 +176,7 @@ def _check_rows(
             label = label.strip()
             if not label:
                 raise BrimfulError(f"{where}: the label is empty: leave such rows out")
-        if label in layout.unsure:
+        if label in layout.unsure:  # nobody agreed on it
             unsure += 1
             continue
         is_pair = columns.text_b in cells
@@ -205,11 +197,7 @@ def _check_rows(
 
 
 def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
-    """Make a label of a list of one, as doccano writes a class, and refuse other lists.
-
-    Raises:
-        BrimfulError: there are several labels, or a cell spells a list.
-    """
+    """Make a label of a list of one, as doccano writes a class, and refuse other lists."""
     label = row.get(column)
     if isinstance(label, list) and len(label) < 2:
         row[column] = label[0] if label else None
@@ -249,11 +237,7 @@ def _count_lines(path: Path, lines: list[int], place: str) -> str:
 
 
 def _read_cell(value: Any, name: str, where: str, *, keeps_lists: bool) -> Any:
-    """Return a value as text, or None if it is missing; a list or an object stays what it is if it may.
-
-    Raises:
-        BrimfulError: it is a list, an object or bytes.
-    """
+    """Return a value as text, or None if it is missing; a list or an object stays what it is if it may."""
     if value is None or value != value:  # pandas writes NaN for a missing value
         return "null" if keeps_lists else None
     if keeps_lists and isinstance(value, list | dict):
@@ -281,11 +265,7 @@ def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = t
 
 
 def _read_lines(path: Path) -> Iterator[str]:
-    """Yield the texts of a .txt file.
-
-    Raises:
-        BrimfulError: it holds no text, or a table between tabs.
-    """
+    """Yield the texts of a .txt file."""
     number, with_tabs, empty = 0, 0, list[int]()
     for number, line in enumerate(text_lines(path, newline="\n"), 1):
         text = line.strip()
@@ -317,7 +297,7 @@ class Slices:
 
     def take(self, rows: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows of the next slice. All come from the iterator of the first call, which has read the
-        file's beginning; those of later calls would begin there again.
+        file's beginning; later iterators would begin there again.
         """
         if self._rows is None:
             self._rows = rows
@@ -325,7 +305,7 @@ class Slices:
         following, self._following = self._following, []
         for texts, row in enumerate(chain(following, self._rows)):
             if texts >= SLICE_TEXTS or characters >= SLICE_CHARACTERS:
-                self._following = [row]
+                self._following = [row]  # read, but not yielded: `has_more` needs it
                 return
             characters += _count_characters(row)
             yield row

@@ -119,28 +119,20 @@ def read_tagged(
         records = list(take(texts))
     if not records:
         raise BrimfulError(f"{path} has no texts")
-    numbers, words = [], []
+    numbers, contents, words = list[int](), list[str](), list[list[tuple[int, int]]]()
     for record in records:
         numbers.append(record.number)
-        words.append([word for word in record.words if word[0] < word[1]])
-    return TaggedTable(
-        path,
-        [record.text for record in records],
-        None,
-        _read_spans(path, place, records, layout.offsets) if labelled else None,
-        words,
-        lines=np.array(numbers, dtype=np.int64) if place == "line" else None,
-    )
+        contents.append(record.text)
+        words.append([word for word in record.words if word[0] < word[1]])  # JSON may have empty tokens
+    spans = _read_spans(path, place, records, layout.offsets) if labelled else None
+    lines = np.array(numbers, dtype=np.int64) if place == "line" else None
+    return TaggedTable(path, contents, None, spans, words, lines=lines)
 
 
 def _read_rows(
     path: Path, rows: NumberedRows, place: str, labelled: bool, layout: FileLayout
 ) -> Iterator[TextRecord]:
-    """Yield the texts of a table or of JSON.
-
-    Raises:
-        BrimfulError: a record is in no form that is documented, or all have their spans under another key.
-    """
+    """Yield the texts of a table or of JSON."""
     has_spans, other_key = False, ""
     for number, row in plain_rows(rows, path, place, layout, labelled=labelled, spans=True):
         record = _read_record(number, row, f"{path}, {place} {number}", layout, labelled)
@@ -176,15 +168,20 @@ def _read_record(
 ) -> TextRecord:
     columns = layout.columns
     text_key = columns.text
+    # Prodigy has tokens beside the text; they are objects, and not the words of tags.
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
     text: Any = row.get(text_key)
     if _are_texts(text):
-        tags = _tags_of_row(row, len(text), columns.label, where) if labelled else None
-        return TextRecord(number, *join_words(text), tags=tags)
+        words, places = join_words(text)
+        if not labelled:
+            return TextRecord(number, words, places)
+        return TextRecord(number, words, places, tags=_tags_of_row(row, len(text), columns.label, where))
     if not isinstance(text, str):
         raise BrimfulError(f"{where} has no text: {_remedy(row)}")
-    return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where) if labelled else [])
+    if not labelled:
+        return TextRecord(number, text)
+    return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where))
 
 
 def _remedy(row: Mapping[str, Any]) -> str:
@@ -217,7 +214,7 @@ def _tags_of_row(row: Mapping[str, Any], words: int, label: str, where: str) -> 
 
 def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSpan]:
     keys = _SPAN_KEYS if label == OWN.label else (label,)
-    present = [key for key in keys if isinstance(row.get(key), list)]
+    present = [key for key in keys if isinstance(row.get(key), list)]  # doccano's label; a class is a text
     if not present and "annotation_id" in row:
         return []  # JSON-MIN leaves out the key of a text without spans
     if not present:
@@ -233,11 +230,7 @@ def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSp
 
 
 def _read_span(value: Any, where: str) -> list[FileSpan]:
-    """Return a span; several if it has several labels.
-
-    Raises:
-        BrimfulError: it has another form, or an empty label.
-    """
+    """Return a span; several if it has several labels."""
     start: Any = None
     end: Any = None
     labels: Any = None
@@ -258,15 +251,11 @@ def _read_span(value: Any, where: str) -> list[FileSpan]:
         )
     if not all(label.strip() for label in labels):
         raise BrimfulError(f"{where}: the label of the span {example} is empty")
-    return [FileSpan(start, end, label.strip(), text or None) for label in labels]
+    return [FileSpan(start, end, label.strip(), text or None) for label in labels]  # "" says nothing
 
 
 def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str) -> list[list[LabelledSpan]]:
-    """Return the spans of each text.
-
-    Raises:
-        BrimfulError: a span is outside its text, or has another text at its offsets than its own.
-    """
+    """Return the spans of each text."""
     meanings = _read_tag_set(path, place, records)
     # All at once: a refusal says in which unit the offsets of the whole file would fit.
     places: list[Place] = []
@@ -312,7 +301,7 @@ def _drop_overlaps(
 ) -> list[LabelledSpan]:
     """Return the spans in order, without those that overlap with an earlier or longer one."""
     separate: list[LabelledSpan] = []
-    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):  # the longest of a start is first
         if separate and span.start < separate[-1].end:
             before = separate[-1]
             inner, outer = quote(text[span.start : span.end]), quote(text[before.start : before.end])
@@ -323,13 +312,9 @@ def _drop_overlaps(
 
 
 def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict[str, Tag]:
-    """Return the meaning of each tag of a file.
-
-    Raises:
-        BrimfulError: names are not tags, or the tags describe no spans.
-    """
-    names = {tag for record in records for tag in record.tags or ()}
-    if names <= {OUTSIDE, OUTSIDE.lower()}:
+    """Return the meaning of each tag of a file."""
+    names = set[str]().union(*(record.tags or () for record in records))
+    if names <= {OUTSIDE, OUTSIDE.lower()}:  # a file may have no spans at all
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
     unknown = [name for name in names if not is_tag(name)]
     if unknown and len(unknown) < len(names - {OUTSIDE}):  # in a set of labels without marks, none is a tag

@@ -1,4 +1,4 @@
-"""Files of text as users have them: lines as `prepare` reads them, and one line of what is wrong."""
+"""Files of text as users have them: their lines, as `prepare` reads them, or one line about a fault."""
 
 import re
 import shlex
@@ -15,45 +15,48 @@ from brimful.corpus.reading.archives import member_of
 from brimful.corpus.reading.inputs import Span, files_of, split_suffix
 from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_END, read_runs
 
-_SHOWN = 5
-_RUN = 1 << 16
+_SHOWN_LINES = 5
+_RUN_BYTES = 1 << 16
 _ENDLESS = 1 << 62
+"""Bytes of a line that are too many."""
 _OTHER_ENCODINGS = ("WINDOWS-1252", "GB18030")
 _NOT_WESTERN = re.compile("[^\\x00-\\x7f]{2}|[\\x80-\\x9f\\ufffd]")
-_NO_TABLES = (".md", ".html", ".htm")
+_PAGE_SUFFIXES = (".md", ".html", ".htm")
 """Suffixes of files that stand beside tables, such as README.md."""
 _PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
 _PART = re.compile(r"(train|dev|val|test)(?:ing|elopment|id|idation)?(?![a-z])")
-"""The beginning of the name of a file or folder that is a part of a data set."""
+"""The name of a file or folder that is a part of a data set begins so."""
 
 
 def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
-    """The lines of a file; each ends in a line feed, the last one too. Byte order marks are left out.
+    """Yield the lines of a file; each ends in a line feed, the last one too. Byte order marks are left out.
 
     A file is UTF-8, or of the charset that its mark or its bytes show; then a warning says so.
 
     Args:
-        newline: what ends a line. None: a line feed or carriage return, or both; "\\n": any line end of
+        newline: the ends of lines. None: a line feed or carriage return, or both; "\\n": any line end of
             Unicode, as in a text; "": as in a table (`brimful.corpus.reading.lines`).
 
     Raises:
-        BrimfulError: the file is no text, has a NUL character, or cannot be decoded.
+        BrimfulError: the file is binary, has a NUL character, or cannot be decoded.
         OSError: see `readable`.
     """
     number, feeds = 1, 0
     others: list[int] = []
-    for text in _runs(path, "jsonl" if newline is None else "tsv"):
-        if (place := text.find("\0")) >= 0:
+    for text in _read_runs(path, "jsonl" if newline is None else "tsv"):
+        place = text.find("\0")
+        if place >= 0:
             line = number + text.count("\n", 0, place)
             raise BrimfulError(
                 f"{path}, line {line} has a NUL byte, which no text has: remove it, as with tr -d '\\000'"
             )
         feeds += text.count("\n")
         if newline == "\n" and UNICODE_END.search(text):
-            others += [number + text.count("\n", 0, end.start()) for end in UNICODE_END.finditer(text)]
-            # The only line feed may be one that was added behind another end.
-            text = UNICODE_END.sub("\n", text[:-1] if feeds == 1 else text)
-            text += "" if text.endswith("\n") else "\n"
+            for end in UNICODE_END.finditer(text):
+                others.append(number + text.count("\n", 0, end.start()))
+            if feeds == 1:  # the only line feed may be one that was added behind another end
+                text = text[:-1]
+            text = UNICODE_END.sub("\n", text).removesuffix("\n") + "\n"
         for each in text[:-1].split("\n"):
             yield f"{each}\n"
         number = feeds + 1
@@ -65,8 +68,8 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
 
 
 def files_of_table(path: Path | str) -> list[Path]:
-    """The files that are read as one table: one, those of a folder, or those that a pattern matches, by name.
-    A warning counts the files of a folder that are left out.
+    """Return the files that are read as one table, by name: a file, the files of a folder or of a pattern. A
+    warning counts the files of a folder that are left out.
 
     Raises:
         BrimfulError: no file matches, or a folder holds several parts of a data set.
@@ -78,7 +81,7 @@ def files_of_table(path: Path | str) -> list[Path]:
     files: list[Path] = []
     for file in map(Path, files_of(str(path), left_out)):
         suffix = split_suffix(str(file))[0]
-        if path.is_dir() and suffix in _NO_TABLES:
+        if path.is_dir() and suffix in _PAGE_SUFFIXES:
             left_out[suffix] += 1
         else:
             files.append(file)
@@ -87,13 +90,14 @@ def files_of_table(path: Path | str) -> list[Path]:
     if not files:
         raise BrimfulError(f"{path} is a folder without tables ({others})")
     if path.is_dir():
-        _refuse_parts(path, files)
+        _refuse_parts(path, files)  # before the warning, which would name a pattern of all parts
     if left_out:
-        warn(f"{path}: {pluralise(left_out.total(), 'file')} {others}, such as {_pattern(path, '*.csv')}")
+        example = _quote_pattern(path, "*.csv")
+        warn(f"{path}: {pluralise(left_out.total(), 'file')} {others}, such as {example}")
     return files
 
 
-def _pattern(folder: Path, name: str) -> str:
+def _quote_pattern(folder: Path, name: str) -> str:
     return shlex.quote(f"{escape(str(folder))}/{name}")
 
 
@@ -103,9 +107,10 @@ def _refuse_parts(folder: Path, files: Sequence[Path]) -> None:
     for file in files:
         place = folder
         for name in file.relative_to(folder).parts:
-            if part := _PART.match(name.lower()):
-                patterns.setdefault(_PARTS[part[1]], _pattern(place, f"{name[: part.end()]}*"))
-                break
+            part = _PART.match(name.lower())
+            if part:
+                patterns.setdefault(_PARTS[part[1]], _quote_pattern(place, f"{name[: part.end()]}*"))
+                break  # train/test.csv is a part of train
             place = place / name
     if len(patterns) > 1:
         options = " ".join(f"{option} {patterns[option]}" for option in sorted(patterns, reverse=True))
@@ -113,7 +118,7 @@ def _refuse_parts(folder: Path, files: Sequence[Path]) -> None:
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix that names the format of a file, also of one that is compressed or alone in a .zip.
+    """Return the suffix that names the format of a file, even if it is compressed or in a .zip by itself.
 
     Raises:
         BrimfulError: a .zip holds several files, or cannot be read.
@@ -125,10 +130,11 @@ def suffix_of(path: Path) -> str:
     return suffix
 
 
-def _runs(path: Path, kind: str) -> Iterator[str]:
+def _read_runs(path: Path, kind: str) -> Iterator[str]:
+    """Yield the text of a file in runs of whole lines. Issues are refused, or warned of."""
     issues: Counter[str] = Counter()
-    runs = _read(path, kind, issues)
-    first = next(runs, "")
+    runs = _open_runs(path, kind, issues)
+    first = next(runs, "")  # the charset and a binary file are known with the first run
     for issue, number in issues.items():
         if issue.startswith(READ_AS):
             warn(f"{path}: {escape_controls(issue)}: {number:,}; if that is wrong, convert it to UTF-8")
@@ -137,9 +143,10 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
             f"{path} is no text: it has control characters, as programs and archives have, or UTF-16"
             " without a mark, which iconv -f UTF-16LE -t UTF-8 converts"
         )
-    for runs_before, text in enumerate(chain(filter(None, (first,)), runs)):
+    for runs_before, text in enumerate(chain([first] if first else [], runs)):
         if any(issue.startswith(UNDECODABLE) for issue in issues):
-            yield from islice(_in_windows_1252(path, kind, issues), runs_before, None)
+            # The runs before had only ASCII, which is the same in windows-1252.
+            yield from islice(_read_windows_1252(path, kind, issues), runs_before, None)
             break
         yield text
     for issue, number in issues.items():
@@ -149,52 +156,46 @@ def _runs(path: Path, kind: str) -> Iterator[str]:
             warn(f"{path}: {escape_controls(issue)}: {number:,}")
 
 
-def _in_windows_1252(path: Path, kind: str, issues: Counter[str]) -> Iterator[str]:
-    """The text of a file that is not UTF-8. One byte beyond ASCII between others is of windows-1252, as Excel
-    writes a curly apostrophe; several in a row may be a character of a Chinese charset.
-
-    Raises:
-        BrimfulError: there are such, or bytes that windows-1252 does not have; the message shows the first
-            line in both.
-    """
-    wrong, shown, lines, is_western = list[int](), list[str](), 0, True
-    readings = [_read(path, kind, Counter(), encoding) for encoding in ("utf-8", *_OTHER_ENCODINGS)]
+def _read_windows_1252(path: Path, kind: str, issues: Counter[str]) -> Iterator[str]:
+    """Read a file that is not UTF-8. A single byte beyond ASCII between others shows windows-1252, in which
+    Excel writes a curly apostrophe; several in a row may be a character of a Chinese charset."""
+    wrong, examples, lines, is_western = list[int](), list[str](), 0, True
+    readings = [_open_runs(path, kind, Counter(), encoding) for encoding in ("utf-8", *_OTHER_ENCODINGS)]
     for text, *others in zip(*readings, strict=True):
         is_western = is_western and not _NOT_WESTERN.search(others[0])
         for number, line in enumerate(text.split("\n")):
-            if "\ufffd" in line:
+            if "\ufffd" in line:  # the character for bytes that are not UTF-8
                 wrong.append(lines + number + 1)
-                shown = shown or [_around(other.split("\n")[number]) for other in others]
-        lines += text.count("\n")
+                examples = examples or [_quote_foreign(other.split("\n")[number]) for other in others]
+        lines += text.count("\n")  # of the runs before, since numbers begin anew in each
     place = f"{pluralise(len(wrong), 'line')} ({first_lines(wrong)})"
     if not is_western:
-        remedies = [
-            f"iconv -f {name} -t UTF-8 ({part})" for name, part in zip(_OTHER_ENCODINGS, shown, strict=True)
-        ]
+        western, chinese = (f"iconv -f {name} -t UTF-8" for name in _OTHER_ENCODINGS)
         raise BrimfulError(
             f"{path} is not UTF-8 in {place}: convert it from the encoding that it has, such as"
-            f" {' or '.join(remedies)}"
+            f" {western} ({examples[0]}) or {chinese} ({examples[1]})"
         )
-    warn(f"{path}: {READ_AS}windows-1252 in {place}: {shown[0]}; if that is wrong, convert it to UTF-8")
-    return _read(path, kind, issues, "windows-1252")
+    warn(f"{path}: {READ_AS}windows-1252 in {place}: {examples[0]}; if that is wrong, convert it to UTF-8")
+    return _open_runs(path, kind, issues, "windows-1252")
 
 
-def _around(line: str) -> str:
-    """The first character of a line that is not ASCII, with those beside it."""
-    place = next((at for at, character in enumerate(line) if not character.isascii()), 0)
+def _quote_foreign(line: str) -> str:
+    """Return the first character of a line that is not ASCII, with its neighbours, in quotes."""
+    foreign = re.search("[^\\x00-\\x7f]", line)
+    place = foreign.start() if foreign else 0
     return repr(line[max(place - 10, 0) : place + 20])
 
 
-def _read(path: Path, kind: str, issues: Counter[str], encoding: str = "utf-8") -> Iterator[str]:
+def _open_runs(path: Path, kind: str, issues: Counter[str], encoding: str = "utf-8") -> Iterator[str]:
     span = Span(path=str(path))
     return read_runs(
-        span, encoding, issues, boundary=None, run=_RUN, longest=_ENDLESS, too_long="", kind=kind
+        span, encoding, issues, boundary=None, run=_RUN_BYTES, longest=_ENDLESS, too_long="", kind=kind
     )
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """One line for a file that cannot be read.
+    """A context in which a file that cannot be read gives one line.
 
     Raises:
         BrimfulError: in place of OSError.
@@ -206,5 +207,5 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def first_lines(lines: Sequence[int]) -> str:
-    """The first few of the numbers of lines: `3, 7`, with ... where there are more."""
-    return ", ".join(map(str, lines[:_SHOWN])) + (" ..." if len(lines) > _SHOWN else "")
+    """Return the first few of the numbers of lines: `3, 7`, with ... if there are more."""
+    return ", ".join(map(str, lines[:_SHOWN_LINES])) + (" ..." if len(lines) > _SHOWN_LINES else "")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.tables.label_lists import names_of_rows, one_hot
+from brimful.tables.label_lists import read_label_lists, read_one_hot
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, take_all
 from brimful.tables.table_files import read_table, read_texts
@@ -30,11 +30,11 @@ class LabelSets(NamedLabels):
             return read_texts(path, layout, take)
         path = Path(path)
         with readable(path):
-            columns = one_hot(path, layout)
+            columns = read_one_hot(path, layout)
         if columns is not None:
             return replace(read_table(path, labelled=False, layout=layout, take=take), labels=columns)
         table = read_table(path, labelled=True, lists=True, layout=layout, take=take)
-        return replace(table, labels=names_of_rows(table))
+        return replace(table, labels=read_label_lists(table))
 
     def scores(self, answers: np.ndarray) -> np.ndarray:
         """Return the probability of each label: the sigmoid of its logit."""

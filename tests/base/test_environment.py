@@ -8,7 +8,7 @@ from brimful.base.environment import rank_and_size, read_number
 from brimful.base.errors import BrimfulError
 from brimful.cli.main import main
 from brimful.tables.table import Table
-from brimful.tasks.cached_entries import cache_groups
+from brimful.tasks.cached_tables import cache_groups
 
 
 @pytest.mark.parametrize("said", ["abc", "", "-1", "1.0", " 1", "１", "9" * 5000])

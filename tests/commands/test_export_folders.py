@@ -21,7 +21,6 @@ from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.exporting import gate as export_check
-from brimful.exporting.gate import Difference
 from brimful.hf import folders
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
@@ -190,7 +189,7 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
 
 
 def test_what_differs_is_not_written(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(export_check, "measure_difference", lambda *_: Difference(2e-3, 1.0))
+    monkeypatch.setattr(export_check, "measure_difference", lambda *_: (2e-3, 2e-3))
     with pytest.raises(BrimfulError, match=r"differ .* by 2\.0e-03; nothing was written"):
         export(run=str(folder), out=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()

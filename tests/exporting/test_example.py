@@ -15,9 +15,9 @@ from brimful import Encoder
 from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.corpus.tokenize.vocabulary_training import train
-from brimful.exporting.description import card, summarise_export
-from brimful.exporting.exported import Export
+from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import FORMATS
+from brimful.exporting.summary_and_card import fill_card, summarise_export
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import TextReading
@@ -46,7 +46,7 @@ FACTS = {"model": "BertModel", "parameters": 9, "pieces": 8, "format": "hf"}
 
 def page_of(export: Export, form: str = "hf", name: str = "m", **facts: Any) -> str:
     """The card of a model that is exported from nowhere."""
-    return card(export, FORMATS[form], name, summarise_export(FACTS | facts))
+    return fill_card(export, FORMATS[form], name, summarise_export(FACTS | facts))
 
 
 def made(encoder: Encoder, head: object = None, extra: dict[str, Any] | None = None, **more: Any) -> Export:
@@ -172,34 +172,6 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
     with pytest.raises(BrimfulError, match=r"has README\.md, of your own or edited since"):
         export(run=str(run), out=str(out))
     assert "mine" in (out / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("difference", [None, 1e-6])
-@pytest.mark.parametrize("gated", [True, False])
-def test_a_card_says_what_was_compared(difference: float | None, gated: bool, encoder: Encoder) -> None:
-    """Without transformers nothing is known on random texts, but the texts of an int8 export are read."""
-    gate = {"texts": 80, "file": "test.tsv", "instructions": "VNNI", "equal_predictions": 0.99}
-    gate |= {"precision": "fp32", "loss_of": "accuracy", "loss": 0.01}
-    gate |= {"metric": "accuracy", "before": 0.9, "after": 0.89, "standard_error": 0.01}
-    gate |= {"texts_per_second": 1234.5, "p50_ms": 0.5, "processor": "EPYC", "cores": 2}
-    facts = {"gate": gate | {"in_int8": 7, "in_bf16": ["layers.0.up"]}} if gated else {}
-    page = page_of(made(encoder), "int8", max_abs_logit_difference=difference, **facts)
-    assert ("Largest difference of an output" in page) == (difference is not None)
-    assert ("Not loaded with transformers" in page) == (difference is None and not gated)
-    verdict = "\nAccuracy goes from 0.9000 to 0.8900 (-0.0100 ± 0.0100) on 80 texts of test.tsv.\n"
-    assert (verdict in page) == gated
-    assert ("- One text: 0.5\u202fms\n- On: 2 cores of EPYC\n" in page) == gated
-    assert ("- Products in int8: 7\n- In a wider format: layers.0.up\n" in page) == gated
-    assert ("- Instructions: VNNI\n" in page) == gated
-
-
-def test_the_card_of_int8_says_where_eight_bits_are(encoder: Encoder) -> None:
-    pages = {name: page_of(made(encoder), name) for name in ("int8", "onnx-int8")}
-    graph = "The model is `onnx/model_quantized.onnx` (onnx-int8). Texts are cut at 20 tokens."
-    assert graph in pages["onnx-int8"]
-    weights = "The model is `model.safetensors`, with the weights and the size of the format hf."
-    assert weights in pages["int8"]
-    assert "on x86 CPUs; the steps for it are in `int8.safetensors`." in pages["int8"]
 
 
 def test_the_card_says_which_part_of_long_texts_is_read(encoder: Encoder) -> None:

@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from brimful import BrimfulError, Encoder, TaskModel
+from brimful.base.types import InferencePrecision
 from brimful.commands.export import export
 from brimful.commands.predict import predict
 from brimful.hf.folders import load_pretrained
@@ -47,10 +49,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def export_int8(folder: Path, name: str, most_loss: float = 0.05, **more: str) -> dict[str, Any]:
+    """Export a model of the folder, by default calibrated on its texts."""
+    more = more or {"calibrate": str(folder / "texts.txt")}
+    return export(
+        run=str(folder / name), out=str(folder / "int8"), format="int8", most_loss=most_loss, **more
+    )
+
+
+def predict_texts(folder: Path, name: str, out: str, precision: InferencePrecision) -> list[float]:
+    """Predict the folder's texts with a model, and return the probabilities."""
+    path = folder / f"{out}.jsonl"
+    texts = str(folder / "texts.txt")
+    predict(model=str(folder / name), input=texts, output=str(path), precision=precision)
+    return [json.loads(line)["probability"] for line in path.read_text().splitlines()]
+
+
 def test_a_classifier_predicts_in_int8(folder: Path) -> None:
-    given = {"test": str(folder / "test.tsv"), "most_loss": 0.05}
-    found = export(run=str(folder / "model"), out=str(folder / "int8"), format="int8", **given)
-    gate = found["gate"]
+    gate = export_int8(folder, "model", test=str(folder / "test.tsv"))["gate"]
     assert gate["in_int8"] + len(gate["in_bf16"]) == 8
     assert gate["in_int8"] >= 4
     assert gate["before"] == 1.0
@@ -70,22 +86,10 @@ def test_a_classifier_predicts_in_int8(folder: Path) -> None:
     np.testing.assert_allclose(rounded, theirs, atol=1e-5)
     assert 0 < np.abs(np.subtract(ours, theirs)).max() < 0.2
     assert model.predict(TEXTS[:1])[0]["probability"] == ours[0]
-    for precision in ("auto", "int8"):
-        predict(
-            model=str(folder / "int8"),
-            input=str(folder / "texts.txt"),
-            output=str(folder / f"{precision}.jsonl"),
-            precision=precision,
-        )
-        written = [json.loads(line) for line in (folder / f"{precision}.jsonl").read_text().splitlines()]
-        assert [row["probability"] for row in written] == ours
+    assert predict_texts(folder, "int8", "auto", "auto") == ours
+    assert predict_texts(folder, "int8", "int8", "int8") == ours
     with pytest.raises(BrimfulError, match="is not calibrated for int8"):
-        predict(
-            model=str(folder / "model"),
-            input=str(folder / "texts.txt"),
-            output=str(folder / "none.jsonl"),
-            precision="int8",
-        )
+        predict_texts(folder, "model", "none", "int8")
     code = [sys.executable, str(folder / "int8" / "example.py"), TEXTS[0]]
     done = subprocess.run(code, capture_output=True, text=True, timeout=300)
     assert repr(model.predict(TEXTS[:1])[0]) in done.stdout, done.stderr
@@ -93,11 +97,7 @@ def test_a_classifier_predicts_in_int8(folder: Path) -> None:
 
 
 def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    texts = str(folder / "texts.txt")
-    found = export(
-        run=str(folder / "encoder"), out=str(folder / "int8"), format="int8", calibrate=texts, most_loss=0.05
-    )
-    assert found["gate"]["mean_cosine"] > 0.95
+    assert export_int8(folder, "encoder")["gate"]["mean_cosine"] > 0.95
     assert "its metric is unknown" in capsys.readouterr().err
     exact, rounded = (Encoder.load(folder / name) for name in ("encoder", "int8"))
     wanted, ours = exact.embed(TEXTS), rounded.embed(TEXTS)
@@ -107,14 +107,8 @@ def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) 
 
 
 def test_what_loses_too_much_is_not_written(folder: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"more is lost than --most-loss 0; nothing was written$"):
-        export(
-            run=str(folder / "encoder"),
-            out=str(folder / "int8"),
-            format="int8",
-            calibrate=str(folder / "texts.txt"),
-            most_loss=0.0,
-        )
+    with pytest.raises(BrimfulError, match="--most-loss 0;"):
+        export_int8(folder, "encoder", most_loss=0.0)
     assert not (folder / "int8").exists()
 
 
@@ -127,14 +121,7 @@ def test_a_planted_outlier_stays_in_bf16(folder: Path) -> None:
         layer.up.bias[3] = 300.0
         layer.down.weight[:, 3] /= 1000
     encoder.save(folder / "planted")
-    found = export(
-        run=str(folder / "planted"),
-        out=str(folder / "int8"),
-        format="int8",
-        calibrate=str(folder / "texts.txt"),
-        most_loss=0.05,
-    )
-    assert "layers.0.down" in found["gate"]["in_bf16"]
+    assert "layers.0.down" in export_int8(folder, "planted")["gate"]["in_bf16"]
 
 
 def test_a_processor_without_int8_is_refused_before_anything_is_written(
@@ -142,20 +129,12 @@ def test_a_processor_without_int8_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
     with pytest.raises(BrimfulError, match="an x86 processor with AVX2, VNNI or AMX"):
-        export(
-            run=str(folder / "encoder"),
-            out=str(folder / "int8"),
-            format="int8",
-            calibrate=str(folder / "texts.txt"),
-        )
+        export_int8(folder, "encoder")
     assert not (folder / "int8").exists()
 
 
 def test_what_is_saved_or_trained_again_has_no_steps(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    texts = str(folder / "texts.txt")
-    export(
-        run=str(folder / "encoder"), out=str(folder / "int8"), format="int8", calibrate=texts, most_loss=0.05
-    )
+    export_int8(folder, "encoder")
     capsys.readouterr()
     Encoder.load(folder / "int8").save(folder / "again")
     assert "saved in float32; `brimful export --format int8`" in capsys.readouterr().err
@@ -166,7 +145,6 @@ def test_what_is_saved_or_trained_again_has_no_steps(folder: Path, capsys: pytes
 
 
 def test_without_kernels_int8_is_refused_before_anything_is_written(folder: Path) -> None:
-    given = {"format": "int8", "calibrate": str(folder / "texts.txt")}
     with use_plain_forms(), pytest.raises(BrimfulError, match="BRIMFUL_KERNELS=on"):
-        export(run=str(folder / "encoder"), out=str(folder / "int8"), **given)
+        export_int8(folder, "encoder")
     assert not (folder / "int8").exists()

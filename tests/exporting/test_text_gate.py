@@ -12,10 +12,10 @@ import torch
 from brimful import BrimfulError, TaskModel
 from brimful.base.resources import processor_name
 from brimful.commands.export import export
-from brimful.exporting.exported import Export, RealTexts, find_texts
-from brimful.exporting.gate import compare, described_instructions, require_little_loss
-from brimful.exporting.graph import PaddedModel
-from brimful.exporting.runtimes import padded_outputs
+from brimful.exporting.exported_model import Export, RealTexts, find_texts
+from brimful.exporting.gate import compare, describe_instructions, require_little_loss
+from brimful.exporting.padded_batches import padded_outputs
+from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder
@@ -87,7 +87,7 @@ def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tm
     assert 0.95 <= gate["after"] == gate["equal_predictions"]
     assert gate["loss"] == pytest.approx(1 - gate["after"])
     assert 0 < gate["max_score_difference"] < 0.2
-    assert gate["instructions"] == described_instructions()
+    assert gate["instructions"] == describe_instructions()
     assert (gate["task"], gate["processor"]) == ("classification", processor_name())
     assert min(gate["texts_per_second"], gate["p50_ms"], gate["cores"]) > 0
     assert (tmp_path / "out" / "onnx" / "model_quantized.onnx").is_file()

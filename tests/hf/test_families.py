@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,9 +14,9 @@ from tokenizers import Tokenizer, models
 from brimful import Encoder
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
-from brimful.exporting.exported import keep_rows
+from brimful.exporting.exported_model import keep_rows
 from brimful.hf.folders import (
-    left_out,
+    list_unread_modules,
     load_model,
     load_pretrained,
     save_model,
@@ -182,16 +183,6 @@ def test_a_pair_head_does_not_disturb_automodel(tmp_path, model_name):
         torch.testing.assert_close(head(encoder(batch)), output.logits[real], atol=1e-5, rtol=1e-5)
 
 
-def test_old_modernbert_configurations_are_read(tmp_path):
-    small("modern", layers=4).save(tmp_path / "model")
-    path = tmp_path / "model/config.json"
-    values = json.loads(path.read_text())
-    del values["rope_parameters"], values["layer_types"]
-    path.write_text(json.dumps(values | {"global_rope_theta": 160000.0, "global_attn_every_n_layers": 2}))
-    config = Encoder.load(tmp_path / "model").config
-    assert (config.rope_theta, config.rope_theta_local, config.global_every) == (160000.0, 10000.0, 2)
-
-
 def test_robertas_of_the_hub_are_read(tmp_path):
     """One token type, eps 1e-5, positions from 2, and a tokenizer_config.json that says 512."""
     options = {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1, "classifier_dropout": 0.3}
@@ -232,67 +223,6 @@ def test_a_decoder_that_is_not_tied_is_left_out_with_a_warning(tmp_path, family)
     with record_warnings() as said:
         assert torch.equal(Encoder.load(tmp_path).word_embeddings, encoder.word_embeddings)
     assert not said
-
-
-def test_what_cannot_be_loaded_is_refused_in_one_line(tmp_path):
-    folder = tmp_path / "model"
-    small("bert").save(folder)
-    values = json.loads((folder / "config.json").read_text())
-    tensors = load_file(folder / "model.safetensors")
-
-    def refused(match, config=values, weights=tensors):
-        (folder / "config.json").write_text(json.dumps(config))
-        save_file(weights, folder / "model.safetensors")
-        with pytest.raises(BrimfulError, match=match) as caught:
-            Encoder.load(folder)
-        assert "\n" not in str(caught.value)
-
-    refused("model_type 'gpt2'", values | {"model_type": "gpt2"})
-    refused("known: bert, roberta", values | {"model_type": ["bert"]})
-    refused("hidden_act 'relu'", values | {"hidden_act": "relu"})
-    refused("config.json lacks .hidden_size.", {k: v for k, v in values.items() if k != "hidden_size"})
-    refused(r"hidden_size is 0: expected int >= 1", values | {"hidden_size": 0})
-    refused(r"from 3 to 2,147,483,647", values | {"max_position_embeddings": 2})
-    refused("position_embeddings", values, {k: v for k, v in tensors.items() if "position" not in k})
-    refused("shape", values | {"intermediate_size": 81})
-    refused(r"config.json: model.pad_id: 500 is not one of", values | {"pad_token_id": 500})
-    (folder / "config.json").write_text(json.dumps(values))
-    words = {"[UNK]": 0} | {f"w{i}": i for i in range(1, values["vocab_size"] + 1)}
-    Tokenizer(models.WordLevel(words)).save(str(folder / "tokenizer.json"))
-    refused("tokenizer.json is not this model's")
-    (folder / "tokenizer.json").unlink()
-    (folder / "model.safetensors").write_bytes(b"\x80\x04.")
-    with pytest.raises(BrimfulError, match="damaged"):
-        Encoder.load(folder)
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(BrimfulError, match="has no weights"):
-        Encoder.load(folder)
-    with pytest.raises(BrimfulError, match="holds no model"):
-        Encoder.load(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("key", ["rope_type", "type"])
-def test_scaled_rotary_positions_are_refused(tmp_path, key):
-    small("modern").save(tmp_path)
-    values = json.loads((tmp_path / "config.json").read_text())
-    values["rope_parameters"]["full_attention"] = {key: "linear", "factor": 2.0}
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    with pytest.raises(BrimfulError, match="scaled rotary positions"):
-        Encoder.load(tmp_path)
-
-
-def test_saving_replaces_models_and_empty_folders_alone(tmp_path):
-    encoder = small("bert")
-    model, others = tmp_path / "model", tmp_path / "others"
-    model.mkdir()
-    for _ in range(2):
-        encoder.save(model)
-    others.mkdir()
-    (others / "theses.txt").write_text("years of work")
-    for place in (others, others / "theses.txt"):
-        with pytest.raises(BrimfulError, match="choose another folder"):
-            encoder.save(place)
-    assert (others / "theses.txt").read_text() == "years of work"
 
 
 @pytest.mark.parametrize("model_name", ["bert", "prenorm", "roberta", "electra"])
@@ -357,7 +287,7 @@ def test_the_pooling_of_sentence_transformers_is_known_and_kept(tmp_path, values
     assert keep_rows(encoder, None, range(10))[0].pooling == pooling
     assert encoder.keep_layers([0]).pooling == pooling
     left = ["2_Dense"] if pooling else ["pool", "2_Dense"]
-    assert left_out(ModelFolder(tmp_path / "model"), encoder, None) == left
+    assert list_unread_modules(ModelFolder(tmp_path / "model"), encoder, None) == left
     save_model(tmp_path / "again", encoder)
     assert Encoder.load(tmp_path / "again").pooling == pooling
     for text in ("[1]", '{"path": 1}', "["):
@@ -398,43 +328,6 @@ def test_a_classifier_of_the_mean_needs_the_mean(tmp_path):
     assert load_model(tmp_path)[1] is not None
     (tmp_path / "1_Pooling/config.json").write_text(json.dumps(OLD | {"pooling_mode_cls_token": True}))
     assert load_model(tmp_path)[1] is None
-
-
-def test_other_positions_than_absolute_ones_are_refused(tmp_path):
-    for name in ("bert", "prenorm"):
-        small(name).save(tmp_path / name)
-        path = tmp_path / name / "config.json"
-        values = json.loads(path.read_text())
-        path.write_text(json.dumps(values | {"position_embedding_type": "relative_key"}))
-        with pytest.raises(BrimfulError, match="position_embedding_type 'relative_key' is not supported"):
-            Encoder.load(tmp_path / name)
-
-
-def test_a_modernbert_without_local_theta_uses_the_global_one(tmp_path):
-    """As transformers before version 5; a file that lacks the key has its default, 10,000."""
-    small("modern").save(tmp_path)
-    path = tmp_path / "config.json"
-    values = json.loads(path.read_text())
-    del values["rope_parameters"]
-    path.write_text(json.dumps(values | {"global_rope_theta": 80_000.0, "local_rope_theta": None}))
-    assert Encoder.load(tmp_path).config.rope_theta_local == 80_000.0
-    path.write_text(json.dumps(values | {"global_rope_theta": 80_000.0}))
-    assert Encoder.load(tmp_path).config.rope_theta_local == 10_000.0
-    ropes = {"rope_parameters": {"full_attention": {"rope_theta": 70_000.0}}}
-    path.write_text(json.dumps(values | ropes | {"local_rope_theta": None}))
-    assert Encoder.load(tmp_path).config.rope_theta_local == 70_000.0
-    path.write_text(json.dumps(values | {"layer_types": []}))
-    with pytest.raises(BrimfulError, match="layer_types must have a full_attention layer first"):
-        Encoder.load(tmp_path)
-
-
-def test_whole_numbers_may_be_written_as_floats(tmp_path):
-    small("bert").save(tmp_path)
-    path = tmp_path / "config.json"
-    values = json.loads(path.read_text())
-    written = {k: float(v) if type(v) is int else v for k, v in values.items()}
-    path.write_text(json.dumps(written))
-    assert Encoder.load(tmp_path).config == small("bert").config
 
 
 @pytest.mark.parametrize(
@@ -522,3 +415,82 @@ def test_what_training_starts_from_may_lack_a_head(tmp_path, kind, lost, found):
     if found is MaskedLMHead:
         assert torch.equal(head.bias, tensors["cls.predictions.bias"])
         assert type(load_model(tmp_path)[1]) is MaskedLMHead
+
+
+def refuse(folder: Path, needle: str) -> None:
+    with pytest.raises(BrimfulError, match=needle) as caught:
+        Encoder.load(folder)
+    assert "\n" not in str(caught.value)
+
+
+RELATIVE = {"position_embedding_type": "relative_key"}
+
+
+@pytest.mark.parametrize(
+    ("model_name", "changes", "needle"),
+    [
+        ("bert", {"model_type": "gpt2"}, "model_type 'gpt2'"),
+        ("bert", {"model_type": ["bert"]}, "known: bert, roberta"),
+        ("bert", {"hidden_act": "relu"}, "hidden_act 'relu'"),
+        ("bert", {"hidden_size": None}, "config.json lacks .hidden_size."),
+        ("bert", {"hidden_size": 0}, "hidden_size is 0"),
+        ("bert", {"max_position_embeddings": 2}, "max_position_embeddings is 2"),
+        ("bert", {"intermediate_size": 81}, "shape"),
+        ("bert", {"pad_token_id": 500}, "config.json: model.pad_id: 500"),
+        ("bert", RELATIVE, "position_embedding_type"),
+        ("prenorm", RELATIVE, "position_embedding_type"),
+        ("modern", {"rope_parameters": {"full_attention": {"rope_type": "linear"}}}, "scaled rotary"),
+        ("modern", {"rope_parameters": {"full_attention": {"type": "linear"}}}, "scaled rotary"),
+        ("modern", {"layer_types": []}, "layer_types"),
+    ],
+)
+def test_other_configurations_are_refused(tmp_path, model_name, changes, needle):
+    small(model_name).save(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    refuse(tmp_path, needle)
+
+
+def test_incomplete_folders_are_refused(tmp_path):
+    folder = tmp_path / "model"
+    small("bert").save(folder)
+    words = {"[UNK]": 0} | {f"w{i}": i for i in range(1, 101)}
+    Tokenizer(models.WordLevel(words)).save(str(folder / "tokenizer.json"))
+    refuse(folder, "tokenizer.json is not this model's")
+    (folder / "tokenizer.json").unlink()
+    tensors = load_file(folder / "model.safetensors")
+    save_file({k: v for k, v in tensors.items() if "position" not in k}, folder / "model.safetensors")
+    refuse(folder, "position_embeddings")
+    (folder / "model.safetensors").write_bytes(b"\x80\x04.")
+    refuse(folder, "damaged")
+    (folder / "model.safetensors").unlink()
+    refuse(folder, "has no weights")
+    refuse(tmp_path / "nowhere", "holds no model")
+
+
+@pytest.mark.parametrize(
+    ("changes", "thetas"),
+    [
+        ({"global_rope_theta": 160_000.0, "global_attn_every_n_layers": 2}, (160_000.0, 10_000.0)),
+        # null: the global one, as transformers before version 5; without the key, its default
+        ({"global_rope_theta": 80_000.0, "local_rope_theta": None}, (80_000.0, 80_000.0)),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 7e4}}, "local_rope_theta": None}, (7e4, 7e4)),
+    ],
+)
+def test_old_modernbert_configurations_are_read(tmp_path, changes, thetas):
+    small("modern", layers=4).save(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    del values["rope_parameters"], values["layer_types"]
+    path.write_text(json.dumps(values | changes))
+    config = Encoder.load(tmp_path).config
+    assert (config.rope_theta, config.rope_theta_local) == thetas
+    assert config.global_every == changes.get("global_attn_every_n_layers", 3)
+
+
+def test_whole_numbers_may_be_written_as_floats(tmp_path):
+    small("bert").save(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({k: float(v) if type(v) is int else v for k, v in values.items()}))
+    assert Encoder.load(tmp_path).config == small("bert").config

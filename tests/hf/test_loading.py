@@ -6,7 +6,6 @@ import pickle
 import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -15,7 +14,7 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError, NotFiniteError
-from brimful.hf.folders import left_out, load_model, save_model
+from brimful.hf.folders import list_unread_modules, load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.weights import naming_weights, weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead
@@ -113,10 +112,10 @@ def test_an_electra_discriminator_has_no_head_and_a_generator_has(tmp_path):
     assert head is None
     assert (encoder.config.variant, encoder.config.embedding_size) == ("electra", 24)
     discriminator = ["discriminator_predictions.dense", "discriminator_predictions.dense_prediction"]
-    assert left_out(ModelFolder(tmp_path / "one"), encoder, head) == discriminator
+    assert list_unread_modules(ModelFolder(tmp_path / "one"), encoder, head) == discriminator
     encoder, head, _ = load_model(tmp_path / "other")
     assert type(head) is MaskedLMHead
-    assert left_out(ModelFolder(tmp_path / "other"), encoder, head) == []
+    assert list_unread_modules(ModelFolder(tmp_path / "other"), encoder, head) == []
 
 
 def test_an_electra_as_wide_as_its_embeddings_has_no_projection(tmp_path):
@@ -347,15 +346,6 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     Tokenizer.from_str(word_tokenizer().to_str()).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(BrimfulError, match="ids up to 94"):
         Encoder.load(tmp_path)
-
-
-def test_embeddings_of_both_forms_are_equal(tmp_path):
-    encoder = small("electra")
-    encoder.tokenizer = word_tokenizer()
-    encoder.save(tmp_path)
-    first = Encoder.load(tmp_path).embed(["w1 w2", "w3"])
-    in_form(tmp_path, "sharded bin")
-    np.testing.assert_array_equal(Encoder.load(tmp_path).embed(["w1 w2", "w3"]), first)
 
 
 def test_a_folder_whose_name_is_not_utf8_is_refused(tmp_path):

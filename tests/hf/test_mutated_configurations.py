@@ -101,6 +101,7 @@ def test_a_setting_of_another_type(folder, tmp_path, key, value):
     check(tmp_path / "model")
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_a_mutated_configuration_is_read_or_refused_in_one_line(folder, tmp_path_factory, data):
     place = folder.with_name(folder.name + "-mutated")

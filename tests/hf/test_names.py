@@ -8,13 +8,12 @@ import pytest
 import torch
 import transformers
 from hf.test_families import FAMILIES, FOLDERS, KINDS, ROBERTAS, their_config
-from safetensors.torch import load_file, save_file, save_model
+from safetensors.torch import load_file, save_file
 
-from brimful import Encoder
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
-from brimful.hf.folders import load_model, load_pretrained
-from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
+from brimful.hf.folders import load_model
+from brimful.model.heads import PretrainingHead, SequenceHead
 from builders.encoders import random_row, run_peer
 
 Tensors = dict[str, torch.Tensor]
@@ -94,24 +93,6 @@ def test_names_that_old_versions_leave(tmp_path, family, kind):
         check_equal(states(tmp_path), expected)
         if name == "TensorFlow":
             check_numbers(tmp_path, model, kind)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_of_tied_matrices_any_one_may_be_there(tmp_path, family):
-    """As safetensors' save_model leaves them; transformers ties both ways, too."""
-    model = KINDS["ForMaskedLM"].from_config(their_config(family)).eval()
-    model.save_pretrained(tmp_path)
-    expected = states(tmp_path)
-    save_model(model, str(tmp_path / "model.safetensors"), metadata={"format": "pt"})
-    names = load_file(tmp_path / "model.safetensors").keys()
-    if family in (*ROBERTAS, "modernbert"):
-        assert not any("word_embeddings" in name or "tok_embeddings" in name for name in names)
-    check_equal(states(tmp_path), expected)
-    check_numbers(tmp_path, transformers.AutoModelForMaskedLM.from_pretrained(tmp_path), "ForMaskedLM")
-    for load in (load_model, load_pretrained):
-        assert type(load(tmp_path)[1]) is MaskedLMHead
-    words = Encoder.load(tmp_path).word_embeddings
-    assert torch.equal(words, expected["embedding.weight"][: len(words)])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -22,7 +22,7 @@ from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
 from brimful.hf.folders import load_model
-from brimful.hf.tensors import from_hf
+from brimful.hf.tensor_names import from_hf
 from brimful.model.encoder import Capture
 from builders.wheels import files_of_wheel
 

@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch, pack
-from brimful.exporting.graph import DenseLayout
+from brimful.exporting.padded_model import DenseLayout
 from brimful.kernels import blockwise
 from brimful.kernels.backends import FlexLayout, VarlenLayout
 from brimful.kernels.blockwise import blockwise_attention

@@ -15,7 +15,7 @@ from brimful import Encoder
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import pack
 from brimful.hf.config_json import write_config
-from brimful.hf.tensors import from_hf
+from brimful.hf.tensor_names import from_hf
 from brimful.model.attention import SequenceLayout, attend
 from brimful.model.encoder import Capture, _warn_of_attention_dropout
 from brimful.model.heads import pool

@@ -7,9 +7,9 @@ from torch import nn
 from transformers.models.modernbert import modeling_modernbert
 
 from brimful.base.errors import BrimfulError
-from brimful.exporting.graph import PaddedModel
+from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import HEADS, save_model
-from brimful.hf.tensors import from_hf, to_hf
+from brimful.hf.tensor_names import from_hf, to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
     MaskedLMHead,

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from bench.common.peers import masked_lm
 from bench.common.workload import make_sequences, packed, padded
-from brimful.hf.tensors import from_hf, to_hf
+from brimful.hf.tensor_names import from_hf, to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import EncoderConfig

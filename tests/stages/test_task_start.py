@@ -12,7 +12,7 @@ import transformers
 from brimful.commands.finetune import finetune
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.tensors import to_hf
+from brimful.hf.tensor_names import to_hf
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model

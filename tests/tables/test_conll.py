@@ -260,14 +260,6 @@ def test_lines_that_break_the_layout_are_refused(
     assert "\n" not in str(error.value)
 
 
-def test_a_charset_is_said_once(tmp_path: Path):
-    path = tmp_path / "a.conll"
-    path.write_bytes("王\tB-PER\n小\tI-PER\n住\tO\n在\tO\n北\tB-LOC\n京\tI-LOC\n\n".encode("gbk") * 20)
-    with record_warnings() as said:
-        assert read_tagged(path, labelled=True).texts == ["王小住在北京"] * 20
-    assert [line.count("gb18030") for line in said] == [1]
-
-
 @pytest.mark.parametrize("name", ["a.zip", "a.conll.gz", "a.jsonl.zip"])
 def test_packed_files_are_read(tmp_path: Path, name: str):
     rows = "王\tB-PER\n小\tI-PER\n" if name[0] == "a" and "json" not in name else ""

@@ -144,7 +144,7 @@ def test_columns_of_0_and_1_are_labels_where_they_are_named(name: str, tmp_path:
         labels_of("label")
 
 
-@pytest.mark.parametrize("cell", ["[a b, c]", "{d}", "[0 1]", "['x' 'y']", "{'a': 1}", "[[1]]"])
+@pytest.mark.parametrize("cell", ["[a b, c]", "[a", "{d}", "[0 1]", "['x' 'y']", "{'a': 1}", "[[1]]"])
 def test_what_is_no_list_of_names_is_refused_with_its_place(cell: str, tmp_path: Path):
     with pytest.raises(BrimfulError, match=r"line 3: .*(neither JSON nor Python|is not a list of names)"):
         read(write(tmp_path / "a.csv", ["c", cell]))

@@ -218,16 +218,6 @@ def test_files_of_cluener(tmp_path: Path) -> None:
         read_file(task, train, labelled=True, layout=layout)
 
 
-def test_sentences_of_sst_without_a_header(tmp_path: Path) -> None:
-    path = tmp_path / "train.tsv"
-    path.write_text('one long string of cliches\t0\na "stirring" , funny film\t1\n', encoding="utf-8")
-    table = read_table(path, labelled=True, layout=LAYOUTS["glue/sst-2"])
-    assert (table.texts, table.labels) == (
-        ["one long string of cliches", 'a "stirring" , funny film'],
-        ["0", "1"],
-    )
-
-
 def test_the_starts_of_cmrc_count_utf_16(tmp_path: Path) -> None:
     qas = [{"id": "1", "question": "?", "answers": [{"text": "好", "answer_start": 3}]}]
     data = {"data": [{"paragraphs": [{"context": "𠮷很好", "qas": qas}]}]}

@@ -110,25 +110,6 @@ def test_classes_keep_their_numbers_where_a_layout_counts_them(tmp_path: Path) -
         assert read_table(tmp_path / "a.parquet", labelled=True, layout=layout).labels == labels
 
 
-@pytest.mark.parametrize(
-    ("column", "texts"),
-    [
-        ([["He came.", "She went off."], ["x y"]], ["He came.\nShe went off.", "x y"]),
-        ([["the", "cat", "sat"], ["很", "好", "吃"]], ["the cat sat", "很好吃"]),
-        ([[["A b.", "C d."], ["E f."]], None], ["A b.\nC d.\n\nE f."]),
-        (pa.nulls(2), []),
-    ],
-)
-def test_columns_of_lists_are_joined_and_said(column: list, texts: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write(path, pa.table({"text": column}))
-    issues: Counter[str] = Counter()
-    assert [text for _, text in read_documents(Span(path=str(path)), ReadConfig(), issues)] == texts
-    assert issues
-    with pytest.raises(BrimfulError, match=r"a\.parquet, row 1"):
-        read_table(path, labelled=False)
-
-
 def test_other_columns_are_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write(path, pa.table({"text": [{"body": "a"}]}))

@@ -1,4 +1,4 @@
-"""Duplicates across the corpus: equal documents, near duplicates, and lines that recur in many documents.
+"""Find duplicates across the corpus: equal documents, near duplicates, lines that recur in many documents.
 
 Every decision depends on earlier documents only: the first of equal documents stays, and the first few
 documents with a line keep it. So text that is added later never changes an earlier decision.
@@ -24,7 +24,8 @@ from brimful.base.storage import temporary_path
 BANDS, BAND_HASHES = 14, 8
 SHINGLE_WORDS = 5
 SHINGLE_CHARACTERS = 8
-SORTED_AT_ONCE = 1 << 23
+MAX_SORTED_RECORDS = 1 << 23
+"""Records that are sorted in memory."""
 LINE_BYTES = 16
 """Shorter lines always stay (UTF-8 bytes without whitespace)."""
 
@@ -49,18 +50,18 @@ class DedupConfig:
 
 
 def by_key(
-    parts: Iterable[np.ndarray], total: int, scratch: Path, sorted_at_once: int = SORTED_AT_ONCE
+    parts: Iterable[np.ndarray], total: int, scratch: Path, max_sorted: int = MAX_SORTED_RECORDS
 ) -> Iterator[np.ndarray]:
-    """Group records by key: yields arrays sorted by key, then by place; equal keys are in one array.
+    """Yield records in arrays sorted by key, then by place; records of equal keys are in one array.
 
-    Up to `sorted_at_once` records are sorted in memory. More are first distributed among files in `scratch`
-    by the highest bits of their keys.
+    Up to `max_sorted` records are sorted in memory. More are first distributed among files in `scratch` by
+    the highest bits of their keys.
 
     Args:
         parts: RECORD arrays in ascending order of place.
         total: the number of records.
     """
-    bits = ((max(total, 1) - 1) // sorted_at_once).bit_length()
+    bits = ((max(total, 1) - 1) // max_sorted).bit_length()
     if bits == 0:
         records = [part for part in parts if len(part)]
         if records:
@@ -91,7 +92,7 @@ def _sorted(records: np.ndarray) -> np.ndarray:
 
 
 def _starts(values: np.ndarray) -> np.ndarray:
-    """Where a value differs from the previous one, bool (n,)."""
+    """Return where a value differs from the one before, bool (n,)."""
     starts = np.ones(len(values), bool)
     starts[1:] = values[1:] != values[:-1]
     return starts
@@ -108,10 +109,10 @@ def mark_recurring(
     total: int,
     scratch: Path,
     begins: np.ndarray,
-    most: int,
+    max_documents: int,
     recurring: np.ndarray,
 ) -> None:
-    """Set `recurring[line]` for each line that at least `most` earlier documents have.
+    """Set `recurring[line]` for each line that at least `max_documents` earlier documents have.
 
     Args:
         parts: RECORD arrays whose places number lines.
@@ -121,14 +122,15 @@ def mark_recurring(
     for records in by_key(parts, total, scratch):
         group = _starts(records["key"])
         document = np.searchsorted(begins, records["place"].astype(np.int64), side="right")
+        # How many documents before this one have the line: those of all lines, less those before its group.
         rank = np.cumsum(group | _starts(document))
         first = np.flatnonzero(group)
         rank -= np.repeat(rank[first], np.diff(np.append(first, len(rank))))
-        recurring[records["place"][rank >= most]] = True
+        recurring[records["place"][rank >= max_documents]] = True
 
 
 class NearKeys:
-    """The MinHash bands of texts.
+    """Computes the MinHash bands of texts.
 
     Raises:
         BrimfulError: rensa is not installed.
@@ -141,7 +143,7 @@ class NearKeys:
         self._minhash: Any = RMinHash
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """One key for each band, uint64 (texts, BANDS)."""
+        """Return one key for each band, uint64 (texts, BANDS)."""
         from brimful.corpus.dedup.keys import fold  # imports numba
 
         bands = np.empty((len(texts), BANDS, BAND_HASHES), np.uint32)
@@ -153,11 +155,11 @@ class NearKeys:
 
 
 def shingles(text: str) -> list[str]:
-    """Overlapping runs of five words, or of eight characters in text with few spaces, such as Chinese."""
+    """Return overlapping runs of five words, or of eight characters in text with few spaces: Chinese."""
     words = text.split()
     if len(words) * SHINGLE_CHARACTERS < len(text):
-        joined = "".join(words)
-        count = max(1, len(joined) - SHINGLE_CHARACTERS + 1)
-        return [joined[begin : begin + SHINGLE_CHARACTERS] for begin in range(count)]
+        text = "".join(words)
+        count = max(1, len(text) - SHINGLE_CHARACTERS + 1)
+        return [text[begin : begin + SHINGLE_CHARACTERS] for begin in range(count)]
     count = max(1, len(words) - SHINGLE_WORDS + 1)
     return [" ".join(words[begin : begin + SHINGLE_WORDS]) for begin in range(count)]

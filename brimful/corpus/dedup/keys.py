@@ -1,8 +1,8 @@
-"""Keys of documents and of their lines, and an estimate of their tokens, in one pass over the UTF-8 bytes.
+"""Compute keys of documents and their lines, and estimate their tokens, in one pass over the UTF-8 bytes.
 
 A key is 64-bit FNV-1a of the bytes that are not whitespace, mixed by splitmix64. Among a billion texts,
-expect 0.03 pairs of different texts with equal keys. Keys find duplicates; they are no protection against
-forged texts.
+expect 0.03 pairs of different texts with equal keys. Keys find duplicates; anyone can forge a text with a
+given key.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from brimful.base.randomness import mix
 
 FNV_OFFSET = 0xCBF29CE484222325
 FNV_PRIME = 0x100000001B3
-# About every sixth letter or digit of an ASCII word adds a token.
-LETTERS_A_PIECE = 6
+LETTERS_PER_TOKEN = 6
+"""About every sixth letter or digit of an ASCII word adds a token."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Keys:
 
     Attributes:
         documents: key of each document without its whitespace, uint64 (D,).
-        tokens: estimated tokens of each, uint32 (D,).
-        line_counts: lines of each, uint32 (D,).
+        tokens: estimated tokens of each document, uint32 (D,).
+        line_counts: lines of each document, uint32 (D,).
         lines: key of each line without its whitespace, uint64 (L,); 0 for a line that is too short.
     """
 
@@ -37,7 +37,11 @@ class Keys:
 
 
 def compute_keys(texts: Sequence[str], shortest_line: int) -> Keys:
-    """Keys of clean texts; lines of fewer than `shortest_line` bytes (whitespace not counted) get key 0."""
+    """Compute the keys of clean texts.
+
+    Args:
+        shortest_line: bytes (whitespace not counted); shorter lines get key 0.
+    """
     encoded = [text.encode() for text in texts]
     data = np.frombuffer(b"\n".join([*encoded, b""]), np.uint8)
     ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1)
@@ -60,13 +64,13 @@ def _scan(
     lines: np.ndarray,
     shortest_line: int,
 ) -> None:
-    """Every document of `data` ends with a line break, at `ends` - 1."""
+    """Fill the arrays of `Keys`, before mixing. A document ends with a line break, at `ends` - 1."""
     offset, prime = np.uint64(FNV_OFFSET), np.uint64(FNV_PRIME)
     place = 0
     line = 0
     for document in range(len(ends)):
-        whole = part = offset
-        size = guess = letters = 0
+        whole = part = offset  # keys of the document and of the line
+        size = estimate = letters = 0  # bytes of the line, tokens of the document, letters of the word
         first = line
         while place < ends[document]:
             byte = data[place]
@@ -76,14 +80,15 @@ def _scan(
                 part = (part ^ np.uint64(byte)) * prime
                 size += 1
                 if byte >= 224:  # the first byte of a character that takes three or more: Han, kana ...
-                    guess += 1
+                    estimate += 1
                     letters = 0
+                # The first byte of a letter such as é or я; or 0-9, A-Z, a-z.
                 elif byte >= 192 or 48 <= byte <= 57 or 65 <= byte <= 90 or 97 <= byte <= 122:
-                    if letters % LETTERS_A_PIECE == 0:
-                        guess += 1
+                    if letters % LETTERS_PER_TOKEN == 0:
+                        estimate += 1
                     letters += 1
-                elif byte < 128:
-                    guess += 1
+                elif byte < 128:  # punctuation
+                    estimate += 1
                     letters = 0
                 continue
             letters = 0
@@ -93,16 +98,17 @@ def _scan(
                 part = offset
                 size = 0
         documents[document] = whole
-        tokens[document] = guess
+        tokens[document] = estimate
         line_counts[document] = line - first
 
 
 def fold(hashes: np.ndarray) -> np.ndarray:
-    """One 64-bit key for the MinHash values of each band; bands never share keys; uint64 (texts, bands).
+    """Return a 64-bit key for the MinHash values of each band; uint64 (texts, bands).
 
     Args:
         hashes: integers (texts, bands, hashes of a band).
     """
+    # The number of the band is a part of the key, so that bands never share keys.
     keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
     for column in range(hashes.shape[2]):
         keys = mix(keys ^ hashes[:, :, column].astype(np.uint64))

@@ -1,4 +1,4 @@
-"""Runs tasks in a pool of processes on this machine.
+"""Run tasks in a pool of processes on this machine.
 
 A task is a pure function of its arguments and commits its output atomically. So an engine may run tasks in
 any order, run one twice, and kill one at any time: the output is the same.
@@ -42,19 +42,19 @@ class Engine:
         tasks: Sequence[T],
         title: str,
         name: Callable[[T], str] = str,
-        explained: Callable[[T], int] = lambda task: 0,
+        count_causes: Callable[[T], int] = lambda task: 0,
     ) -> list[R]:
         """Run `function` on every task and return the results in the order of the tasks.
 
         A task whose worker process dies is tried once more after the others, alone, in case memory was short.
-        An exception of a task is raised here unchanged. In each case no task is running when this returns.
+        An exception of a task is raised here unchanged. No task is running when this returns or raises.
 
         Args:
-            function: can be imported by name in another process.
+            function: a function that another process can import by name.
             title: the text of the progress bar.
-            name: the name of a task in messages.
-            explained: how many causes of death a task has found and will avoid. A death that adds one does
-                not count against the task: see brimful.corpus.engines.watchdog.
+            name: returns the name of a task in messages.
+            count_causes: returns how many causes of death a task has found and will avoid. A death that adds
+                one does not count against the task: see brimful.corpus.engines.watchdog.
 
         Raises:
             BrimfulError: two workers died on the same task, or workers cannot start.
@@ -62,16 +62,17 @@ class Engine:
         if not tasks:
             return []
         pool = self._pool
-        waiting, alone = deque(range(len(tasks))), deque[int]()
-        explained_before = [explained(task) for task in tasks]
-        died = set[int]()
+        # Tasks are known by their index. Those that died run last, one at a time.
+        waiting = deque(range(len(tasks)))
+        died, last = set[int](), deque[int]()
+        causes_before = [count_causes(task) for task in tasks]
         results: dict[int, R] = {}
         running = 0
         try:
             with show_progress(title, len(tasks)) as advance:
                 while len(results) < len(tasks):
                     if not running and not waiting:
-                        waiting.append(alone.popleft())
+                        waiting.append(last.popleft())
                     while waiting and running < pool.slots:
                         number = waiting.popleft()
                         pool.start(number, function, tasks[number])
@@ -83,22 +84,22 @@ class Engine:
                             advance(1, name(task))
                         elif not isinstance(error, DiedError):
                             raise error
-                        elif (causes := explained(task)) > explained_before[number]:
-                            explained_before[number] = causes
+                        elif (causes := count_causes(task)) > causes_before[number]:
+                            causes_before[number] = causes
                             waiting.appendleft(number)
                         else:
-                            _note_death(name(task), error, number in died)
+                            _report_death(name(task), error, is_second=number in died)
                             died.add(number)
-                            alone.append(number)
+                            last.append(number)
         finally:
             pool.stop()
         return [results[number] for number in range(len(tasks))]
 
 
-def _note_death(name: str, how: DiedError, again: bool) -> None:
-    if again:
+def _report_death(name: str, error: DiedError, *, is_second: bool) -> None:
+    if is_second:
         raise BrimfulError(
-            f"a worker process {how} while it worked on {name}, and so did one before it; run again with"
+            f"a worker process {error} while it worked on {name}, and so did one before it; run again with"
             " workers=1 or without that input: what is finished is kept"
         )
-    warn(f"a worker process {how} while it worked on {name}; trying again after the others")
+    warn(f"a worker process {error} while it worked on {name}; trying again after the others")

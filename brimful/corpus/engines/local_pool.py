@@ -35,7 +35,7 @@ serve(pipe, {printing})
 ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 READY = b""
 Outcome = tuple[Any, Exception | None]
-"""What a task returned, or what it raised; or `DiedError`."""
+"""The result of a task and None; or None and what the task raised, or `DiedError`."""
 
 
 class DiedError(Exception):
@@ -43,7 +43,7 @@ class DiedError(Exception):
 
 
 def attempt(packed: bytes) -> bytes:
-    """Run a packed task and return its packed Outcome, even if the task raises."""
+    """Run a pickled task and return its pickled Outcome, even if the task raises."""
     try:
         function, task = pickle.loads(packed)
         return pickle.dumps((function(task), None))
@@ -70,7 +70,7 @@ def _die_with_parent(descriptor: int) -> None:
 
 
 def serve(pipe: connection.Connection, printing: bool) -> None:
-    """The loop of a worker: answer each packed task with its packed Outcome until the pool closes.
+    """Answer each pickled task with its pickled Outcome until the pool closes: the loop of a worker.
 
     Args:
         printing: whether the caller prints its messages, as a command line does.
@@ -114,7 +114,7 @@ class _Worker:
             self.pipe.send_bytes(packed)
 
     def receive(self) -> Outcome | None:
-        """The outcome that the worker sent; None if it only says that it is ready."""
+        """Return the outcome that the worker sent; None if it only says that it is ready."""
         try:
             message = self.pipe.recv_bytes()
         except (EOFError, OSError):
@@ -131,7 +131,7 @@ class _Worker:
         return None, DiedError(f"was killed by signal {-code} ({signal.strsignal(-code)}){reason}")
 
     def kill(self) -> int:
-        """End the process if it is still running; returns its exit code, negative for a signal."""
+        """End the process if it is still running; return its exit code, negative for a signal."""
         self._process.kill()
         self.pipe.close()
         return self._process.wait()
@@ -149,7 +149,7 @@ class LocalPool:
         """Run a task in a free worker; fewer than `slots` tasks may be running.
 
         Args:
-            function: is sent by name, so it must be importable there.
+            function: a function that the worker can import by name.
         """
         packed = pickle.dumps((function, task))
         while self._idle and not self._idle[-1].is_alive():
@@ -159,7 +159,7 @@ class LocalPool:
         worker.start(number, packed)
 
     def wait(self) -> list[tuple[int, Outcome]]:
-        """Wait for news of workers; returns (number, outcome) of each task that ended, if any has."""
+        """Wait for news of workers; return (number, outcome) of each task that ended, if any has."""
         ended = []
         for pipe in connection.wait(list(self._busy)):
             worker = self._busy[pipe]

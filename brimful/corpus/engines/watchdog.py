@@ -1,4 +1,4 @@
-"""A limit on the CPU time of one document, even inside a C call that never returns.
+"""Limit the CPU time of one document, even inside a C call that never returns.
 
 A parser that hangs holds the interpreter's lock, so no Python thread or signal handler could interrupt it.
 The kernel can: an interval timer (ITIMER_PROF) ends the process, and `faulthandler`, which needs no lock,
@@ -29,18 +29,23 @@ _DOCUMENT = struct.Struct("<QQ")
 
 
 def hostile_documents(path: Path) -> list[list[int]]:
-    """The [input, record] of documents that took too long in earlier attempts at the task with this watchdog
-    file. Call it only while no process works on the task."""
-    listed = path.with_name(path.name + ".json")
-    known: list[list[int]] = read_json(listed) if listed.exists() else []
-    left = path.read_bytes() if path.exists() else b""
-    if len(left) > _DOCUMENT.size:
-        document = list(_DOCUMENT.unpack_from(left))
-        if document not in known:
-            known.append(document)
-            write_json(listed, known)
+    """Return the [input, record] of documents that took too long in earlier attempts at a task.
+
+    Call it only while no process works on the task.
+
+    Args:
+        path: the watchdog file of the task.
+    """
+    list_path = path.with_name(path.name + ".json")
+    documents: list[list[int]] = read_json(list_path) if list_path.exists() else []
+    state = path.read_bytes() if path.exists() else b""
+    if len(state) > _DOCUMENT.size:  # a stack follows: the timer ended the process
+        document = list(_DOCUMENT.unpack_from(state))
+        if document not in documents:
+            documents.append(document)
+            write_json(list_path, documents)
         path.unlink(missing_ok=True)
-    return known
+    return documents
 
 
 class Watchdog:
@@ -57,8 +62,9 @@ class Watchdog:
     block before the output is committed: then a kill leaves the file only if the task will run again.
 
     Args:
-        path: the file, of this task and these settings alone; removed at the end. The list of hostile
-            documents, PATH.json, stays for as long as the task keeps its settings: see `Preparation`.
+        path: the watchdog file, which no other task and no other settings share; removed at the end. The
+            list of hostile documents, PATH.json, stays as long as the task keeps its settings: see
+            `Preparation`.
         seconds: CPU seconds of this process that a document may take, as long as no other thread works.
 
     Raises:
@@ -88,7 +94,7 @@ class Watchdog:
         return self
 
     def begin(self, input: int, record: int) -> bool:
-        """Start the timer for a document; returns True if it is hostile and must be skipped."""
+        """Start the timer for a document; return True if it is hostile and must be skipped."""
         if [input, record] in self.hostile:
             return True
         _DOCUMENT.pack_into(self._state, 0, input, record)

@@ -80,15 +80,15 @@ def require_forms(inputs: Iterable[Input], fields: Sequence[str], encoding: str)
             refused[item.path] = str(error)
     if not refused:
         return
-    first, message = next(iter(refused.items()))
-    paths = [first]
+    first, *others = refused
+    message, paths = refused[first], [first]
     form = many_texts_of(first, encoding)
     if form:
-        paths = [path for path in refused if many_texts_of(path, encoding) == form]
+        paths += [path for path in others if many_texts_of(path, encoding) == form]
         message = f"{first} {form.refuse(paths, encoding)}"
-    others = len(refused) - len(paths)
-    if others:
-        message += f" ({others:,} more of the files are refused, too)"
+    more = len(refused) - len(paths)
+    if more:
+        message += f" ({more:,} more of the files are refused, too)"
     raise BrimfulError(message)
 
 

@@ -1,4 +1,4 @@
-"""Clean texts -> token ids, word-start bits, sentence-start bits, and counts by script."""
+"""Encode clean texts: token ids, word-start bits, sentence-start bits, and counts by script."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class EncodedTexts:
 
     Attributes:
         batch: their tokens; `lengths` has a number for each text, zero where it has no tokens, and `sources`
-            is left empty.
+            is empty.
         scripts: by script (`Han`, `Latin` ...) the number of `characters` (spaces not counted), `tokens` and
             `unknown` tokens. A token belongs to the script of its first character that is not a space.
         lacking: the characters that the vocabulary lacks, each with its occurrences; the whole word of such a
@@ -40,10 +40,10 @@ class EncodedTexts:
 class TextTokenizer:
     """Tokenizes clean texts, without special tokens, and finds their words and sentences.
 
-    Token ids are exactly those that the tokenizer gives for each text.
+    Token ids are exactly the ids that the tokenizer gives for each text.
 
     Args:
-        tokenizer: of any kind; it must not change afterwards.
+        tokenizer: a tokenizer of any kind; it must not change afterwards.
         segmenter: finds the words.
     """
 
@@ -52,7 +52,7 @@ class TextTokenizer:
         self._segmenter = segmenter
         self._tokenizer = tokenizer
         self._unknown = unknown_id(tokenizer)
-        self._lacked: dict[str, bool] = {}
+        self._lacks_character: dict[str, bool] = {}
         self.vocabulary_size: int = tokenizer.get_vocab_size()
 
     def __call__(self, texts: Sequence[str]) -> EncodedTexts:
@@ -67,52 +67,57 @@ class TextTokenizer:
         words = word_starts(begins, self._segmenter.spans(joined))
         # A sentence can only start where a word does: a lexicon word such as `Yahoo! Inc` is not cut.
         sentences = word_starts(begins, sentence_spans(joined)) & words
+        # Every text begins a word and a sentence, even if its first character is a space.
         firsts = (np.cumsum(lengths) - lengths)[lengths > 0]
         words[firsts] = sentences[firsts] = True
-        counted = _count_scripts(codes, begins, tokens, self._unknown, character_scripts()).tolist()
-        scripts = {
-            script: dict(zip(("characters", "tokens", "unknown"), counts, strict=True))
-            for script, counts in zip(SCRIPTS, counted, strict=True)
-            if any(counts)
-        }
+        scripts = {}
+        counts_of_scripts = _count_scripts(codes, begins, tokens, self._unknown, character_scripts())
+        for script, counts in zip(SCRIPTS, counts_of_scripts.tolist(), strict=True):
+            if any(counts):
+                scripts[script] = dict(zip(("characters", "tokens", "unknown"), counts, strict=True))
         batch = TokenBatch(tokens, words, sentences, lengths, np.empty((0, 2), np.int64))
-        return EncodedTexts(batch, scripts, self._lacking(codes, tokens, begins))
+        return EncodedTexts(batch, scripts, self._count_lacking(codes, tokens, begins))
 
-    def _lacking(self, codes: np.ndarray, tokens: np.ndarray, begins: np.ndarray) -> Counter[str]:
-        """The characters of unknown tokens that the vocabulary lacks, counted."""
+    def _count_lacking(self, codes: np.ndarray, tokens: np.ndarray, begins: np.ndarray) -> Counter[str]:
+        """Count the characters of unknown tokens that the vocabulary lacks."""
         lacking: Counter[str] = Counter()
         unknown = np.flatnonzero(tokens == self._unknown)
         if not len(unknown):
             return lacking
         ends = np.append(begins, len(codes))[unknown + 1]
+        # A character is in an unknown token where more of them have begun than ended.
         edges = np.zeros(len(codes) + 1, np.int64)
         np.add.at(edges, begins[unknown], 1)
         np.add.at(edges, ends, -1)
-        found, counts = np.unique(codes[np.cumsum(edges[:-1]) > 0], return_counts=True)
-        for code, count in zip(found.tolist(), counts.tolist(), strict=True):
+        different, counts = np.unique(codes[np.cumsum(edges[:-1]) > 0], return_counts=True)
+        for code, count in zip(different.tolist(), counts.tolist(), strict=True):
             character = chr(code)
             if not character.isspace() and self._lacks(character):
                 lacking[character] = count
         return lacking
 
     def _lacks(self, character: str) -> bool:
-        """Whether a character is unknown, at the beginning of a word or behind a letter, as which it stands
-        itself: WordPiece has a piece for each place."""
-        if character not in self._lacked:
-            asked = self._tokenizer.encode_batch([character, 2 * character], add_special_tokens=False)
-            self._lacked[character] = any(self._unknown in text.ids for text in asked)
-        return self._lacked[character]
+        """Whether a character is unknown at the beginning of a word or within one.
+
+        WordPiece has a piece for each place. For the second one, the character itself stands before it.
+        """
+        if character not in self._lacks_character:
+            alone, doubled = self._tokenizer.encode_batch(
+                [character, 2 * character], add_special_tokens=False
+            )
+            self._lacks_character[character] = self._unknown in alone.ids + doubled.ids
+        return self._lacks_character[character]
 
 
 @compiled
 def _count_scripts(
     codes: np.ndarray, begins: np.ndarray, tokens: np.ndarray, unknown: int, table: np.ndarray
 ) -> np.ndarray:
-    """Characters, tokens and unknown tokens by script.
+    """Count characters, tokens and unknown tokens by script.
 
     Args:
         begins: each token's first character, int (tokens,).
-        unknown: id of the unknown token, or -1.
+        unknown: the id of the unknown token, or -1.
         table: `character_scripts()`.
 
     Returns:

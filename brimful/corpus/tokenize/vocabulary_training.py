@@ -10,7 +10,7 @@ The order of the texts matters only where a sample is thinned to keep memory bou
 
 import json
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import chain, dropwhile
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,6 +29,7 @@ from brimful.corpus.text.tokenizer_pipelines import (
     Han,
     bert,
     byte_level,
+    cut_han,
     drop_long_words,
     with_nfkc,
     with_special_tokens,
@@ -40,19 +41,21 @@ if TYPE_CHECKING:
 
 Model = Literal["wordpiece", "bpe"]
 SMALLEST_VOCABULARY = 64
-# Of long Han runs hardly two are equal: the trainers' memory grows with the text, by about 30 and 100 bytes a
+# Hardly two long Han runs are equal, so the trainers' memory grows with the text, by about 30 and 100 bytes a
 # character.
-MOST_CHARACTERS_IN_RUNS = {"wordpiece": 30_000_000, "bpe": 10_000_000}
+MAX_CHARACTERS_IN_RUNS = {"wordpiece": 30_000_000, "bpe": 10_000_000}
 BATCH_CHARACTERS = 1 << 20
 BYTES = 256
 # The alphabet covers this fraction of the text. Rarer characters get the entries that the trainer leaves.
 ALPHABET_COVERAGE = 0.9998
-LEAST_FREQUENCY_OF_PIECES = 4
+ALPHABET_SHARE = 3 / 4
+"""The alphabet takes at most this share of a vocabulary."""
+MIN_FREQUENCY_OF_PIECES = 4
 _ESCAPED = set("\\^-[]&~|")
 
 
 def smallest_vocabulary(model: Model) -> int:
-    """The fewest entries that a trained vocabulary may have."""
+    """Return the fewest entries that a trained vocabulary may have."""
     return SMALLEST_VOCABULARY + (BYTES if model == "bpe" else 0)
 
 
@@ -72,6 +75,7 @@ def train(
     30 million characters and BPE from 10 million, texts taken evenly.
 
     Args:
+        size: the most entries.
         model: WordPiece as BERT has it, or byte-level BPE as RoBERTa (no text is unknown).
         lowercase: whether case is ignored, and accents where that loses no word (`text.folding`); the texts
             are then held in memory. Cased BPE keeps every byte of the text.
@@ -85,9 +89,10 @@ def train(
     if size < smallest:
         raise BrimfulError(f"a {model} vocabulary of {size} is too small; ask for at least {smallest}")
     if nfkc:
-        return with_nfkc(train(_nfkc(texts), size, model=model, lowercase=lowercase, han=han))
+        normalised = map(_nfkc(), texts)
+        return with_nfkc(train(normalised, size, model=model, lowercase=lowercase, han=han))
     if han == "pieces":
-        texts = thinned(texts, MOST_CHARACTERS_IN_RUNS[model])
+        texts = thin_out(texts, MAX_CHARACTERS_IN_RUNS[model])
     folding = None
     if lowercase:
         texts = list(texts)
@@ -104,25 +109,25 @@ def train(
     return with_special_tokens(tokenizer)
 
 
-def _nfkc(texts: Iterable[str]) -> Iterator[str]:
+def _nfkc() -> Callable[[str], str]:
     from tokenizers import normalizers
 
-    return map(normalizers.NFKC().normalize_str, texts)
+    return normalizers.NFKC().normalize_str
 
 
-def thinned(texts: Iterable[str], most: int) -> list[str]:
-    """Every text, or every 2nd, 4th, 8th ...: at most `most` characters, but at least one text."""
-    kept: list[str] = []
+def thin_out(texts: Iterable[str], max_characters: int) -> list[str]:
+    """Return every text, or every 2nd, 4th, 8th ...: up to `max_characters`, but at least one text."""
+    sample: list[str] = []
     size, stride = 0, 1
     for number, text in enumerate(texts):
         if number % stride:
             continue
-        kept.append(text)
+        sample.append(text)
         size += len(text)
-        while size > most and len(kept) > 1:
-            kept, stride = kept[::2], 2 * stride
-            size = sum(map(len, kept))
-    return kept
+        while size > max_characters and len(sample) > 1:
+            sample, stride = sample[::2], 2 * stride
+            size = sum(map(len, sample))
+    return sample
 
 
 def _empty() -> BrimfulError:
@@ -130,7 +135,7 @@ def _empty() -> BrimfulError:
 
 
 class _Alphabet:
-    """Counts the characters of texts, and notes which ones follow another within a word."""
+    """Counts the characters of texts, and notes which characters follow another within a word."""
 
     def __init__(self, normalizer: Any) -> None:
         self._normalizer = normalizer
@@ -138,7 +143,7 @@ class _Alphabet:
         self._continues = np.zeros(0x110000, bool)
 
     def read(self, texts: Iterable[str]) -> list[str]:
-        """The normalised texts, which are counted."""
+        """Normalise texts and count their characters; return the normalised texts."""
         normalised = [self._normalizer.normalize_str(text) for text in texts]
         codes = code_points("\n".join(normalised))
         if len(codes):
@@ -147,21 +152,23 @@ class _Alphabet:
         return normalised
 
     def choose(self, limit: int) -> tuple[list[str], list[str]]:
-        """At most `limit` characters that cover the text; the others. Frequent ones come first.
+        """Return at most `limit` characters that cover the text, and the others, by falling frequency.
 
         Raises:
             BrimfulError: the texts hold no character.
         """
         self._counts[character_classes() == SPACE] = 0
-        order = np.lexsort((np.arange(len(self._counts)), -self._counts))[: np.count_nonzero(self._counts)]
+        # By falling counts; equal counts by code point, so that equal texts give an equal tokenizer.
+        order = np.argsort(-self._counts, kind="stable")[: np.count_nonzero(self._counts)]
         if not len(order):
             raise _empty()
         covered = np.cumsum(self._counts[order])
-        enough = min(int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1, limit)
-        return [chr(code) for code in order[:enough]], [chr(code) for code in order[enough:]]
+        size = min(int(np.searchsorted(covered, ALPHABET_COVERAGE * covered[-1])) + 1, limit)
+        characters = list(map(chr, order.tolist()))
+        return characters[:size], characters[size:]
 
     def continuations(self, characters: Iterable[str]) -> list[str]:
-        """`##c` for each of the characters that can stand within a word, sorted."""
+        """Return `##c` for each of the characters that can stand within a word, sorted."""
         return [f"##{c}" for c in sorted(characters) if self._continues[ord(c)] and _can_continue(c)]
 
 
@@ -175,14 +182,17 @@ def _can_continue(character: str) -> bool:
 
 
 def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
+    """Train a WordPiece vocabulary of BERT's kind on texts that `normal` normalises."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     counter = _Alphabet(normal)
-    cut = pre_tokenizers.BertPreTokenizer()
+    pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     sample: list[str] = []
     for batch in batch_by_characters(texts, BATCH_CHARACTERS, len):
-        sample += (without_long_words(text, cut) for text in counter.read(batch))
-    alphabet, others = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
+        for text in counter.read(batch):
+            sample.append(without_long_words(text, pre_tokenizer))
+    alphabet, others = counter.choose(int((size - len(SPECIAL_TOKENS)) * ALPHABET_SHARE))
+    # The trainer gets them as special tokens, so that they have ids in this order.
     continuations = counter.continuations(alphabet)
     trainer = trainers.WordPieceTrainer(
         vocab_size=max(size, len(SPECIAL_TOKENS) + len(alphabet) + len(continuations)),
@@ -193,13 +203,15 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
         show_progress=False,
     )
     scratch = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
-    scratch.pre_tokenizer = cut
+    scratch.pre_tokenizer = pre_tokenizer
     scratch.train_from_iterator(batch_by_characters(sample, BATCH_CHARACTERS, len), trainer)
     vocabulary = scratch.get_vocab(with_added_tokens=False)
-    for piece in chain.from_iterable([other, *counter.continuations([other])] for other in others):
-        if len(vocabulary) >= size:
-            break
-        vocabulary[piece] = len(vocabulary)
+    # Rare characters fill the vocabulary where the trainer found fewer pieces.
+    for other in others:
+        for piece in [other, *counter.continuations([other])]:
+            if len(vocabulary) >= size:
+                return vocabulary
+            vocabulary[piece] = len(vocabulary)
     return vocabulary
 
 
@@ -227,36 +239,41 @@ def train_pieces(texts: Iterable[str], size: int, folding: Folding | None) -> "T
     normal = normalizer(folding, han_apart=False)
     counter = _Alphabet(normal)
     sample = counter.read(texts)
-    alphabet, _ = counter.choose((size - len(SPECIAL_TOKENS)) * 3 // 4)
-    known = "".join(f"\\{c}" if c in _ESCAPED else c for c in sorted(alphabet))
+    alphabet, _ = counter.choose(int((size - len(SPECIAL_TOKENS)) * ALPHABET_SHARE))
+    escaped = "".join(f"\\{c}" if c in _ESCAPED else c for c in sorted(alphabet))
     cuts = [
         pre_tokenizers.BertPreTokenizer(),
-        pre_tokenizers.Split(Regex(rf"\p{{Han}}{{1,{LONGEST_RUN}}}"), "isolated"),
-        pre_tokenizers.Split(Regex(f"[^{known}]"), "isolated"),
+        cut_han(LONGEST_RUN),
+        pre_tokenizers.Split(Regex(f"[^{escaped}]"), "isolated"),
     ]
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", continuing_subword_prefix=""))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, drop_long_words()])
     trainer = trainers.WordPieceTrainer(
-        vocab_size=2 * size,
+        vocab_size=2 * size,  # pieces that are too long go afterwards
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=sorted(alphabet),
         limit_alphabet=len(alphabet),
-        min_frequency=LEAST_FREQUENCY_OF_PIECES,
+        min_frequency=MIN_FREQUENCY_OF_PIECES,
         continuing_subword_prefix="",
         show_progress=False,
     )
     tokenizer.train_from_iterator(sample, trainer)
-    found = tokenizer.get_vocab(with_added_tokens=False)
-    pieces = [p for p in sorted(found, key=found.__getitem__) if len(p) <= LONGEST_PIECE or p.isascii()]
-    vocabulary = {piece: number for number, piece in enumerate(pieces[:size])}
-    made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix=""))
-    made.normalizer = normal
-    made.pre_tokenizer = pre_tokenizers.Sequence(cuts)
-    made.decoder = decoders.WordPiece(prefix="")
-    return made
+    pieces = _order_pieces(tokenizer.get_vocab(with_added_tokens=False))
+    pieces = [piece for piece in pieces if len(piece) <= LONGEST_PIECE or piece.isascii()][:size]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix=""))
+    tokenizer.normalizer = normal
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    tokenizer.decoder = decoders.WordPiece(prefix="")
+    return tokenizer
+
+
+def _order_pieces(vocabulary: dict[str, int]) -> list[str]:
+    return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> "Tokenizer":
+    """Train byte-level BPE, without its post-processor."""
     from tokenizers import models, pre_tokenizers, trainers
 
     scratch = byte_level(models.BPE(), folding, han)
@@ -268,14 +285,16 @@ def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> 
         min_frequency=2,
         show_progress=False,
     )
+    # Texts of spaces would train a vocabulary of bytes without a complaint.
     visible = dropwhile(lambda text: not text.strip(), texts)
-    if (first := next(visible, None)) is None:
+    first = next(visible, None)
+    if first is None:
         raise _empty()
     scratch.train_from_iterator(batch_by_characters(chain([first], visible), BATCH_CHARACTERS, len), trainer)
     trained = json.loads(scratch.to_str())["model"]
-    found = sorted(trained["vocab"], key=trained["vocab"].__getitem__)
-    if han == "pieces":
-        found = [piece for piece in found if piece.isascii() or len(piece) <= 3 * LONGEST_PIECE][:size]
-    vocabulary = {piece: number for number, piece in enumerate(found)}
-    merges = [(left, right) for left, right in trained["merges"] if left + right in vocabulary]
+    pieces = _order_pieces(trained["vocab"])
+    if han == "pieces":  # a Chinese character is three bytes
+        pieces = [piece for piece in pieces if piece.isascii() or len(piece) <= 3 * LONGEST_PIECE][:size]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    merges = [tuple(sides) for sides in trained["merges"] if "".join(sides) in vocabulary]
     return byte_level(models.BPE(vocabulary, merges), folding, han)

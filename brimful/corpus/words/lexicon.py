@@ -1,4 +1,4 @@
-"""Lexicon words in a text: from left to right, the longest one that cuts no other word in two.
+"""Find lexicon words in a text: from left to right, the longest one that cuts no other word in two.
 
 The entries form a trie, down to the node below which only one entry is left; that entry is compared
 directly. A walk starts only where a word may start and an entry begins with the next two characters, so other
@@ -21,18 +21,19 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 class _Trie(NamedTuple):
-    """N entries.
+    """A trie of N entries.
 
     Attributes:
-        slots: open-addressed table. Row s is node s + 1: (its parent + 1) << 21 | its character, 0 where
-            there is no node; 1 + the entry that ends there, or is the only one from there on, or 0. Node 0 is
-            the root. uint64 (a power of two, 2).
+        slots: an open-addressed hash table, uint64 (a power of two, 2). Row s holds node s + 1. Its first
+            number is (the parent + 1) << 21 | the character, or 0 for an empty row. Its second number is
+            1 + the entry that ends there, or the only entry that passes there, or 0. Node 0 is the root.
         depths: characters up to the node that has the entry, int32 (N,).
         codes: the entries, in order, end to end, uint32 (characters,).
-        ends: where each ends, int64 (N,).
-        firsts: by the lower 16 bits of a character, 1 if it is an entry, 2 if longer ones begin so, or both;
-            uint8 (1 << 16,).
-        pairs: by the hash of two characters, whether longer entries begin so; bool (1 << _PAIR_BITS,).
+        ends: where each entry ends in `codes`, int64 (N,).
+        firsts: by the lower 16 bits of a character, 1 if it is an entry, 2 if longer entries begin with it,
+            or both; uint8 (1 << 16,).
+        pairs: by the hash of two characters, whether longer entries begin with them;
+            bool (1 << _PAIR_BITS,).
     """
 
     slots: np.ndarray
@@ -54,14 +55,21 @@ class Lexicon:
         ordered = sorted(set(words) - {""})
         codes = code_points("".join(ordered))
         ends = np.cumsum(np.fromiter(map(len, ordered), np.int64, len(ordered)))
-        depths, nodes = _depths(codes, ends)
+        depths, nodes = _find_depths(codes, ends)
+        size = 1 << (nodes * 4 // 3).bit_length()  # a power of two; at most three quarters of it are filled
         self._trie = _Trie(
-            np.zeros((_room(nodes), 2), np.uint64), depths, codes, ends,
-            np.zeros(1 << 16, np.uint8), np.zeros(1 << int(_PAIR_BITS), np.bool_),
-        )  # fmt: skip
-        _grow(self._trie)
+            slots=np.zeros((size, 2), np.uint64),
+            depths=depths,
+            codes=codes,
+            ends=ends,
+            firsts=np.zeros(1 << 16, np.uint8),
+            pairs=np.zeros(1 << int(_PAIR_BITS), np.bool_),
+        )
+        _fill(self._trie)
 
-    def lay(self, codes: np.ndarray, starts: np.ndarray, inside: np.ndarray, divisible: np.ndarray) -> None:
+    def mark_words(
+        self, codes: np.ndarray, starts: np.ndarray, inside: np.ndarray, divisible: np.ndarray
+    ) -> None:
         """Mark the lexicon words of a text as words.
 
         Args:
@@ -71,27 +79,25 @@ class Lexicon:
             divisible: before which characters a lexicon word may cut a word in two, bool (characters,).
         """
         cuttable = starts | divisible | ~inside
-        places = _candidates(codes, cuttable, self._trie)
-        _lay(_matches(codes, places, cuttable, self._trie), starts, inside)
-
-
-def _room(items: int) -> int:
-    """A power of two, at least 4/3 of `items`."""
-    return 1 << (items * 4 // 3).bit_length()
+        places = _find_candidates(codes, cuttable, self._trie)
+        _mark_spans(_match(codes, places, cuttable, self._trie), starts, inside)
 
 
 @compiled
-def _depths(codes: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
-    """See `_Trie`; and the number of nodes."""
+def _find_depths(codes: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return `_Trie.depths` and the number of nodes.
+
+    An entry's node is one character beyond those that it shares with the entry before or behind it.
+    """
     depths = np.empty(len(ends), np.int32)
     nodes = shared = begin = 0
     for entry, end in enumerate(ends):
         shared_with_next = 0
         if entry + 1 < len(ends):
-            most = min(end - begin, ends[entry + 1] - end)
-            while (
-                shared_with_next < most and codes[begin + shared_with_next] == codes[end + shared_with_next]
-            ):
+            shorter = min(end - begin, ends[entry + 1] - end)
+            while shared_with_next < shorter:
+                if codes[begin + shared_with_next] != codes[end + shared_with_next]:
+                    break
                 shared_with_next += 1
         depths[entry] = min(end - begin, max(shared, shared_with_next) + 1)
         nodes += depths[entry] - shared
@@ -101,7 +107,7 @@ def _depths(codes: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
 
 @compiled
 def _slot(node: np.uint64, code: np.uint32, slots: np.ndarray) -> np.uint64:
-    """Where the child of a node is, or would be."""
+    """Return where the child of a node is, or would be."""
     mask = np.uint64(len(slots) - 1)
     key = (node + _ONE) << _CODE_BITS | np.uint64(code)
     slot = (key * _FACTOR >> _HALF) & mask
@@ -111,7 +117,8 @@ def _slot(node: np.uint64, code: np.uint32, slots: np.ndarray) -> np.uint64:
 
 
 @compiled
-def _grow(trie: _Trie) -> None:
+def _fill(trie: _Trie) -> None:
+    """Put the entries into the empty tables of a trie."""
     begin = 0
     for entry, end in enumerate(trie.ends):
         node = slot = _ZERO
@@ -131,16 +138,17 @@ def _grow(trie: _Trie) -> None:
 
 @compiled
 def _pair(codes: np.ndarray, begin: int) -> np.uint64:
-    """The hash of two characters."""
+    """Return the hash of two characters."""
     both = np.uint64(codes[begin]) << _CODE_BITS | np.uint64(codes[begin + 1])
     return both * _FACTOR >> (np.uint64(64) - _PAIR_BITS)
 
 
 @compiled
-def _candidates(codes: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
-    """Where an entry may begin by its first two characters, int32 (places,), with a few false places."""
+def _find_candidates(codes: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
+    """Return where an entry may begin by its first two characters, or falsely seems to, int32 (places,)."""
     places = np.empty(len(codes), np.int32)
     count = 0
+    # A place is written always and counted only if it passes: there is no branch for the processor to guess.
     for place, code in enumerate(codes):
         places[count] = place
         count += cuttable[place] & (trie.firsts[code & 0xFFFF] != 0)
@@ -154,9 +162,13 @@ def _candidates(codes: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndar
 
 
 @compiled
-def _matches(codes: np.ndarray, places: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
-    """The entries in a text, begin and end, int64 (entries, 2); `places`: where they may begin."""
-    found = np.empty((len(places), 2), np.int64)
+def _match(codes: np.ndarray, places: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
+    """Return the entries in a text, begin and end, int64 (entries, 2).
+
+    Args:
+        places: where they may begin.
+    """
+    spans = np.empty((len(places), 2), np.int64)
     count = last = 0
     for begin in places:
         if begin < last:
@@ -169,6 +181,7 @@ def _matches(codes: np.ndarray, places: np.ndarray, cuttable: np.ndarray, trie: 
                 break
             entry = np.int64(trie.slots[slot, 1]) - 1
             if entry >= 0:
+                # Compare what is left of the entry below its node.
                 end = place + 1
                 at = (trie.ends[entry - 1] if entry else 0) + trie.depths[entry]
                 while at < trie.ends[entry] and end < len(codes) and codes[end] == trie.codes[at]:
@@ -177,14 +190,15 @@ def _matches(codes: np.ndarray, places: np.ndarray, cuttable: np.ndarray, trie: 
                     longest = end
             node = slot + _ONE
         if longest > begin:
-            found[count, 0], found[count, 1] = begin, longest
+            spans[count, 0], spans[count, 1] = begin, longest
             last = longest
             count += 1
-    return found[:count]
+    return spans[:count]
 
 
 @compiled
-def _lay(spans: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> None:
+def _mark_spans(spans: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> None:
+    """Make one word of each span; what follows a span within a word starts another one."""
     for begin, end in spans:
         for place in range(begin, end):
             starts[place], inside[place] = False, True

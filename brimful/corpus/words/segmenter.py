@@ -1,9 +1,9 @@
-"""Word spans of a text, and which tokens start a word: the unit of whole-word masking.
+"""Find the words of a text, and the tokens that start a word: the unit of whole-word masking.
 
 One segmenter serves every tokenizer. Letters, digits and their marks form words; each punctuation
-mark is a word; runs of Han characters are cut by rjieba; the user's lexicon is laid over the result,
-so that 腾讯控股(00700) or Coca Cola is one word. Token ids come from the raw text alone: a token belongs
-to the word that holds its first character, whatever the tokenizer's own pre-tokens are.
+mark is a word; runs of Han characters are cut by rjieba; the words of the user's lexicon then stay whole,
+such as 腾讯控股(00700) or Coca Cola. Words change no token ids: a token belongs to the word that holds its
+first character, whatever the tokenizer's own pre-tokens are.
 """
 
 from collections.abc import Collection, Iterable
@@ -26,7 +26,7 @@ class Segmenter:
     Args:
         language: `auto` and `zh` cut runs of Han characters, `en` leaves them whole.
         lexicon: words that stay whole. A lexicon word is found only where it does not cut a word of
-            letters in two (`AI` is not found in `MAIN`); of those, the longest from the left.
+            letters in two (`AI` is not found in `MAIN`); from left to right, the longest one is taken.
     """
 
     def __init__(self, language: str = "auto", lexicon: list[str] | None = None) -> None:
@@ -35,18 +35,19 @@ class Segmenter:
         self._lexicon = Lexicon(lexicon) if lexicon else None
 
     def spans(self, text: str) -> np.ndarray:
-        """The words of `text` in order: character begin and end, int64 (words, 2). Spaces are in no word."""
+        """Return the words of `text` in order: character begin and end, int64 (words, 2), without spaces."""
         if not text:
             return np.empty((0, 2), np.int64)
         codes = code_points(text)
         starts, classes, marks = _word_starts_by_class(codes, character_classes())
-        inside, han = classes != SPACE, (classes == HAN) & ~marks
+        inside = classes != SPACE
+        han = (classes == HAN) & ~marks  # words begin at Han characters, not at their marks
         if self._segment_han and han.any():
             self._han_segmenter = self._han_segmenter or HanSegmenter()
             begins = self._han_segmenter.word_begins(codes)
             starts[begins[han[begins]]] = True
         if self._lexicon:
-            self._lexicon.lay(codes, starts, inside, han)
+            self._lexicon.mark_words(codes, starts, inside, han)
         return _spans_from(starts, inside)
 
 
@@ -60,11 +61,12 @@ class HanSegmenter:
         kinds = np.where(character_classes() == HAN, WORD, SEPARATOR).astype(np.uint8)
         kinds[[ord(character) for character in _WITH_HAN]] = WORD
         rules = Rules(kinds, matrix_of_cuts(), positional=False, longest_run=0, longest_piece=0)
-        self._memo = Memo(rules, self._ask)
+        self._memo = Memo(rules, self._cut_runs)
 
     def word_begins(self, codes: np.ndarray) -> np.ndarray:
-        """Where words begin, int64 (words,) in order, including words of Latin letters and digits between
-        Han.
+        """Return where words begin, in order, int64 (words,).
+
+        Words of Latin letters and digits between Han characters are included.
 
         Args:
             codes: code points, uint32 (characters,).
@@ -72,10 +74,11 @@ class HanSegmenter:
         _, begins, _ = self._memo(codes, np.zeros(1, np.int64), np.array([len(codes)]))
         return begins
 
-    def _ask(self, texts: list[str], kinds: list[int]) -> FragmentTokens:
+    def _cut_runs(self, texts: list[str], kinds: list[int]) -> FragmentTokens:
+        """Cut runs into words: where the words of each run begin, counted from its first character."""
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         text_begins = np.cumsum(sizes + 1) - sizes - 1
-        words = self._cut("\n".join(texts))
+        words = self._cut("\n".join(texts))  # one call, since each has a cost
         lengths = np.fromiter(map(len, words), np.int64, len(words))
         begins = np.cumsum(lengths) - lengths
         owners = np.searchsorted(text_begins, begins, side="right") - 1
@@ -88,15 +91,16 @@ class HanSegmenter:
 
 @compiled
 def _word_starts_by_class(codes: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where words start by the classes of characters alone, and how marks join what they follow.
+    """Find where words start by the classes of characters, and which marks join the character before.
 
     Args:
         codes: code points, uint32 (characters,).
         table: `characters.character_classes()`.
 
     Returns:
-        which characters start a word, bool (characters,); their classes, uint8 (characters,), where a
-        mark has the class of the character that it follows; which are such marks, bool (characters,).
+        the characters that start a word, bool (characters,); the classes, uint8 (characters,), where a mark
+        has the class of the character that it follows; and the characters that are such marks,
+        bool (characters,).
     """
     starts = np.zeros(len(codes), np.bool_)
     classes = np.empty(len(codes), np.uint8)
@@ -119,7 +123,7 @@ def _word_starts_by_class(codes: np.ndarray, table: np.ndarray) -> tuple[np.ndar
 
 @compiled
 def _spans_from(starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Spans that begin at each start and end before the next, or where `inside` ends; int64 (spans, 2)."""
+    """Return spans from each start to the next one, or to where `inside` ends; int64 (spans, 2)."""
     spans = np.empty((starts.sum(), 2), np.int64)
     number = -1
     is_open = False
@@ -138,7 +142,7 @@ def _spans_from(starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
 
 @compiled
 def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
-    """Which tokens start a word (or a sentence, given sentence spans).
+    """Find the tokens that start a word, or a sentence, if the spans are sentences.
 
     Args:
         begins: each token's first character, int (tokens,), non-decreasing.
@@ -159,11 +163,11 @@ def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
 
 
 def count_entries(segmenter: Segmenter, entries: Collection[str], texts: Iterable[str]) -> int:
-    """How many entries of a segmenter's lexicon are words of the texts."""
-    known = set(entries)
-    found: set[str] = set()
+    """Return how many entries of a segmenter's lexicon are words of the texts."""
+    missing = set(entries)
+    count = len(missing)
     for text in texts:
-        found.update(known.intersection(text[begin:end] for begin, end in segmenter.spans(text).tolist()))
-        if len(found) == len(known):
+        missing.difference_update(text[begin:end] for begin, end in segmenter.spans(text).tolist())
+        if not missing:
             break
-    return len(found)
+    return count - len(missing)

@@ -1,4 +1,4 @@
-"""Sentence boundaries of English, Chinese and mixed text.
+"""Find the sentences of English, Chinese and mixed text.
 
 Punctuation ends a sentence where a space or East Asian text follows, but not after an abbreviation,
 initials or a list number, nor before a lower-case letter. A line break ends a sentence, and so do 。！？；.
@@ -27,10 +27,11 @@ _CHARACTERS = {
 _LINE_BREAK, _FULL_STOP, _ELLIPSIS = ord("\n"), ord("."), ord("…")
 _EMPHATIC = ord("!"), ord("?")
 _BRACKETS = ord("("), ord("[")
+# Characters that are read behind and before a full stop.
 _LOOK_AHEAD = 8
 _LOOK_BACK = 32
 
-# What a full stop may follow without ending a sentence, beside initials.
+# A full stop behind them, as behind initials, does not end a sentence.
 _ABBREVIATIONS = (
     "mr mrs ms dr prof sr jr st vs etc al cf e.g i.e eg ie inc ltd co corp vol fig figs eq eqs sec ch "
     "p pp ed eds jan feb mar apr jun jul aug sep sept oct nov dec gen col sgt capt lt rev hon gov sen rep "
@@ -41,7 +42,7 @@ _BEFORE_NUMBERS = "no nos"
 
 
 def sentence_spans(text: str) -> np.ndarray:
-    """The sentences of `text` in order: character begin and end, int64 (sentences, 2).
+    """Return the sentences of `text` in order: character begin and end, int64 (sentences, 2).
 
     A line break ends a sentence. Whitespace between sentences is in no span.
     """
@@ -50,7 +51,7 @@ def sentence_spans(text: str) -> np.ndarray:
 
 @functools.cache
 def _packed_abbreviations() -> tuple[np.ndarray, np.ndarray]:
-    """The abbreviations, and those before numbers, without their last full stop.
+    """Return the abbreviations, and the abbreviations before numbers, without their last full stop.
 
     Each is one number, made of its ASCII codes; sorted uint64.
     """
@@ -58,12 +59,13 @@ def _packed_abbreviations() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _packed(words: str) -> np.ndarray:
-    return np.array(sorted(int.from_bytes(word.encode(), "big") for word in words.split()), np.uint64)
+    numbers = [int.from_bytes(word.encode(), "big") for word in words.split()]
+    return np.array(sorted(numbers), np.uint64)
 
 
 @functools.cache
 def _character_traits() -> np.ndarray:
-    """The traits of every code point, uint16 (0x110000,)."""
+    """Return the traits of every code point, uint16 (0x110000,)."""
     table = np.zeros(0x110000, np.uint16)
     for code in range(_CASED_OR_SPACE):
         character = chr(code)
@@ -87,7 +89,7 @@ def _character_traits() -> np.ndarray:
 def _cut_sentences(
     codes: np.ndarray, table: np.ndarray, abbreviations: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
-    """The sentences of a text: character begin and end, int64 (sentences, 2).
+    """Return the sentences of a text: character begin and end, int64 (sentences, 2).
 
     Args:
         codes: code points, uint32 (characters,).
@@ -99,6 +101,7 @@ def _cut_sentences(
     count = begin = index = 0
     size = len(codes)
     while begin < size:
+        # Go to the next mark, then beyond all marks that follow, and beyond quotes and brackets that close.
         while index < size and not table[codes[index]] & TERMINATOR:
             index += 1
         end = index
@@ -115,6 +118,7 @@ def _cut_sentences(
                 ):
                     index = end
                     continue
+        # Spaces around the sentence are in no span.
         first, last = begin, end
         while first < last and table[codes[first]] & SPACE:
             first += 1
@@ -135,7 +139,7 @@ def _ends_sentence(
     codes: np.ndarray, table: np.ndarray, abbreviations: tuple[np.ndarray, np.ndarray],
     begin: int, first: int, last: int, end: int,
 ) -> bool:  # fmt: skip
-    """Do the marks `codes[first:last]`, with closers up to `end`, end the sentence that began at `begin`?"""
+    """Whether marks from `first` to `last`, with closers up to `end`, end the sentence from `begin`."""
     emphatic = ellipsis = False
     for index in range(first, last):
         if table[codes[index]] & FULL:
@@ -144,7 +148,8 @@ def _ends_sentence(
         emphatic |= codes[index] in _EMPHATIC
     spaced = table[codes[end]] & SPACE != 0
     if not spaced and not table[codes[end]] & EAST_ASIAN:
-        return ellipsis and not table[codes[end]] & LOWER  # elsewhere no space follows: 3.14, a.b.com, x!=y
+        # No space follows either in 3.14, a.b.com or x!=y.
+        return ellipsis and not table[codes[end]] & LOWER
     following = end
     while following < min(end + _LOOK_AHEAD, len(codes)) and table[codes[following]] & SPACE:
         following += 1
@@ -153,6 +158,7 @@ def _ends_sentence(
         return not (spaced and lower)
     if lower:
         return False
+    # Not a single full stop: ..., …, ;
     if codes[first] != _FULL_STOP or (last > first + 1 and codes[first + 1] == _FULL_STOP):
         return True
     if not spaced:  # 很好.我 ends a sentence, 3.我 does not
@@ -168,7 +174,7 @@ def _ends_sentence(
 
 @compiled
 def _is_list_number(codes: np.ndarray, table: np.ndarray, begin: int, end: int) -> bool:
-    """Is this all that stands before a full stop: up to three digits, or one letter, as in `12.` or `(a.`?"""
+    """Whether only up to three digits or a letter stand before a full stop, as in `12.` or `(a.`."""
     while begin < end and table[codes[begin]] & SPACE:
         begin += 1
     if begin < end and codes[begin] in _BRACKETS:
@@ -185,7 +191,7 @@ def _is_list_number(codes: np.ndarray, table: np.ndarray, begin: int, end: int) 
 def _is_abbreviation(
     codes: np.ndarray, table: np.ndarray, abbreviations: np.ndarray, begin: int, end: int
 ) -> bool:
-    """Is the word that ends at `end` initials (`J`, `U.S`), or among the abbreviations?"""
+    """Whether the word that ends at `end` is initials (`J`, `U.S`) or an abbreviation."""
     word = end
     while word > begin and not table[codes[word - 1]] & NO_WORD:
         word -= 1
@@ -200,11 +206,11 @@ def _is_abbreviation(
         else:
             initials &= code == _FULL_STOP
         if code < 128 and table[code] & UPPER:
-            code += np.uint32(32)
+            code += np.uint32(32)  # in lower case
         packed = packed << np.uint64(8) | np.uint64(min(code, np.uint32(255)))
     if initials:
         return True
     if end - word > 8:
-        return False
+        return False  # more than a uint64 packs
     place = np.searchsorted(abbreviations, packed)
     return bool(place < len(abbreviations) and abbreviations[place] == packed)

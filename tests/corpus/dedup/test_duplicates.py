@@ -79,7 +79,7 @@ def test_records_are_regrouped_by_key(
     parts = parts_of(keys)
     total = sum(map(len, parts))
     scratch = tmp_path_factory.mktemp("scratch")
-    groups = list(by_key(parts, total, scratch, sorted_at_once=at_once))
+    groups = list(by_key(parts, total, scratch, max_sorted=at_once))
     assert list(scratch.iterdir()) == []
     every = [tuple(record) for group in groups for record in group.tolist()]
     assert sorted(every) == sorted(tuple(record) for part in parts for record in part.tolist())

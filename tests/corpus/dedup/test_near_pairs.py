@@ -94,7 +94,7 @@ def test_the_hashes_decide_which_sets_are_compared(seed: int, monkeypatch: pytes
     found = find_near_groups(texts, np.arange(len(texts)))
     estimated = count["_similarity"]
     assert count["_runs"] <= len(texts)
-    monkeypatch.setattr(module, "LEAST_EQUAL", 0)
+    monkeypatch.setattr(module, "MIN_EQUAL_HASHES", 0)
     assert parts_of(find_near_groups(texts, np.arange(len(texts))), texts) == parts_of(found, texts)
     assert estimated < 0.8 * (count["_similarity"] - estimated)
     similar = [(a, b) for a, b in combinations(range(len(texts)), 2) if reference(texts[a], texts[b]) >= 0.75]

@@ -90,7 +90,7 @@ def test_an_explained_death_is_no_strike(tmp_path: Path) -> None:
         return min(5, len(list(tmp_path.glob(f"{task[0]}-*"))))
 
     with local() as engine, pytest.raises(BrimfulError, match="signal 11"):
-        engine.run(die_always, tasks(tmp_path), "test", explained=explained)
+        engine.run(die_always, tasks(tmp_path), "test", count_causes=explained)
     assert len(list(tmp_path.glob("2-*"))) == 5 + 2
 
 

@@ -39,7 +39,7 @@ def test_what_hangs_is_skipped_and_disturbs_nobody_else(tmp_path: Path) -> None:
     (tmp_path / "b.hang.2").touch()
     (tmp_path / "b.hang.4").touch()
     with Engine(workers=2) as engine:
-        found = engine.run(watch, tasks, "watch", explained=deaths)
+        found = engine.run(watch, tasks, "watch", count_causes=deaths)
     assert found == [[], [(7, 2), (7, 4)], []]
     assert [(tmp_path / name).read_text() for name in "abc"] == [lines(), lines(2, 4), lines()]
     assert [path.name for path in tmp_path.glob(".watch*")] == [".watch-b.json"]

@@ -23,7 +23,7 @@ from brimful.corpus.text.special_ids import (
 )
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
 from brimful.corpus.text.tokenizer_pipelines import SPECIAL_TOKENS, bert, with_nfkc, with_special_tokens
-from brimful.corpus.tokenize.vocabulary_training import thinned, train
+from brimful.corpus.tokenize.vocabulary_training import thin_out, train
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog, again and again; foxes are quick.",
@@ -33,7 +33,7 @@ TEXTS = [
 
 TRAIN = """
 import sys
-from brimful.corpus.tokenize.vocabulary_training import thinned, train
+from brimful.corpus.tokenize.vocabulary_training import thin_out, train
 sys.stdout.reconfigure(encoding="utf-8")
 texts = eval(sys.stdin.read())
 for han in ("characters", "pieces"):
@@ -245,7 +245,7 @@ def test_a_unigram_tokenizer_is_loaded_but_not_trained(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(max_size=9), min_size=1), st.integers(1, 60))
 def test_thinned_texts_are_evenly_taken_and_bounded(texts: list[str], most: int) -> None:
-    kept = thinned(iter(texts), most)
+    kept = thin_out(iter(texts), most)
     stride = next(2**power for power in range(9) if texts[:: 2**power] == kept)
     assert len(kept) == 1 or sum(map(len, kept)) <= most
     assert stride == 1 or sum(map(len, texts[:: stride // 2])) > most

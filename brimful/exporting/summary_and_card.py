@@ -1,5 +1,4 @@
-"""What is said of an export: its Summary, and README.md, a model card with blanks for what only its owner
-knows."""
+"""The Summary of an export, and README.md, a model card with blanks that only the model's owner can fill."""
 
 import re
 import shlex
@@ -26,7 +25,7 @@ from brimful.base.summary import (
     make_facts_table,
     make_table,
 )
-from brimful.exporting.exported import Export
+from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP
@@ -37,9 +36,9 @@ from brimful.tasks.registry import TASKS, find_task
 
 Facts = Mapping[str, Any]
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
-"""Of the files that hold an exported model."""
+"""The suffixes of the files that hold an exported model."""
 TEST_PARTS = ("test", "given")
-"""Rows that no training has chosen by: only on them exports are compared with other models."""
+"""The parts of a run that no training has chosen by; only their rows compare exports with other models."""
 FILL_IN = "(fill in)"
 PIPELINES = {
     "classes": ("text-classification", "One label for each text, with its probability."),
@@ -53,19 +52,19 @@ PIPELINES = {
         "A vector for each text; the cosine of two says how alike the texts are.",
     ),
 }
-"""By what a model computes (`Export.kind`): the name by which model hubs sort it, and a sentence."""
+"""By the kind of a model (`Export.kind`): the name by which model hubs sort it, and a sentence."""
 
 
 def measure_model(files: Iterable[Path]) -> float:
-    """The size of the model among the files of an export in MB, without its tokenizer and pages."""
+    """Return the size of the model among the files of an export in MB, without its tokenizer and pages."""
     return sum(file.stat().st_size for file in files if file.suffix in WEIGHT_SUFFIXES) / 1e6
 
 
 def summarise_export(facts: Facts) -> Summary:
-    """What came out of an export.
+    """Return the Summary of an export.
 
     Args:
-        facts: what export.json holds, with `format_megabytes`, and `out` where it is known.
+        facts: the content of export.json, with `megabytes`, and `out` if it is known.
     """
     gate = find_mapping(facts, "gate")
     difference = find_number(facts, "max_abs_logit_difference")
@@ -75,39 +74,44 @@ def summarise_export(facts: Facts) -> Summary:
     elif difference is not None:
         verdict = f"its outputs in float32 are the model's within {difference:.1e}"
     hidden = find_number(facts, "max_abs_hidden_difference")
-    rows = {
+    rows: dict[str, str | None] = {
         "Size": format_megabytes(find_number(facts, "megabytes") or 0),
         "Model": f"{facts['model']}, {facts['parameters']:,} parameters, {facts['pieces']:,} pieces",
-        "Checkpoint": f"step {facts['step']:,}" if "step" in facts else None,
-        "Largest difference of an output": None if difference is None else f"{difference:.1e} in float32",
-        "Hidden states, from transformers": None if hidden is None else f"{hidden:.1e}",
-        **_describe_speed(gate),
-        **_describe_pieces(find_mapping(facts, "pruned")),
-        "Next": f"python {shlex.quote(str(Path(facts['out']) / 'example.py'))}" if "out" in facts else None,
     }
+    if "step" in facts:
+        rows["Checkpoint"] = f"step {facts['step']:,}"
+    if difference is not None:
+        rows["Largest difference of an output"] = f"{difference:.1e} in float32"
+    if hidden is not None:
+        rows["Hidden states, from transformers"] = f"{hidden:.1e}"
+    rows |= _describe_speed(gate) | _describe_pieces(find_mapping(facts, "pruned"))
+    if "out" in facts:
+        rows["Next"] = f"python {shlex.quote(str(Path(facts['out']) / 'example.py'))}"
     details = make_table("On real texts", ["", ""], _list_details(gate), is_detail=True)
     test, models = _compare_with_source(facts, gate)
     title, verdict = f"Export as {facts['format']}", f"{verdict[:1].upper()}{verdict[1:]}."
     return Summary(title, verdict, make_facts_table("Export", rows) + details, [], test, models)
 
 
-def _describe_speed(gate: Facts) -> dict[str, str | None]:
-    """How fast an export is, and what of it is in eight bits."""
+def _describe_speed(gate: Facts) -> dict[str, str]:
+    """Return rows on the speed of an export, and on its products in eight bits."""
     if not gate:
         return {}
-    equal = find_number(gate, "equal_predictions")
-    return {
-        "Equal predictions": None if equal is None else format_percent(equal),
-        "Texts a second": format_short(gate["texts_per_second"]),
-        "One text": format_milliseconds(gate["p50_ms"]),
-        "On": f"{pluralise(gate['cores'], 'core')} of {gate['processor']}",
-        "Products in int8": format_value(gate["in_int8"]) if "in_int8" in gate else None,
-        "In a wider format": format_value(gate["in_bf16"]) if gate.get("in_bf16") else None,
-    }
+    rows: dict[str, str] = {}
+    if "equal_predictions" in gate:
+        rows["Equal predictions"] = format_percent(gate["equal_predictions"])
+    rows["Texts a second"] = format_short(gate["texts_per_second"])
+    rows["One text"] = format_milliseconds(gate["p50_ms"])
+    rows["On"] = f"{pluralise(gate['cores'], 'core')} of {gate['processor']}"
+    if "in_int8" in gate:
+        rows["Products in int8"] = format_value(gate["in_int8"])
+    if gate.get("in_bf16"):
+        rows["In a wider format"] = format_value(gate["in_bf16"])
+    return rows
 
 
 def _describe_pieces(pruned: Facts) -> dict[str, str]:
-    """What became of the vocabulary."""
+    """Return a row on the pieces of the vocabulary that were dropped."""
     if not pruned:
         return {}
     used = f"{pluralise(pruned['texts'], 'text')} use {pruned['used']:,}"
@@ -115,29 +119,30 @@ def _describe_pieces(pruned: Facts) -> dict[str, str]:
 
 
 def _list_details(gate: Facts) -> list[list[str]]:
-    """What else was found on real texts."""
+    """Return the other measurements on real texts."""
     names = {
         "max_score_difference": "Largest difference of a score",
         "correlation": "Correlation of values",
         "mean_cosine": "Mean cosine",
         "least_cosine": "Least cosine",
     }
+    if not gate:
+        return []
     rows = [[name, f"{gate[key]:.4g}"] for key, name in names.items() if key in gate]
-    if gate:
-        metric_of = "" if "metric" in gate else "; no labels were given, so the metric is unknown"
-        rows.append(["Compared with", f"the model in {gate['precision']}{metric_of}"])
-        rows.append(["Instructions", gate["instructions"]])
+    unlabelled = "" if "metric" in gate else "; no labels were given, so the metric is unknown"
+    rows.append(["Compared with", f"the model in {gate['precision']}{unlabelled}"])
+    rows.append(["Instructions", gate["instructions"]])
     return rows
 
 
 def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, list[ModelResult]]:
-    """The export and its model on test rows; None and no models where its metric is unknown there."""
-    known = gate.get("part") in TEST_PARTS and gate.get("task") in TASKS
-    metrics = find_task(gate["task"]).metrics if known else ()
+    """Return the export and its model on test rows; None and no models if its metric is unknown there."""
+    is_task = gate.get("part") in TEST_PARTS and gate.get("task") in TASKS
+    metrics = find_task(gate["task"]).metrics if is_task else ()
     primary = next((one for one in metrics if one.name == gate.get("metric")), None)
     if primary is None:
         return None, []
-    n = gate["texts"]
+    n = gate["texts"]  # the error of a proportion follows from it
     is_high = primary.best == "highest"
     test = MeasuredOn(primary.title, n, str(gate.get("fingerprint", "")), is_high, primary.percent)
     errors = [find_error({primary.name: gate[key]}, primary, n) for key in ("before", "after")]
@@ -156,23 +161,25 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
     return test, [own, source]
 
 
-def card(export: Export, form: Format, name: str, found: Summary) -> str:
-    """README.md, with the YAML that model hubs read first, and what the run says of the model that it made.
+def fill_card(export: Export, form: Format, name: str, summary: Summary) -> str:
+    """Return README.md, with the YAML that model hubs read first, and the verdict of the model's own run.
 
     Args:
-        name: of the model.
-        found: the Summary of the export.
+        name: the name of the model.
+        summary: the Summary of the export.
     """
     run = export.source.path.parent
     is_run = (run / SUMMARY).is_file() and (run / CONFIG).is_file()
-    made = find_mapping(read_object(run / SUMMARY), OVERVIEW) if is_run else {}
+    run_overview = find_mapping(read_object(run / SUMMARY), OVERVIEW) if is_run else {}
     pipeline, about = PIPELINES[export.kind]
-    rows = [row for table in found.tables for row in table.rows]
+    facts = []
+    for table in summary.tables:
+        facts += [f"{escape_markdown(title)}: {escape_markdown(value)}" for title, value in table.rows]
     return render(
         "README.md.j2",
         library=form.library,
         pipeline=pipeline,
-        name=inert(name),
+        name=escape_markdown(name),
         about=about,
         kind=export.kind,
         reads_two=export.reads_two,
@@ -180,17 +187,21 @@ def card(export: Export, form: Format, name: str, found: Summary) -> str:
         max_length=export.max_length,
         overlap=export.values.get(OVERLAP),
         side=export.side,
-        labels=[inert(label) for label in export.labels or ()],
-        made=inert(made.get("verdict") or FILL_IN),
-        verdict=inert(found.verdict),
-        found=[f"{inert(name)}: {inert(value)}" for name, value in rows],
+        labels=[escape_markdown(label) for label in export.labels or ()],
+        run_verdict=escape_markdown(run_overview.get("verdict") or FILL_IN),
+        verdict=escape_markdown(summary.verdict),
+        facts=facts,
     )
 
 
-def inert(text: str) -> str:
-    """A text that means nothing to Markdown: what could is in a code span, on one line."""
+def escape_markdown(text: str) -> str:
+    """Return a text that Markdown shows as it is: on one line, and in a code span if it has special marks."""
     if re.fullmatch(r"[\w \u202f.,:;/+%±()'-]*", text):
         return text
-    text, longest = escape_controls(text), max(map(len, re.findall("`+", text)), default=0)
-    fence, room = "`" * (longest + 1), " " * (longest > 0)
-    return f"{fence}{room}{text}{room}{fence}"
+    text = escape_controls(text)
+    # CommonMark: the fence is longer than any run of backticks within, and spaces part it from them.
+    ticks = re.findall("`+", text)
+    if not ticks:
+        return f"`{text}`"
+    fence = "`" + max(ticks)
+    return f"{fence} {text} {fence}"

@@ -1,5 +1,6 @@
-"""A model on its way into a folder: what its folder, example and card say of it, how it reads texts, and the
-texts that it is compared on and calibrated by: the user's, else those of its run."""
+"""A model that is exported: the facts for its folder, example and card, how it reads texts, and real texts.
+
+It is compared and calibrated on texts of the user, else of its run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
 from brimful.corpus.text.special_ids import Side, special_tokens, truncation_side
 from brimful.hf.model_folder import PAIRS, ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.heads import ClassifierHead, MaskedLMHead, SequenceHead, SpanHead, TokenHead
@@ -28,10 +29,10 @@ from brimful.tasks.task import TaskHead
 from brimful.tasks.task_data import split_rows
 from brimful.tasks.task_model import TaskModel, load_task_model
 
-CALIBRATED = 300
+CALIBRATION_TEXTS = 300
 """Texts by which activations get their ranges."""
-MOST_COMPARED = 4000
-"""Rows that are compared; of more, as many are drawn."""
+COMPARED_TEXTS = 4000
+"""Rows that are compared; of a larger file, a random sample."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Export:
     """A model on its way into a folder.
 
     Attributes:
-        head: None for an encoder, of which `reading` says how it makes vectors.
+        head: None for an encoder; `reading` then says how it makes vectors.
         labels: names of the head's classes, if they have names.
-        source: the folder that it comes from.
+        source: the folder that it was read from.
         settings: the arguments of `save_model` that write encoder and head as they were.
         token_types: whether they are an input.
     """
@@ -73,7 +74,7 @@ class Export:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What config.json holds beside the shape."""
+        """The settings in config.json, beside the shape."""
         return {"problem_type": self.settings["problem_type"], **self.settings["extra"]}
 
     @property
@@ -83,26 +84,26 @@ class Export:
 
     @property
     def kind(self) -> str:
-        """What it computes: classes, labels, values, tokens, answers, words or vectors."""
+        """The kind of its outputs: classes, labels, values, tokens, answers, words or vectors."""
         if isinstance(self.head, SpanHead):
             return "answers"
         if isinstance(self.head, TokenHead):
             return "tokens"
         if isinstance(self.head, MaskedLMHead):
             return "words"
-        if not isinstance(self.head, SequenceHead):
+        if not isinstance(self.head, SequenceHead):  # no head, or one that no format takes
             return "vectors"
-        problem = self.values["problem_type"]
+        problem = self.values["problem_type"]  # as in transformers, which guesses by the classes without it
         if problem == "regression" or (problem is None and self.head.classes == 1):
             return "values"
         return "labels" if problem == "multi_label_classification" else "classes"
 
     @cached_property
     def task(self) -> TaskModel | None:
-        """The model with its task; None of an encoder without a head.
+        """The model with its task; None for an encoder without a head.
 
         Raises:
-            BrimfulError: its head is of no task.
+            BrimfulError: its head does not belong to a task.
         """
         if self.head is None:
             return None
@@ -121,7 +122,7 @@ class Export:
         return [labels.index(name) for name in names] if labels and names and names != labels else None
 
     def encode(self, table: Table, *, labelled: bool = False) -> Encoded:
-        """Examples of texts, as the model reads them.
+        """Return the examples of a table, as the model reads them.
 
         Args:
             labelled: whether the table's labels become targets; only with a task.
@@ -136,7 +137,7 @@ class Export:
         return model.encode(table)
 
     def read(self, path: Path, layout: FileLayout, *, labelled: bool, part: str = "given") -> "RealTexts":
-        """The rows of a file.
+        """Read the rows of a file.
 
         Raises:
             BrimfulError: it cannot be read.
@@ -154,7 +155,7 @@ class RealTexts:
 
     Attributes:
         labelled: whether `data` has targets, so that the metric is known.
-        part: which of the run's rows they are: test, dev or train; `given` if the user names the file.
+        part: the part of the run: test, dev or train; `given` if the user names the file.
     """
 
     file: Path
@@ -163,83 +164,82 @@ class RealTexts:
     part: str = "given"
 
     def shuffled(self) -> np.ndarray:
-        """The numbers of its rows, int64, in an order that is the same on every call."""
+        """Return the numbers of its rows, int64, in a random order that is the same on every call."""
         return permutation(len(self.data), derive_key("export", "texts")).astype(np.int64)
 
     def take(self, rows: np.ndarray) -> "RealTexts":
-        """These rows, in the order of the file."""
+        """Return these rows, in the order of the file."""
         return replace(self, data=self.data.take(np.sort(rows)))
 
 
 def find_texts(
     export: Export, test: str | None, calibrate: str | None, run: RunTables
 ) -> tuple[RealTexts, RealTexts] | None:
-    """Read the texts to compare on, and those to calibrate by; None where there are none.
+    """Read the texts to compare on, and the texts to calibrate by.
 
     Args:
         test, calibrate: files of the user, with the columns of the run's tables.
-        run: whose tables a task takes where the user names no file; rows that it held out calibrate nothing.
+        run: its tables are read for a task where the user names no file; held-out rows calibrate nothing.
 
     Returns:
-        at most `MOST_COMPARED` and `CALIBRATED` texts. Where there is no test, those to compare on are others
-        of the same file, if it has enough.
+        At most `COMPARED_TEXTS` and `CALIBRATION_TEXTS` texts, or None. Without a test, the first are other
+        rows of the file that calibrates, if it has enough.
     """
     is_task = export.task is not None
     parts: dict[str, RealTexts] = {}
     if is_task and run.train is not None and run.held_out and not (test and calibrate):
-        rest = export.read(run.train, run.layout, labelled=True).data
+        fitted = export.read(run.train, run.layout, labelled=True).data
         for name, rows in run.held_out.items():
-            rest, part = split_rows(rest, rows, name)
+            fitted, part = split_rows(fitted, rows, name)
             parts[name] = RealTexts(part.table.path, part, labelled=True, part=name)
-        parts["train"] = RealTexts(run.train, rest, labelled=False, part="train")
+        parts["train"] = RealTexts(run.train, fitted, labelled=False, part="train")
 
-    def own(name: str) -> RealTexts | None:
+    def read_part(name: str) -> RealTexts | None:
         path = getattr(run, name) if is_task else None
         if name in parts or path is None:
             return parts.get(name)
         return export.read(path, run.layout, labelled=name != "train", part=name)
 
-    tests = export.read(Path(test), run.layout, labelled=is_task) if test else own("test") or own("dev")
-    calibration = export.read(Path(calibrate), run.layout, labelled=False) if calibrate else own("train")
-    calibration = calibration or tests
+    if test:
+        tests: RealTexts | None = export.read(Path(test), run.layout, labelled=is_task)
+    else:
+        tests = read_part("test") or read_part("dev")
+    if calibrate:
+        calibration: RealTexts | None = export.read(Path(calibrate), run.layout, labelled=False)
+    else:
+        calibration = read_part("train") or tests
     if calibration is None:
         return None
-    rows = calibration.shuffled()
+    rows = calibration.shuffled()  # drawn from the whole file, which may be sorted by label
     if tests is not None:
-        compared = tests.take(tests.shuffled()[:MOST_COMPARED])
+        compared = tests.take(tests.shuffled()[:COMPARED_TEXTS])
     else:
-        others = rows[CALIBRATED:] if len(rows) >= 2 * CALIBRATED else rows
-        compared = calibration.take(others[:MOST_COMPARED])
-    return compared, calibration.take(rows[:CALIBRATED])
+        others = rows[CALIBRATION_TEXTS:] if len(rows) >= 2 * CALIBRATION_TEXTS else rows
+        compared = calibration.take(others[:COMPARED_TEXTS])
+    return compared, calibration.take(rows[:CALIBRATION_TEXTS])
 
 
 K = TypeVar("K", bound=MaskedLMHead | ClassifierHead | None)
 
 
-def keep_rows(encoder: Encoder, head: K, kept: Sequence[int] | np.ndarray) -> tuple[Encoder, K]:
-    """Copies with the rows of some pieces alone. Hidden states and scores of these do not change.
+def keep_rows(encoder: Encoder, head: K, old_ids: Sequence[int] | np.ndarray) -> tuple[Encoder, K]:
+    """Copy a model with the rows of some pieces. Their hidden states and scores do not change.
 
     The copy has no tokenizer, since the encoder's has the old ids.
 
     Args:
         head: the encoder's own, or None.
-        kept: the old id of each new one, int64; the padding token is among them, and no id comes twice.
-
-    Raises:
-        ValueError: `kept` lacks the padding token, or has an id twice, or one that is none.
+        old_ids: the old id of each new one, int64; the padding token is among them, and no id comes twice.
     """
-    config, ids = encoder.config, torch.as_tensor(np.asarray(kept, dtype=np.int64))
-    if (ids < 0).any() or (ids >= config.vocabulary_size).any() or (torch.bincount(ids) > 1).any():
-        raise ValueError(f"kept must be different ids of {config.vocabulary_size} pieces")
-    pad = (ids == config.pad_id).nonzero().flatten().tolist()
-    if not pad:
-        raise ValueError(f"kept lacks the padding token, {config.pad_id}")
+    config, ids = encoder.config, torch.as_tensor(np.asarray(old_ids, dtype=np.int64))
+    pad = int((ids == config.pad_id).nonzero().item())
     with skip_initial_weights():
-        smaller = Encoder(replace(config, vocabulary_size=len(ids), pad_id=pad[0]))
+        smaller = Encoder(replace(config, vocabulary_size=len(ids), pad_id=pad))
         smaller.to(encoder.embedding.weight)
     smaller.pooling = encoder.pooling
     ids = ids.to(encoder.device)
     with torch.no_grad():
+        # Behind the pieces are rows of padding, which nothing reads.
         rows = torch.cat((encoder.word_embeddings[ids], smaller.embedding.weight[len(ids) :]))
         changed = {"embedding.weight": rows}
         if encoder.position is not None:  # in RoBERTa, the padding token says where positions begin
@@ -247,7 +247,7 @@ def keep_rows(encoder: Encoder, head: K, kept: Sequence[int] | np.ndarray) -> tu
             used = encoder.position.weight[config.position_offset :]
             changed["position.weight"] = torch.cat((used.new_zeros(begin, used.shape[1]), used))
         smaller.load_state_dict(encoder.state_dict() | changed)
-    smaller.train(encoder.training)
+    smaller.train(encoder.training)  # a new module is in training mode
     if not isinstance(head, MaskedLMHead):
         return smaller, head
     with skip_initial_weights():

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.data.batch import PackedBatch
-from brimful.exporting.runtimes import Inputs, Run
+from brimful.exporting.padded_batches import Inputs, Run
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.hf.text_reading import VECTORS, TextReading, reading_of
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
@@ -28,8 +28,8 @@ from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead
 from brimful.model.inference import scale_to_length_1
 from brimful.model.shape import TextPooling
 
-LARGEST_FILE = (1 << 31) - (1 << 26)
-"""Bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
+FILE_BYTES = (1 << 31) - (1 << 26)
+"""The most bytes of weights in one ONNX file: protobuf holds 2 GiB, and the graph needs some."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class DenseLayout(Layout):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
         B, L = self.real.shape
         heads, head_dim = q.shape[-2:]
+        # (T, heads, head_dim) -> (B, heads, L, head_dim)
         q, k, v = (tensor.view(B, L, heads, head_dim).transpose(1, 2) for tensor in (q, k, v))
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask(q, window))
-        return out.transpose(1, 2).reshape(B * L, heads, head_dim)
+        return out.transpose(1, 2).reshape(B * L, heads, head_dim)  # (T, heads, head_dim)
 
     def mask(self, q: Tensor, window: int | None) -> Tensor:
         """The mask of scaled_dot_product_attention, broadcast to (B, heads, L, L)."""
@@ -114,7 +115,7 @@ class PaddedModel(nn.Module):
 
 
 def pool_padded(hidden: Tensor, real: Tensor, pooling: TextPooling) -> Tensor:
-    """One vector of each text, as `model.heads.pool`, in operators that a graph can have.
+    """Make one vector of each text, as `model.heads.pool`, with operators that a graph can have.
 
     Args:
         hidden: (B, L, hidden).
@@ -141,7 +142,7 @@ def write_onnx(
         token_types: whether token_type_ids are an input; else all are 0.
         reading: without a head, the output is `VECTORS`, made so.
     """
-    # It would report the operators of packages that are not installed.
+    # Below an error, the exporter reports the operators of packages that are not installed.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     model = PaddedModel(encoder, head, reading).eval()
     ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
@@ -151,7 +152,7 @@ def write_onnx(
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are about the exporter itself
+        warnings.simplefilter("ignore")  # the exporter's warnings are about itself
         torch.onnx.export(
             model,
             kwargs=inputs,
@@ -160,7 +161,7 @@ def write_onnx(
             output_names=[VECTORS if head is None else "logits"],
             dynamic_shapes=dict.fromkeys(inputs, dynamic),
             dynamo=True,
-            external_data=_weight_bytes(encoder, head) > LARGEST_FILE,
+            external_data=_weight_bytes(encoder, head) > FILE_BYTES,
             verbose=False,
         )
     _leave_out_shapes(path)
@@ -177,14 +178,17 @@ def _leave_out_shapes(path: Path) -> None:
 
 
 def _weight_bytes(*modules: torch.nn.Module | None) -> int:
-    """Bytes of the weights; those that two modules share count once."""
-    weights = {id(p): p.nbytes for module in modules if module for p in module.parameters()}
-    return sum(weights.values())
+    """Return the bytes of the weights; weights that two modules share count once."""
+    sizes: dict[int, int] = {}
+    for module in modules:
+        if module is not None:
+            sizes |= {id(parameter): parameter.nbytes for parameter in module.parameters()}
+    return sum(sizes.values())
 
 
 @contextmanager
-def _refusals(named: str) -> Iterator[None]:
-    """Whatever the files of a folder make `transformers` raise, but an OSError, becomes one line."""
+def _refuse_errors(named: str) -> Iterator[None]:
+    """A context in which an error of `transformers`, except an OSError, becomes one line."""
     try:
         yield
     except (BrimfulError, OSError, MemoryError):
@@ -201,28 +205,30 @@ def _refusals(named: str) -> Iterator[None]:
 def transformers_run(
     folder: Path, head: Head | None, named: str = "the export", *, token_types: bool = False
 ) -> Run:
-    """The folder's model in `transformers`, in float32.
+    """Open the folder's model in `transformers`, in float32.
 
     Args:
-        head: of the class to load; None: the encoder, which gives hidden states.
+        head: a head like the one of the class to load; None: the encoder, which gives hidden states.
         named: the folder in errors.
-        token_types: whether they are given; not every class takes them.
+        token_types: whether they are inputs; not every class takes them.
     """
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    suffix = "" if head is None else HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
+    suffix = ""
+    if head is not None:  # of a PretrainingHead, only its masked-LM head is compared
+        suffix = HEADS[MaskedLMHead if isinstance(head, MaskedLMHead) else type(head)]
     kind = getattr(transformers, f"AutoModel{suffix}")
-    with _refusals(named):
+    with _refuse_errors(named):
         model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
 
     def run(inputs: Inputs) -> np.ndarray:
-        given = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
         if not token_types:
-            given.pop("token_type_ids", None)
-        with _refusals(named), torch.inference_mode():
-            output = model(**given)
+            tensors.pop("token_type_ids", None)
+        with _refuse_errors(named), torch.inference_mode():
+            output = model(**tensors)
         if isinstance(head, SpanHead):
             return torch.stack((output.start_logits, output.end_logits), -1).numpy()
         return (output.last_hidden_state if head is None else output.logits).numpy()
@@ -231,9 +237,9 @@ def transformers_run(
 
 
 def sentence_run(folder: Path, *, token_types: bool = False) -> Run:
-    """The vectors that sentence-transformers computes from the folder's files; of a classifier its logits."""
-    given = ModelFolder(folder)
-    reading = reading_of(given, shape_of(given))
+    """Compute the vectors of sentence-transformers from the folder's files; for a classifier, its logits."""
+    model_folder = ModelFolder(folder)
+    reading = reading_of(model_folder, shape_of(model_folder))
     hidden_states = transformers_run(folder, None, token_types=token_types)
     path = folder / CLASSIFIER / "model.safetensors"
     classifier = load_file(path) if path.is_file() else None
@@ -244,7 +250,7 @@ def sentence_run(folder: Path, *, token_types: bool = False) -> Run:
         vectors = pool_padded(hidden, real, reading.pooling)
         if classifier is not None:
             matrix, bias = classifier["linear.weight"], classifier["linear.bias"]
-            return torch.nn.functional.linear(vectors, matrix, bias).numpy()
+            return F.linear(vectors, matrix, bias).numpy()
         return scale_to_length_1(vectors.numpy()) if reading.unit else vectors.numpy()
 
     return run

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.data.examples import Examples
-from brimful.exporting.runtimes import PADDING, SLOTS, padded_batches
+from brimful.exporting.padded_batches import BATCH_SLOTS, PADDING_SLOTS, padded_batches
 
 
 @given(st.lists(st.one_of(st.integers(1, 12), st.integers(1, 600)), min_size=1, max_size=80))
@@ -18,7 +18,7 @@ def test_every_example_is_in_one_batch_of_examples_of_similar_length(lengths: li
         assert mask.sum(1).tolist() == [lengths[number] for number in index]
         for row, number in zip(ids, index, strict=True):
             assert row[: lengths[number]].tolist() == [number + 1] * lengths[number]
-        assert ids.size <= SLOTS or len(index) == 1
-        assert (mask == 0).sum() <= max(PADDING, ids.size // 4)
+        assert ids.size <= BATCH_SLOTS or len(index) == 1
+        assert (mask == 0).sum() <= max(PADDING_SLOTS, ids.size // 4)
         seen += index
     assert sorted(seen) == list(range(len(lengths)))

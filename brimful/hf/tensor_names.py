@@ -1,7 +1,7 @@
-"""Names and shapes of tensors in `transformers` <-> our parameters.
+"""The names of tensors in `transformers` and our parameters, one from the other.
 
-Our names are the same for every architecture; theirs follow the architecture, and heads the prefix
-of the family (`config_json.FAMILIES`).
+Our names are the same for every architecture. Their names follow the architecture, and those in heads the
+prefix of the family (`config_json.FAMILIES`).
 """
 
 import re
@@ -27,7 +27,7 @@ Head = MaskedLMHead | ClassifierHead
 Rules = dict[str, tuple[str, ...]]
 """Our parameter -> the names in `transformers`; several are concatenated along the first dimension."""
 _ADAPTER = re.compile(r"\blora_|\bmodules_to_save\b|\bbase_layer\b|\bada_?lora")
-"""Names of tensors that are added to those of a model."""
+"""Names of tensors that an adapter adds to a model's own."""
 
 _BERT_EMBEDDINGS: Rules = {
     "embedding": ("embeddings.word_embeddings",),
@@ -108,51 +108,54 @@ _DECODER = {
     "electra.": "generator_lm_head",
     "model.": "decoder",
 }
-
-
 _LINEAR = {"classifier": "linear"}
-"""The head that is its classifier alone, under the names of a Dense of sentence-transformers."""
+"""A head that consists of its classifier, under the names of a Dense of sentence-transformers."""
 
 
-def _names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
-    """The modules of a head, and their names in `transformers`."""
-    if kind is PretrainingHead:
-        pair = {f"pair.{ours}": theirs for ours, theirs in _names(PairHead, config).items()}
-        return _names(MaskedLMHead, config) | pair
-    return _HEADS[kind][family_of(config).prefix]
+def _module_names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
+    """Return the names in `transformers` of the modules of a head, by our names."""
+    if kind is not PretrainingHead:
+        return _HEADS[kind][family_of(config).prefix]
+    names = dict(_module_names(MaskedLMHead, config))
+    for ours, theirs in _module_names(PairHead, config).items():
+        names[f"pair.{ours}"] = theirs
+    return names
 
 
 def decoder_weight(config: EncoderConfig) -> str:
-    """The name in `transformers` of the decoder's matrix, which is tied to the embeddings."""
+    """Return the name in `transformers` of the decoder's matrix, which is tied to the embeddings."""
     return f"{_DECODER[family_of(config).prefix]}.weight"
 
 
 def decoder_module(config: EncoderConfig) -> str:
-    """The name in `transformers` of the module that has the decoder's bias."""
-    return _names(MaskedLMHead, config)[""]
+    """Return the name in `transformers` of the module that has the decoder's bias."""
+    return _module_names(MaskedLMHead, config)[""]
 
 
 def word_matrix(config: EncoderConfig) -> str:
-    """The name in `transformers` of the embedding matrix of words, without prefix."""
+    """Return the name in `transformers` of the embedding matrix of words, without prefix."""
     return f"{_ENCODER[config.architecture]['embedding'][0]}.weight"
 
 
 def has_masked_lm_head(tensors: Container[str], config: EncoderConfig) -> bool:
     """Whether there is a part of a masked-LM head among the names of tensors in `transformers`."""
-    names = _names(MaskedLMHead, config)
-    parts = [f"{names[part]}.weight" for part in ("dense", "norm")]
-    # A classifier of modern has the same transform, but no bias of the vocabulary.
-    return any(name in tensors for name in ([] if config.modern else parts) + [f"{names['']}.bias"])
+    names = _module_names(MaskedLMHead, config)
+    parts = [f"{names['']}.bias"]
+    if not config.modern:  # there a classifier has the same transform, without the vocabulary's bias
+        parts += [f"{names['dense']}.weight", f"{names['norm']}.weight"]
+    return any(name in tensors for name in parts)
 
 
 def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
-    """The name in `transformers` of the last matrix of a head, (classes, hidden)."""
-    return f"{_names(kind, config)['classifier']}.weight"
+    """Return the name in `transformers` of the last matrix of a head, (classes, hidden)."""
+    return f"{_module_names(kind, config)['classifier']}.weight"
 
 
-def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
-    """Each parameter of a module, without vocabulary padding, and the names of its parts in
-    `transformers`."""
+def _name_parameters(
+    module: Encoder | Head, config: EncoderConfig
+) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
+    """Yield each parameter of a module, without vocabulary padding, and the names of its parts in
+    `transformers`: one, or query, key and value, which one of our matrices holds."""
     if isinstance(module, Encoder):
         rules = dict(_ENCODER[config.architecture])
         for index in range(config.layers):
@@ -160,8 +163,9 @@ def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tens
                 names = tuple(f"{_LAYERS[config.architecture]}.{index}.{name}" for name in theirs)
                 rules[f"layers.{index}.{ours}"] = names
     else:
-        linear = isinstance(module, SequenceHead) and module.linear
-        modules = _LINEAR if linear else _names(type(module), config)
+        modules = _module_names(type(module), config)
+        if isinstance(module, SequenceHead) and module.linear:
+            modules = _LINEAR
         rules = {ours: (name,) for ours, name in modules.items()}
     for name, parameter in module.named_parameters():
         owner, _, kind = name.rpartition(".")
@@ -171,14 +175,14 @@ def _rules(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[Tens
 
 
 def hf_names(module: Encoder | Head, config: EncoderConfig) -> set[str]:
-    """The names in `transformers` of a module's parameters (an encoder's without prefix)."""
-    return {name for _, theirs in _rules(module, config) for name in theirs}
+    """Return the names in `transformers` of a module's parameters (an encoder's without prefix)."""
+    return {name for _, theirs in _name_parameters(module, config) for name in theirs}
 
 
 def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
-    """Copies of a module's parameters under the names of `transformers` (an encoder's without prefix)."""
+    """Copy a module's parameters under the names of `transformers` (an encoder's without prefix)."""
     named: dict[str, Tensor] = {}
-    for parameter, theirs in _rules(module, config):
+    for parameter, theirs in _name_parameters(module, config):
         for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
             named[name] = part.cpu().clone()
     return named
@@ -192,26 +196,26 @@ def from_hf(
     Raises:
         BrimfulError: a tensor is missing or has another shape.
     """
-    for parameter, theirs in _rules(module, config):
+    for parameter, theirs in _name_parameters(module, config):
         for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
-            found = tensors.get(name)
-            if found is None:
+            tensor = tensors.get(name)
+            if tensor is None:
                 raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
-            if found.shape != part.shape:
-                shapes = f"{tuple(found.shape)}, not {tuple(part.shape)}"
+            if tensor.shape != part.shape:
+                shapes = f"{tuple(tensor.shape)}, not {tuple(part.shape)}"
                 raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} of config.json")
-            part.copy_(found)
+            part.copy_(tensor)  # a chunk is a view of the parameter
 
 
-def canonical(
-    tensors: Mapping[str, Tensor], known: Collection[str], prefix: str, where: str
+def add_prefix(
+    tensors: Mapping[str, Tensor], names: Collection[str], prefix: str, where: str
 ) -> dict[str, Tensor]:
-    """The tensors of a folder under the names of `transformers`, those of the encoder with their prefix.
+    """Return the tensors of a folder under the names that they have in a model with a head.
 
     Args:
         tensors: by the names in the file. An encoder that was saved by itself has no prefix there.
-        known: the names of the encoder's tensors without prefix.
-        prefix: what stands before them in a model with a head.
+        names: the names of the encoder's tensors without prefix.
+        prefix: the beginning of their names in a model with a head.
         where: the file, for messages.
 
     Raises:
@@ -223,16 +227,21 @@ def canonical(
             f"{where} has an adapter beside its weights ({adapters}): merge it into them, as peft's"
             " merge_and_unload does, and save the model again"
         )
-    if any(prefix + name in tensors for name in known):
+    if any(prefix + name in tensors for name in names):
         return dict(tensors)
-    parts = {name.partition(".")[0] for name in known} | {"pooler"}
-    return {
-        prefix + name if name.partition(".")[0] in parts else name: tensor for name, tensor in tensors.items()
-    }
+    parts = {name.partition(".")[0] for name in names} | {"pooler"}
+    prefixed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        prefixed[prefix + name if name.partition(".")[0] in parts else name] = tensor
+    return prefixed
 
 
-def layers_of(tensors: Iterable[str], config: EncoderConfig) -> int:
-    """How many layers the encoder of a folder has, by its highest."""
-    begin = f"{family_of(config).prefix}{_LAYERS[config.architecture]}."
-    numbers = (name.removeprefix(begin).partition(".")[0] for name in tensors if name.startswith(begin))
-    return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)
+def count_layers(tensors: Iterable[str], config: EncoderConfig) -> int:
+    """Return the number of layers of the encoder in a folder: the highest in a name, from 0, and one."""
+    layer = re.compile(rf"{re.escape(family_of(config).prefix + _LAYERS[config.architecture])}\.(\d+)\.")
+    highest = -1
+    for name in tensors:
+        match = layer.match(name)
+        if match:
+            highest = max(highest, int(match[1]))
+    return highest + 1

@@ -1,4 +1,4 @@
-"""Graphs in onnxruntime, and examples in padded batches as they read them. Nothing here imports torch."""
+"""Graphs in onnxruntime, and the padded batches that they read. Nothing here imports torch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ import numpy as np
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 
-SLOTS = 4096
+BATCH_SLOTS = 4096
 """Tokens and padding of a batch."""
-PADDING = 256
+PADDING_SLOTS = 256
 """Slots of padding that cost less than another run of the graph; a batch has more only up to a quarter."""
 Inputs = dict[str, np.ndarray]
 """input_ids, attention_mask and token_type_ids, int64 (B, L)."""
@@ -25,9 +25,9 @@ class GraphSession:
     """A graph in onnxruntime.
 
     Attributes:
-        inputs: their names.
-        output, shape: of its first output; a size that the inputs decide is no number there.
-        run: what it computes of those of the inputs that it has.
+        inputs: the names of its inputs.
+        output, shape: the name and the shape of its first output; a size that the inputs decide has a name.
+        run: computes the first output; inputs that it does not have are left out.
     """
 
     inputs: list[str]
@@ -37,7 +37,7 @@ class GraphSession:
 
 
 def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
-    """A file of ONNX in onnxruntime on the CPU, which chooses the number of its threads.
+    """Open a file of ONNX in onnxruntime on the CPU, which chooses the number of its threads.
 
     Args:
         spinning: whether threads that wait for work keep their cores busy, which makes single texts faster.
@@ -45,57 +45,65 @@ def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # errors
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
     first = session.get_outputs()[0]
 
     def run(inputs: Inputs) -> np.ndarray:
-        found: np.ndarray = session.run(None, {name: inputs[name] for name in names})[0]
-        return found
+        output: np.ndarray = session.run(None, {name: inputs[name] for name in names})[0]
+        return output
 
     return GraphSession(names, first.name, list(first.shape), run)
 
 
 def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:
-    """Every example once, with others of similar length, the longest first: their numbers and the inputs."""
+    """Yield every example once, beside others of similar length, the longest first: numbers and inputs."""
     order = np.argsort(-examples.lengths, kind="stable").tolist()
     lengths = examples.lengths[order].tolist()
-    start = end = 0
+    start = 0
     while start < len(order):
         longest, padding, end = lengths[start], 0, start + 1
-        while end < len(order) and (end + 1 - start) * longest <= SLOTS:
+        while end < len(order) and (end + 1 - start) * longest <= BATCH_SLOTS:
             padding += longest - lengths[end]
-            if padding > max(PADDING, (end + 1 - start) * longest // 4):
+            if padding > max(PADDING_SLOTS, (end + 1 - start) * longest // 4):
                 break
             end += 1
-        index = order[start:end]
+        yield order[start:end], _pad(examples, order[start:end], longest)
         start = end
-        ids = np.full((len(index), longest), examples.pad, dtype=np.int64)
-        mask, types = np.zeros_like(ids), np.zeros_like(ids)
-        for row, number in enumerate(index):
-            tokens = examples.tokens[number]
-            ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
-            types[row, : len(tokens)] = examples.segments[number]
-        yield index, {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
+def _pad(examples: Examples, index: list[int], longest: int) -> Inputs:
+    ids = np.full((len(index), longest), examples.pad, dtype=np.int64)  # (B, L), as are mask and types
+    mask, types = np.zeros_like(ids), np.zeros_like(ids)
+    for row, number in enumerate(index):
+        tokens = examples.tokens[number]
+        ids[row, : len(tokens)] = tokens
+        mask[row, : len(tokens)] = 1
+        types[row, : len(tokens)] = examples.segments[number]
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
 
 
 def padded_outputs(run: Run, examples: Examples, order: list[int] | None = None) -> np.ndarray | Ragged:
-    """What a graph gives for each example, float32: (n, C), or ragged (tokens, C) of tokens.
+    """Run a graph on examples.
 
     Args:
         examples: at least one.
         order: output i is the graph's output `order[i]`.
+
+    Returns:
+        float32: (n, C), or ragged (tokens, C) if the graph has an output for each token.
     """
-    found: dict[int, np.ndarray] = {}
+    outputs: dict[int, np.ndarray] = {}
     by_token = False
     for index, inputs in padded_batches(examples):
         values = run(inputs)
-        values = values if order is None else values[..., order]
+        if order is not None:
+            values = values[..., order]
         by_token = values.ndim == 3
         lengths = inputs["attention_mask"].sum(1).tolist()
-        parts = (row[:length].copy() for row, length in zip(values, lengths, strict=True))
-        found |= dict(zip(index, parts if by_token else values, strict=True))
-    each = [found[number] for number in range(len(examples))]
-    return Ragged.of(each, np.float32, each[0].shape[1:]) if by_token else np.array(each, dtype=np.float32)
+        for number, row, length in zip(index, values, lengths, strict=True):
+            outputs[number] = row[:length].copy() if by_token else row  # a view would hold the padding, too
+    rows = [outputs[number] for number in range(len(examples))]
+    return Ragged.of(rows, np.float32, rows[0].shape[1:]) if by_token else np.array(rows, dtype=np.float32)
