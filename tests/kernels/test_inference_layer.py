@@ -1,7 +1,5 @@
 """A run of inference on a CPU in bfloat16, int8 or float32: weights that are laid out once."""
 
-import gc
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -150,15 +148,6 @@ def test_what_hooks_and_other_forwards_do_is_done(examples: Examples, precision:
     assert np.abs(found - plain).max() > 0.1
 
 
-@pytest.mark.parametrize("model", ["bert", "modern"])
-def test_a_compiled_encoder_computes_a_run_in_fp32(model: str, examples: Examples) -> None:
-    encoder = small(model).eval()
-    wanted = text_vectors(encoder, examples)
-    encoder.compile(backend="eager")
-    with share_products(LaidOut(torch.float32)):
-        np.testing.assert_allclose(text_vectors(encoder, examples), wanted, atol=1e-5)
-
-
 def test_gradients_training_and_captures_have_other_forms() -> None:
     encoder, batch = small("bert"), random_row([128])
     for training, gradients in ((True, False), (False, True)):
@@ -166,30 +155,6 @@ def test_gradients_training_and_captures_have_other_forms() -> None:
         with LaidOut() as run, torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(gradients):
             encoder(batch)
         assert not run.weights
-
-
-@needs_bf16
-def test_a_run_ends_with_its_copies_even_after_an_error() -> None:
-    encoder, batch = small("bert").eval(), random_row([128])
-    run = LaidOut()
-
-    def fail(run: LaidOut) -> None:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), run:
-            encoder(batch)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail(run)
-    copy = weakref.ref(next(iter(run.weights.values()))[1])
-    del run
-    gc.collect()
-    assert copy() is None
-    with LaidOut() as outer:
-        with LaidOut():
-            pass
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            encoder(batch)
-    assert outer.weights
 
 
 def test_bf16_runs_where_onednn_has_no_products_of_it(

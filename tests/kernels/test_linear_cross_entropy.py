@@ -16,6 +16,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
 from brimful.kernels import linear_cross_entropy as module
 from brimful.model import cross_entropy
+from brimful.model.fast_forms import use_plain_forms
 from builders.scores import never_small
 
 SHAPES = [(1, 1, 1), (7, 5, 3), (40, 300, 8), (70, 33, 16), (5, 64, 1)]
@@ -105,25 +106,6 @@ def test_equals_the_plain_form(pieces, m, v, d, bias, weighted):
         assert float((a - b).norm()) <= 1e-12 * max(float(b.norm()), 1e-3 * size)
 
 
-def test_per_sequence_mean(pieces):
-    """Each prediction weighs 1 / (predictions of its sequence): the sum over sequences of their means."""
-    given = case(60, 50, 8)
-    sequence = torch.randint(0, 9, (60,)).sort().values
-    used = given.labels != IGNORED
-    counts = torch.zeros(9, dtype=torch.float64).index_add_(0, sequence, used.double())
-    weights = 1 / counts[sequence].clamp(min=1)
-
-    def by_loop(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, _: Tensor) -> Tensor:
-        total = hidden.new_zeros(())
-        for index in sequence[used].unique():
-            mine = used & (sequence == index)
-            total = total + F.cross_entropy(F.linear(hidden[mine], weight, bias), labels[mine])
-        return total
-
-    given = given._replace(weights=weights)
-    assert max(errors(outcome(linear_cross_entropy, given), outcome(by_loop, given))) < 1e-12
-
-
 @pytest.mark.parametrize("m", [3, 290])
 def test_equals_the_plain_form_in_float32_in_the_pieces_that_training_uses(m):
     """Against float64, to 1e-5."""
@@ -174,6 +156,16 @@ def test_no_predictions(m):
     given = case(m, 9, 4)
     given.labels.fill_(IGNORED)
     assert not any(tensor.any() for tensor in outcome(linear_cross_entropy, given))
+
+
+def test_hits_of_the_plain_form():
+    """Labels 0 and 2 have the highest score of their rows, 1 shares it, and 3 does not have it."""
+    scores = torch.tensor([[5.0, 1, 2, 3], [1, 4, 4, 0], [0, 1, 7, 3], [9, 1, 2, 3], [9, 1, 2, 3]])
+    labels = torch.tensor([0, 1, 2, 3, IGNORED])
+    assert int(cross_entropy.count_hits(scores, labels)) == 3
+    with use_plain_forms():
+        hits = cross_entropy.linear_cross_entropy(torch.eye(5), scores.T, None, labels)[1]
+    assert hits == 3
 
 
 @pytest.mark.parametrize("label", [9, -1])

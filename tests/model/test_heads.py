@@ -183,17 +183,6 @@ def test_heads_start_from_the_transforms_of_pretraining(model_name, kind):
         assert torch.equal(tensor, before[name] if new else source.state_dict()[name])
 
 
-@pytest.mark.parametrize("model_name", ["bert", "modern"])
-@pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_empty_slots_and_filler_have_no_gradient(model_name, pooling):
-    encoder = small(model_name).double()
-    head = SequenceHead(encoder, 2, pooling=pooling).double()
-    batch = random_row([5, 9], filler=40)
-    head(encoder(batch), batch)[: batch.real_sequences].square().sum().backward()
-    assert not encoder.embedding.weight.grad[0].any()
-    assert all(p.grad.isfinite().all() for p in (*encoder.parameters(), *head.parameters()))
-
-
 @pytest.mark.parametrize("model_name", ["bert", "prenorm", "roberta"])
 def test_the_mean_goes_to_the_classifier_as_it_is(model_name):
     """Logits and gradients of transformers' encoder, a mean over its tokens, and one matrix; in float64."""

@@ -122,16 +122,6 @@ def test_skipped_modules_are_saturated_and_not_counted(largest):
     assert model[1][1].weight.grad.isfinite().all()
 
 
-def test_all_parameters_are_saturated_before_they_accumulate():
-    model = Step()
-    watch_modules(model)
-    tokens = torch.arange(20).view(2, 10)
-    for passes in range(1, 4):
-        (model(tokens).square().mean() * 2.0**50).backward()
-        for parameter in model.parameters():
-            assert parameter.grad.abs().max() == passes * LARGEST
-
-
 @pytest.mark.parametrize(
     ("make", "shape"),
     [
