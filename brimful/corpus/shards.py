@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.machine import allow_open_files, count_open_files
 from brimful.base.storage import atomic_files, commit, is_empty, read_commit, read_record, require_shape
-from brimful.base.system import allow_open_files, count_open_files
 
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"

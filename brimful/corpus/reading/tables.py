@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.machine import drop_pages
 from brimful.base.storage import require_utf8
-from brimful.base.system import drop_pages
 from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.faults import DAMAGED, Refusing, Report, check_machine
 from brimful.corpus.reading.inputs import Span
