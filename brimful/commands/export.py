@@ -30,10 +30,10 @@ from brimful.corpus.text.pruning import prune
 from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
-from brimful.exporting.description import fill_card, measure_model, summarise_export
-from brimful.exporting.exported import Export, find_texts, keep_rows
+from brimful.exporting.exported_model import Export, find_texts, keep_rows
 from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
 from brimful.exporting.gate import Gate, check_source
+from brimful.exporting.summary_and_card import fill_card, measure_model, summarise_export
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, list_unread_modules
 from brimful.hf.int8_steps import forget_steps
@@ -43,7 +43,7 @@ from brimful.hf.tokenizer_check import check_ids
 from brimful.hf.weights import naming_weights
 from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
-from brimful.stages.run_tables import tables_of_run
+from brimful.stages.run_tables import find_run_tables
 
 
 def _texts(config: ExportConfig) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
             f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on texts:"
             " leave --test and --calibrate out, or choose --format sentence-transformers"
         )
-    found = find_texts(model, config.test, config.calibrate, tables_of_run(model.source))
+    found = find_texts(model, config.test, config.calibrate, find_run_tables(model.source))
     if found is None:
         raise BrimfulError(
             f"--format {form.name} rounds, and what that costs is measured on real texts: name some with"

@@ -17,13 +17,13 @@ from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
 from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, read_transformer_settings
-from brimful.exporting.runtimes import Run, onnx_session
+from brimful.exporting.padded_batches import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
 
 if TYPE_CHECKING:
-    from brimful.exporting.exported import Export
+    from brimful.exporting.exported_model import Export
     from brimful.exporting.gate import Facts, Gate
-    from brimful.hf.tensors import Head
+    from brimful.hf.tensor_names import Head
     from brimful.model.encoder import Encoder
 
 DESCRIPTION_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
@@ -179,7 +179,7 @@ class WeightFormat(Format):
         return check_written(export, self.name, partial(self.run, folder, export), vectors=self.makes_vectors)
 
     def run(self, folder: Path, export: "Export") -> Run:
-        from brimful.exporting.graph import sentence_run, transformers_run
+        from brimful.exporting.padded_model import sentence_run, transformers_run
 
         head, token_types = export.head, export.token_types
         if getattr(head, "linear", False) or (head is None and self.makes_vectors):
@@ -264,7 +264,7 @@ class Onnx(Format):
 
     def write(self, folder: Path, export: "Export") -> float:
         from brimful.exporting.gate import check_written
-        from brimful.exporting.graph import write_onnx
+        from brimful.exporting.padded_model import write_onnx
 
         vectors = export.reading is not None  # their files say where texts are cut
         save_folder(folder, export, vectors=True)

@@ -20,21 +20,20 @@ from scipy.special import softmax
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.base.machine import processor_name, read_kernel_file, usable_cores
 from brimful.base.randomness import derive_key, hash_words
-from brimful.base.resources import processor_name, usable_cores
-from brimful.base.system import read_kernel_file
 from brimful.base.types import InferencePrecision
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.exporting.calibration import calibrate
-from brimful.exporting.exported import Export, RealTexts
-from brimful.exporting.graph import transformers_run
-from brimful.exporting.runtimes import Inputs, Run, padded_outputs
+from brimful.exporting.exported_model import Export, RealTexts
+from brimful.exporting.padded_batches import Inputs, Run, padded_outputs
+from brimful.exporting.padded_model import transformers_run
 from brimful.hf.folders import is_read_by_transformers
 from brimful.hf.int8_steps import products
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.inference import make_batches, text_vectors

@@ -27,7 +27,7 @@ from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, w
 from brimful.hf.int8_steps import FILE as INT8
 from brimful.hf.int8_steps import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
-from brimful.hf.tensors import (
+from brimful.hf.tensor_names import (
     Head,
     add_prefix,
     classifier_weight,

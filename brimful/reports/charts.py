@@ -60,6 +60,7 @@ def to_svg(chart: SummaryChart) -> str:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has it
         drawing.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = file.getvalue()
+    # The page gives the size and the description, so only what is inside of <svg> is kept.
     width, height = drawing.get_size_inches() * 72
     head = f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img"'
     body = text[text.index(">", text.index("<svg")) + 1 :]
@@ -85,8 +86,7 @@ def describe_chart(chart: SummaryChart) -> str:
 
 def draw_chart(chart: SummaryChart) -> Figure:
     """Draw a chart, for `to_svg`, or for a test of where its labels are."""
-    # The user's own matplotlibrc decides nothing.
-    with matplotlib.style.context(["default", _STYLE]):
+    with matplotlib.style.context(["default", _STYLE]):  # the user's own matplotlibrc decides nothing
         drawing = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
         DRAW[chart.kind](chart, drawing, drawing.add_subplot())
         return drawing
@@ -109,6 +109,7 @@ def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
 
     The names stand in a column to the right, in the order of the points, so that they do not overlap.
     """
+    # A line of 0.22 inches for each name.
     drawing.set_figheight(max(HEIGHT_INCHES, 0.22 * len(chart.series) + 0.8))
     for series in chart.series:
         axes.errorbar(series.xs, series.ys, yerr=series.errors or None, fmt="o", markersize=5)
@@ -143,10 +144,11 @@ def _format_axis(axis: Any, share: bool = False, *, is_logarithmic: bool = False
         axis.set_minor_locator(NullLocator())
     else:
         axis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
-    if share:
-        axis.set_major_formatter(lambda value, _: f"{100 * value:g}{NARROW_SPACE}%")
-    else:
-        axis.set_major_formatter(lambda value, _: format_short(value))
+
+    def format_tick(value: float, _: int) -> str:
+        return f"{100 * value:g}{NARROW_SPACE}%" if share else format_short(value)
+
+    axis.set_major_formatter(format_tick)
 
 
 DRAW = {"lines": _draw_lines, "points": _draw_points}

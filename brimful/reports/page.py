@@ -15,11 +15,11 @@ from brimful.base.summary import (
     Summary,
     SummaryChart,
     SummaryTable,
-    compare_models,
     judge_models,
     make_table,
 )
 from brimful.reports.charts import COLOURS, DRAW, to_svg
+from brimful.reports.model_table import compare_models
 from brimful.reports.run_records import Run, walk_runs
 from brimful.version import VERSION
 
@@ -51,7 +51,9 @@ def render(runs: Sequence[Run]) -> str:
         "tables": list_tables,
         "charts": list_charts,
     }
-    together = [put_together(runs)] if len(runs) > 1 else []
+    together = []
+    if len(runs) > 1:
+        together = [put_together(runs)]
     template = environment.get_template("page.html.j2")
     return template.render(together=together, runs=runs, colours=COLOURS, version=VERSION)
 
@@ -72,6 +74,7 @@ def list_charts(run: Run) -> list[SummaryChart]:
     if run.summary is not None:
         if run.summary.test is not None:
             charts += draw_scatter(run.summary.test, run.summary.models)
+        # Summaries of earlier versions may have other kinds.
         charts += [chart for chart in run.summary.charts if chart.kind in DRAW]
     return charts + draw_curves(run)
 
@@ -140,9 +143,12 @@ def _name_model(
     name = run.name if model.is_own else model.name
     if model.folder:
         folder = (run.path / model.folder).resolve()
-        name = names.get(folder.parent if folder.name == "model" else folder, name)
-    is_taken = name in group and group[name].value != model.value
-    return f"{name}, in {run.name}" if is_taken else name
+        if folder.name == "model":  # the folder of a run's model stands for the run
+            folder = folder.parent
+        name = names.get(folder, name)
+    if name in group and group[name].value != model.value:
+        return f"{name}, in {run.name}"
+    return name
 
 
 def draw_scatter(test: MeasuredOn, models: Sequence[ModelResult]) -> list[SummaryChart]:
@@ -167,11 +173,12 @@ def draw_curves(run: Run) -> list[SummaryChart]:
     curves_of: dict[str, list[Series]] = {}
     for folder, lines in run.metrics.items():
         for key, (xs, ys) in _read_points(lines).items():
-            if len(xs) < MIN_POINTS:
+            if len(xs) < MIN_POINTS:  # a number that was logged once
                 continue
             name = f"{folder} {key.removeprefix(LOSS).replace('.', ' ')}".strip()
-            is_loss = key.startswith(LOSS) or key in ("loss", f"{VALIDATION}loss")
-            curves_of.setdefault("loss" if is_loss else key, []).append(Series(name, xs, ys))
+            if key.startswith(LOSS) or key == f"{VALIDATION}loss":
+                key = "loss"
+            curves_of.setdefault(key, []).append(Series(name, xs, ys))
     charts = []
     for name, curves in curves_of.items():
         note = f"The first {MAX_CURVES} of {len(curves)}." if len(curves) > MAX_CURVES else ""

@@ -67,7 +67,9 @@ class Run:
             return "Made by an earlier version: all that it measured is below."
         steps = [line["step"] for line in self.metrics.get("", ()) if isinstance(line.get("step"), int)]
         verdict = f"Not finished: none of {', '.join(RECORDS)} is there yet."
-        return f"{verdict} It has logged {max(steps):,} updates." if steps else verdict
+        if steps:
+            verdict += f" It has logged {max(steps):,} updates."
+        return verdict
 
 
 def load_runs(directories: Sequence[Path]) -> list[Run]:
@@ -86,9 +88,10 @@ def load_runs(directories: Sequence[Path]) -> list[Run]:
             raise BrimfulError(
                 f"{directory} is not a run directory: neither it nor a folder in it has {files}"
             )
-        paths += inside
-    root = os.path.commonpath([path.resolve().parent for path in paths])
-    return [_load_run(path.resolve(), root) for path in paths]
+        paths += map(Path.resolve, inside)
+    # Names begin below the folder that all share, so that runs of one name differ by their parents.
+    root = os.path.commonpath([path.parent for path in paths])
+    return [_load_run(path, root) for path in paths]
 
 
 def walk_runs(runs: Iterable[Run]) -> Iterator[Run]:
@@ -104,7 +107,9 @@ def _is_run(directory: Path) -> bool:
 
 def _list_inside(directory: Path) -> list[Path]:
     """The run directories directly inside a folder."""
-    return sorted(filter(_is_run, directory.iterdir())) if directory.is_dir() else []
+    if not directory.is_dir():
+        return []
+    return sorted(filter(_is_run, directory.iterdir()))
 
 
 def _load_run(directory: Path, root: str) -> Run:
@@ -115,7 +120,7 @@ def _load_run(directory: Path, root: str) -> Run:
     """
     config, text = directory / CONFIG, ""
     if config.is_file():
-        read_yaml(config)  # refuses a damaged one
+        read_yaml(config)  # refuses a damaged one; the page shows it as it was written
         text = config.read_text(encoding="utf-8")
     facts, summary = _read_record(directory)
     return Run(
@@ -135,7 +140,9 @@ def _read_record(directory: Path) -> tuple[dict[str, Any] | None, Summary | None
         path = directory / name
         if path.is_file():
             record = read_object(path)
-            facts = dict(find_mapping(record, "summary") if name == MANIFEST else record)
+            facts = dict(record)
+            if name == MANIFEST:
+                facts = dict(find_mapping(record, "summary"))
             for key in HIDDEN_KEYS:
                 facts.pop(key, None)
             return facts, read_overview(record, path)

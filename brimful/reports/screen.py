@@ -12,8 +12,9 @@ from rich.text import Text
 
 from brimful.base.console import escape_controls
 from brimful.base.numbers import NARROW_SPACE, list_facts
-from brimful.base.summary import SummaryTable, compare_models, read_overview
+from brimful.base.summary import SummaryTable, read_overview
 from brimful.base.terminal import output_console
+from brimful.reports.model_table import compare_models
 
 MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""
@@ -46,14 +47,18 @@ def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
     last columns. All cells are wrapped where even these are too wide.
     """
     for content in tables:
+        # By their places, since a narrow terminal leaves some out.
         columns = list(range(len(content.columns)))
         wrapped: list[int] = []
         while _measure(_draw_table(content, columns), console) > console.width:
             others = _measure(_draw_table(content, columns[1:]), console)
-            wrapped = columns[:1] if others <= console.width - MIN_NAME_CHARACTERS else columns
-            if wrapped is not columns or len(columns) <= 4:
+            if others <= console.width - MIN_NAME_CHARACTERS:
+                wrapped = columns[:1]
                 break
-            del columns[3]
+            wrapped = columns
+            if len(columns) <= 4:
+                break
+            del columns[3]  # the first behind the names, the metric and the distance from the best
         console.print(_draw_table(content, columns, wrapped))
 
 

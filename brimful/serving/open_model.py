@@ -11,7 +11,7 @@ from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.exporting.runtimes import Inputs, onnx_session, padded_outputs
+from brimful.exporting.padded_batches import Inputs, onnx_session, padded_outputs
 from brimful.hf.config_json import class_names, shape_of
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.text_reading import VECTORS, reading_of

@@ -5,9 +5,11 @@ A long context is read in windows. The best span of all windows is the answer (D
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -55,7 +57,9 @@ class Prediction(NamedTuple):
     @property
     def margin(self) -> float:
         """By how much no answer is ahead of the best span; infinite without a span."""
-        return self.no_answer - self.spans[0].score if self.spans else math.inf
+        if not self.spans:
+            return math.inf
+        return self.no_answer - self.spans[0].score
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Answers(PredictionForm):
         """Return the table of questions, and the context of each."""
         if second is None:
             raise BrimfulError("each question needs its context: predict(questions, contexts)")
-        return QuestionTable(Path("texts"), texts, second, None, ids=[str(row) for row in range(len(texts))])
+        return QuestionTable(Path("texts"), texts, second, None, ids=list(map(str, range(len(texts)))))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -120,7 +124,7 @@ class Answers(PredictionForm):
         examples, contexts = data.examples, data.table.second
         assert examples.characters is not None
         assert contexts is not None
-        spans_of_row: list[dict[tuple[int, int], float]] = [{} for _ in contexts]
+        spans_of_row = defaultdict[int, dict[tuple[int, int], float]](dict)
         no_answer = np.full(len(data), np.inf)
         for example, row in enumerate(examples.text_of_example.tolist()):
             scores, spans = outputs[example].astype(np.float64), spans_of_row[row]
@@ -141,9 +145,9 @@ class Answers(PredictionForm):
         scored = list(prediction.spans)
         if self.no_answer_threshold is not None or not scored:
             scored.append(Scored(0, "", prediction.no_answer - (self.no_answer_threshold or 0.0)))
-        scored.sort(key=lambda candidate: -candidate.score)
+        scored.sort(key=attrgetter("score"), reverse=True)
         scores = np.array([candidate.score for candidate in scored])
-        weights = np.exp(scores - scores.max())
+        weights = np.exp(scores - scores.max())  # the largest is 1: nothing overflows
         pairs = zip(scored, (weights / weights.sum()).tolist(), strict=True)
         return [CandidateAnswer(start, text, probability) for (start, text, _), probability in pairs]
 

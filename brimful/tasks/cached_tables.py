@@ -1,34 +1,77 @@
-"""The files of a task, parsed and encoded once: tables and examples are mapped from the cache.
+"""What is read, encoded and computed of tables, made once and kept in a cache.
 
-The name of an entry is a hash of the file's bytes and of all that decides the result: the task and its
-labels, the layout, the tokenizer, the lengths, and this package's code.
+An entry is a folder of an Arrow file, which is memory-mapped, and a commit record, written last. It has named
+columns, which are written a few rows at a time, so what they hold need not fit in memory. Its name is a hash
+of all that decides it: the bytes of a file or the texts, the task and its labels, the layout, the tokenizer,
+the lengths, and the code of this package. So an entry is never out of date. The main rank writes entries, and
+all ranks of a machine map the same pages.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import mmap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from importlib.metadata import version
 from inspect import getfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import numpy as np
+import pyarrow
+import tokenizers
 from tokenizers import Tokenizer
 
-from brimful.base.config import to_dict
+from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
+from brimful.base.compiled import sources_of
+from brimful.base.config import config_hash, to_dict
+from brimful.base.console import record_warnings, warn
 from brimful.base.distributed import SINGLE_RANK, World
+from brimful.base.errors import BrimfulError
+from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples, as_ragged
+from brimful.data.ragged import Ragged
 from brimful.tables.annotations import layout_of_files
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Column, Table, Take, take_all
 from brimful.tables.table_files import read_file, read_files
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.cached_entries import Entry, Facts, MakeRows, Rows, get_entry, hash_code
 from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.row_groups import group_alike_rows
 from brimful.tasks.task import Task
 
 _TEXT_COLUMNS = ("texts", "second")
 _TARGET = "targets."
+FILES = "encoded task files"
+PACKAGE = Path(__file__).parent.parent
+COLUMNS = "columns.arrow"
+_PATH = "{path}"
+"""Stands for the file in the warnings of an entry: a file of another name may have the same content."""
+
+Facts = dict[str, Any]
+"""Values of an entry beside its columns, as JSON."""
+Rows = Mapping[str, np.ndarray | Ragged | Column]
+"""Columns of n rows: numbers (n,) or (n, C), an array of numbers in each row, or a text or JSON in each."""
+MakeRows = Callable[[Facts], Iterator[Rows]]
+"""Yields the rows of an entry, some at a time, and puts its facts into the given dictionary."""
+
+
+class _EntryRecord(TypedDict):
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Columns by name, and facts."""
+
+    columns: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, table: pyarrow.Table, facts: Facts) -> "Entry":
+        return cls({name: _from_arrow(table[name]) for name in table.column_names}, facts)
 
 
 @dataclass(frozen=True)
@@ -71,7 +114,7 @@ class TaskFiles:
         path = Path(path)
         if path not in self._tables:
             key = self._key(path)
-            entry = self._get_entry(key, path, lambda facts: self._make_table_rows(path, facts))
+            entry = get_entry(key, lambda facts: self._make_table_rows(path, facts), self.ranks, FILES, path)
             self._tables[path] = (_table_of(entry, path), key)
         return self._tables[path][0]
 
@@ -97,7 +140,7 @@ class TaskFiles:
             for part in task.encode_slices(table, tokenizer, max_length, overlap, labelled=labelled):
                 yield _example_rows(facts, part)
 
-        return Encoded(table, _examples_of(self._get_entry(key, Path(path), make_rows)))
+        return Encoded(table, _examples_of(get_entry(key, make_rows, self.ranks, FILES, path)))
 
     def _make_table_rows(self, path: Path, facts: Facts) -> Iterator[Rows]:
         """The table in a file for an entry, in the slices that its task can read."""
@@ -135,9 +178,6 @@ class TaskFiles:
             "code": hash_code(__file__, getfile(self.kind)),
         }
 
-    def _get_entry(self, key: Facts, path: Path, make_rows: MakeRows) -> Entry:
-        return get_entry(key, make_rows, self.ranks, "encoded task files", path)
-
 
 def _table_rows(facts: Facts, part: Table) -> Rows:
     """The rows of a table, or of the next slice of it, for an entry."""
@@ -165,9 +205,10 @@ def _table_of(entry: Entry, path: Path) -> Table:
         if isinstance(values, Column):
             columns[name] = replace(values, type=_find_type(kind, name))
     fingerprints = columns.pop("fingerprints")
-    first_rows = entry.facts["files"]
-    files = tuple(zip(first_rows, map(str, files_of_table(path)), strict=False))
-    table = kind(path=path, files=files if len(first_rows) > 1 else (), **columns)
+    files = tuple(zip(entry.facts["files"], map(str, files_of_table(path)), strict=False))
+    if len(files) == 1:  # the table's own path says enough
+        files = ()
+    table = kind(path=path, files=files, **columns)
     table.__dict__["fingerprints"] = fingerprints  # in place of computing them of all texts
     return table
 
@@ -221,3 +262,191 @@ def _find_table_type(name: str) -> type[Table]:
     for kind in types:
         types += kind.__subclasses__()  # which the loop then reaches
     return next(kind for kind in types if kind.__name__ == name)
+
+
+@cache
+def hash_code(*files: str) -> str:
+    """Hash source files, all modules of the package that they import, directly or not, and the fast forms,
+    which compute the same as the modules of `model`."""
+    digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
+    sources = set[Path]()
+    for file in [*map(Path, files), PACKAGE / "kernels/inference_forms.py"]:
+        sources.update(sources_of(file))
+    for source in sorted(sources):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def cache_outputs(
+    decides: Facts, data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
+) -> np.ndarray | Ragged:
+    """Return a model's outputs for examples, mapped from the cache if they are there. Every rank calls this.
+
+    Args:
+        decides: what decides them, beside the examples and this package's code.
+        compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
+    """
+    key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
+    compute_once = cache(compute)  # what the disk refuses need not be computed again
+
+    def make_rows(facts: Facts) -> Iterator[Rows]:
+        yield {"outputs": compute_once()}
+
+    return get_entry(key, make_rows, ranks, "a teacher's outputs", "").columns["outputs"]
+
+
+def cache_groups(table: Table, ranks: World = SINGLE_RANK) -> np.ndarray:
+    """Group alike rows, from the cache if they are there, with the warnings. Every rank calls this."""
+
+    def make_rows(facts: Facts) -> Iterator[Rows]:
+        yield {"groups": group_alike_rows(table)}
+
+    content = hashlib.sha256(table.fingerprints.data).hexdigest()
+    key = {"alike": content, "table": type(table).__name__, "code": hash_code(getfile(group_alike_rows))}
+    return get_entry(key, make_rows, ranks, "which rows are alike", table.path).columns["groups"]
+
+
+def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
+    """Return an entry from the cache, or make it and keep it there; in memory, if it cannot be kept.
+
+    All ranks call this. The main one writes the entry and repeats its warnings; if it fails, the others do
+    not wait.
+
+    Args:
+        key: all that decides the entry, code included.
+        what: what it holds, for the warning that it cannot be kept.
+        path: the file that it is made of, which warnings name.
+    """
+    is_kept = 0
+    folder: Path | None = None
+    place: Path | None = None
+    problem: Exception | None = None
+    entry: Entry | None = None
+    try:
+        folder = cache_folder()
+        place = folder / config_hash(key) if folder else None
+        if place and ranks.is_main and _read(place, verify=True) is None:
+            _write(place, _record_warnings(make_rows, path))
+        is_kept = int(place is not None)
+    except (BrimfulError, OSError) as error:
+        problem = error
+    finally:  # after any other exception too: the other ranks wait here
+        is_kept = ranks.least(is_kept)
+    if is_kept and place:
+        entry = _read(place)
+    if entry is None:
+        facts: Facts = {}
+        batches = map(_record_batch, _record_warnings(make_rows, path)(facts))
+        # If the disk was not at fault, the same exception comes again here.
+        entry = Entry.of(pyarrow.Table.from_batches(list(batches)), facts)
+        if problem is not None:
+            reason = str(problem).replace(str(place), str(folder))
+            warn(f"{what} are not kept ({reason}); {VARIABLE}=off does without")
+    if ranks.is_main:
+        for line in entry.facts["warnings"]:
+            warn(line.replace(_PATH, str(path)))
+    return entry
+
+
+def _record_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
+    """The same rows, with the warnings that come while they are made as a fact."""
+
+    def make(facts: Facts) -> Iterator[Rows]:
+        slices, warnings = make_rows(facts), dict[str, None]()
+        while True:
+            with record_warnings() as lines:  # not while rows are written, which may fail
+                rows = next(slices, None)
+            for line in lines:
+                warnings[line.replace(str(path), _PATH) if path else line] = None
+            if rows is None:
+                break
+            yield rows
+        facts["warnings"] = list(warnings)
+
+    return make
+
+
+def _write(folder: Path, make_rows: MakeRows) -> None:
+    """Write an entry; a folder of that name is replaced. Then the entries that were not used for longest go,
+    until all have `MAX_CACHE_BYTES` at most.
+
+    Raises:
+        BrimfulError, OSError: it cannot be written.
+    """
+    facts: Facts = {}
+    with atomic_directory(folder) as temporary:
+        file = temporary / COLUMNS
+        batches = map(_record_batch, make_rows(facts))
+        first = next(batches)
+        with open(file, "wb") as sink, pyarrow.ipc.new_file(sink, first.schema) as writer:
+            writer.write(first)
+            for batch in batches:
+                writer.write(batch)
+        commit(temporary / RECORD, [file], facts=facts)
+    remove_oldest(folder.parent)
+
+
+def _read(folder: Path, *, verify: bool = False) -> Entry | None:
+    """The entry in a folder, mapped; None if it is absent, unfinished or damaged.
+
+    Args:
+        verify: compare the CRC of the file; otherwise only its size.
+    """
+    record = find_commit(folder / RECORD, _EntryRecord, verify=verify)
+    if record is None:
+        return None
+    try:
+        with open(folder / COLUMNS, "rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        table = pyarrow.ipc.open_file(pyarrow.py_buffer(content)).read_all()
+        touch_entry(folder)
+    except (OSError, ValueError):
+        return None
+    return Entry.of(table, record["facts"])
+
+
+def _record_batch(rows: Rows) -> pyarrow.RecordBatch:
+    return pyarrow.record_batch(list(map(_to_arrow, rows.values())), names=list(rows))
+
+
+def _to_arrow(values: np.ndarray | Ragged | Column) -> pyarrow.Array:
+    if isinstance(values, Column):
+        return values.values.combine_chunks()
+    if isinstance(values, Ragged):
+        offsets = np.concatenate([[0], np.cumsum(values.lengths)])
+        return pyarrow.LargeListArray.from_arrays(offsets, _to_arrow(values.values))
+    flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
+    if values.ndim == 1:
+        return flat
+    return pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def _from_arrow(column: pyarrow.ChunkedArray) -> np.ndarray | Ragged | Column:
+    """Views of the file; but numbers that were written some rows at a time are copied into one array."""
+    if pyarrow.types.is_large_string(column.type):
+        return Column(column)
+    if pyarrow.types.is_large_list(column.type):
+        parts = []
+        for chunk in column.chunks:
+            parts.append(Ragged.divided(_to_numbers(chunk.values), chunk.offsets.to_numpy()))
+        return Ragged.chain(parts)
+    numbers = list(map(_to_numbers, column.chunks))
+    return numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
+
+
+def _to_numbers(array: pyarrow.Array) -> np.ndarray:
+    if pyarrow.types.is_fixed_size_list(array.type):
+        return array.flatten().to_numpy().reshape(-1, array.type.list_size)
+    return array.to_numpy()
+
+
+def hash_content(data: Encoded) -> str:
+    """Hash a table's name, texts, labels and tokens."""
+    head = f"{data.table.path}\n{data.examples.max_length}"
+    digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))
+    digest.update(data.table.fingerprints.data)
+    for label in data.table.labels or ():
+        digest.update(msgspec.json.encode(label) + b"\n")
+    for ids in data.examples.tokens:
+        digest.update(ids.data)
+    return digest.hexdigest()

@@ -63,7 +63,7 @@ class Classification(Classes, Task):
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """Return `label`, int64 (n,): an index into `labels`."""
         index = {name: i for i, name in enumerate(self.labels)}
-        labels = np.empty(len(table), dtype=np.int64)
+        labels = np.empty(len(table), dtype=np.int64)  # filled row by row: labels may lie in a file
         for row, label in enumerate(table.labels or ()):
             labels[row] = table.label_index(row, label, index)
         return {"label": labels}
@@ -76,10 +76,8 @@ class Classification(Classes, Task):
         return class_imitation(temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
-        """Return the metrics, n, and the mean cross-entropy as `loss`.
-
-        F1 is averaged over the classes that are a label or a prediction of any row, as in scikit-learn.
-        """
+        """Return the metrics, n, and the mean cross-entropy as `loss`. F1 is averaged over the classes that
+        are a label or a prediction of any row, as in scikit-learn."""
         labels = data.targets["label"]
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return self._count_metrics(answers.argmax(1), labels) | {"n": len(labels), "loss": float(loss)}

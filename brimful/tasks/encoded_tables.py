@@ -35,11 +35,8 @@ class Encoded:
     @cached_property
     def targets(self) -> dict[str, np.ndarray]:
         """The targets of each row, by name: (n,) or (n, C). Only `examples` has targets of tokens."""
-        targets = {}
-        for name, values in self.examples.targets.items():
-            if not isinstance(values, Ragged):  # all windows of a text have its targets
-                targets[name] = values[self.examples.first_of_text]
-        return targets
+        first, targets = self.examples.first_of_text, self.examples.targets  # as all windows of a text
+        return {name: values[first] for name, values in targets.items() if not isinstance(values, Ragged)}
 
     def take(self, rows: np.ndarray) -> "Encoded":
         """Return the given rows (int64) in the given order."""
@@ -68,12 +65,9 @@ def encode(
         overlap, characters, targets: as in `data.examples.encode_texts`.
         prompt: what stands before each text.
     """
-    texts = table.texts
-    if prompt:
-        texts = [prompt + text for text in texts]
     examples = encode_texts(
         tokenizer,
-        texts,
+        [prompt + text for text in table.texts] if prompt else table.texts,
         table.second,
         max_length=max_length,
         pad=special_ids(tokenizer).pad,
@@ -86,10 +80,10 @@ def encode(
 
 
 def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
-    """Return the characters of tokens (n, 2) without white space at their ends.
+    """Return the characters of tokens (n, 2) without white space at their ends, which some tokenizers count.
 
-    Some tokenizers count the space before a word as part of it. A token of white space becomes empty. Only
-    the characters from the first token to the last are looked at, since a long text is read in windows.
+    A token of white space becomes empty. Only the characters from the first token to the last are looked at,
+    since a long text is read in windows.
     """
     filled = (places[:, 0] < places[:, 1])[:, None]
     first, end = places.min(initial=len(text), where=filled), places.max(initial=0, where=filled)

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,33 +21,26 @@ FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")
 ARRAYS = ".npy"
 
 
+@dataclass
 class Output:
     """A file that grows.
 
-    Args:
+    Attributes:
         path: its final name, for messages.
         length: the number of rows that it will have, which only .npy has to know.
         schema: the pyarrow schema of a .parquet; None: the first rows give the types of its columns.
         quoted: whether fields of a .tsv are quoted where they need it.
         header: the columns of a .tsv or .csv; None: the columns of the first row.
+        has_begun: whether the header is written.
     """
 
-    def __init__(
-        self,
-        file: IO[bytes],
-        path: Path,
-        length: int = 0,
-        schema: Any = None,
-        quoted: bool = True,
-        header: list[str] | None = None,
-    ) -> None:
-        self.file = file
-        self.path = path
-        self.length = length
-        self.schema = schema
-        self.quoted = quoted
-        self.header = header
-        self.has_begun = False
+    file: IO[bytes]
+    path: Path
+    length: int = 0
+    schema: Any = None
+    quoted: bool = True
+    header: list[str] | None = None
+    has_begun: bool = False
 
     def write_rows(self, rows: Iterable[Row]) -> None:
         """Add rows, whose columns are in the header."""
@@ -126,11 +120,11 @@ class _LineFeeds:
         self.file.write(text.removesuffix("\r\n").encode() + b"\n")
 
 
+@dataclass
 class _Parquet(Output):
     """Rows wait until the type of every column is known: an empty list does not say what it would hold."""
 
-    def __init__(self, file: IO[bytes], path: Path, length: int = 0, **options: Any) -> None:
-        super().__init__(file, path, length, **options)
+    def __post_init__(self) -> None:
         self.waiting: list[pa.Table] = []
         self.writer: Any = None
         if self.schema is not None:
@@ -158,6 +152,7 @@ class _Parquet(Output):
 
         if self.writer is None:
             self.waiting.append(table)
+            # Permissive: a column of empty lists takes the type of the same column in later rows.
             table = pa.concat_tables(self.waiting, promote_options="permissive")
             if not is_last and any(map(_has_null, table.schema.types)):
                 return

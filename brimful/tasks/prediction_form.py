@@ -42,13 +42,10 @@ class PredictionForm(Protocol):
     read: ClassVar[Callable[..., Table] | None] = None
     """`read(path, *, labelled, layout, take)` -> a Table. None: the files are tables of texts or pairs, with
     labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
-
     characters: ClassVar[bool] = False
     """Whether examples hold the characters of each token."""
-
     abstains: ClassVar[bool] = False
     """Whether a row of predictions has a probability, under which its label can be left out."""
-
     labels: list[str]
     """The names of the head's outputs, as config.json stores them. They and `settings` describe a trained
     task: `from_labels` makes it again. A subclass may have a property or a class attribute instead."""
@@ -61,7 +58,7 @@ class PredictionForm(Protocol):
     @classmethod
     def from_labels(cls, labels: list[str]) -> Self:
         """Return the task of a trained model, whose config.json gives these names to its outputs."""
-        return cls()
+        return cls()  # tasks without names of their own
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -78,10 +75,8 @@ class PredictionForm(Protocol):
         return {}
 
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
-        """Return one answer for each row of the table, from the outputs of all its windows.
-
-        By default an answer is the mean of the outputs: (rows, C).
-        """
+        """Return one answer for each row of the table, from the outputs of all its windows; by default their
+        mean, (rows, C)."""
         assert isinstance(outputs, np.ndarray)
         return data.examples.mean_over_windows(outputs)
 
@@ -159,6 +154,7 @@ class Numbers(PredictionForm):
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return the probability of each class, float32 (n, classes), computed in float64."""
+    # Less the largest, so that exp cannot overflow; -inf where there are no classes.
     weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True, initial=-np.inf))
     return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
 

@@ -9,6 +9,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -55,13 +56,16 @@ class QuestionAnswering(Answers, Task):
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        if not any(answer.start != NOWHERE for answers in table.labels or [] for answer in answers):
+        answers = chain.from_iterable(table.labels or ())
+        if not any(answer.start != NOWHERE for answer in answers):
             raise BrimfulError(f"{table.path} has no answers; there is nothing to learn")
         return cls(None if all(table.labels or []) else 0.0)
 
     def fit_settings(self, answers: list[Prediction], dev: Encoded) -> Self:
-        best = self._find_threshold(answers, _list_golds(dev)) if self.calibrates else None
-        return self.with_settings(self.settings | {"no_answer_threshold": best[0]}) if best else self
+        best = self._find_threshold(answers, _list_golds(dev))
+        if best is None:
+            return self
+        return self.with_settings(self.settings | {"no_answer_threshold": best[0]})
 
     def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
         """Let answers be as long as the longest of train, so that all of its labels can be predicted."""
@@ -85,11 +89,8 @@ class QuestionAnswering(Answers, Task):
         return SpanHead(encoder)
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """Return `span`, the first and the last token of the first answer that is in the context.
-
-        They are 0 and 0 (the first token) where the window does not hold it; `IGNORED` where no answer is in
-        the context.
-        """
+        """Return `span`, the first and the last token of the first answer that is in the context; 0 and 0
+        (the first token) where the window does not hold it, `IGNORED` where no answer is in the context."""
         assert table.labels is not None
         assert examples.characters is not None
         spans = np.zeros((len(examples), 2), dtype=np.int64)
@@ -144,15 +145,17 @@ class QuestionAnswering(Answers, Task):
         """
         golds = _list_golds(data)
         texts = list(map(self.text_of, answers))
-        scores = {name: _score_texts(name, texts, golds) for name in SCORES}
-        metrics = {name: float(values.mean()) for name, values in scores.items()}
+        scores, metrics = dict[str, np.ndarray](), dict[str, float]()
+        for name in SCORES:
+            scores[name] = _score_texts(name, texts, golds)
+            metrics[name] = float(scores[name].mean())
         metrics["n"] = len(data)
         has_answer = np.array([gold != [""] for gold in golds])
         if not has_answer.all() and has_answer.any():
             for name in ("f1", "exact"):
                 metrics[f"answerable_{name}"] = float(scores[name][has_answer].mean())
                 metrics[f"unanswerable_{name}"] = float(scores[name][~has_answer].mean())
-        best = self._find_threshold(answers, golds) if self.calibrates else None
+        best = self._find_threshold(answers, golds)
         if best is not None:
             name = f"best_{self.metrics[0].name}"
             metrics[f"{name}_threshold"], metrics[name] = best
@@ -161,9 +164,10 @@ class QuestionAnswering(Answers, Task):
     def _find_threshold(
         self, answers: list[Prediction], golds: list[list[str]]
     ) -> tuple[float, float] | None:
-        """The threshold with the best primary metric, and that; None if all questions are of one kind."""
+        """The threshold with the best primary metric, and that; None if all questions are of one kind, or the
+        task always answers."""
         has_answer = np.array([gold != [""] for gold in golds])
-        if has_answer.all() or not has_answer.any():
+        if not self.calibrates or has_answer.all() or not has_answer.any():
             return None
         name, n = self.metrics[0].name, len(answers)
         spans, margins = [""] * n, np.empty(n)

@@ -90,7 +90,7 @@ def find_form(problem_type: str) -> type["PredictionForm"]:
         from brimful.tasks.span_form import Spans
 
         return Spans
-    from brimful.tasks.prediction_form import Classes, Numbers
+    from brimful.tasks.prediction_form import Classes, Numbers  # one file: both are small
 
     return Numbers if problem_type == "regression" else Classes
 
@@ -143,7 +143,9 @@ def find_saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["Pred
         return find_form(usual)
     problem = folder.values.get("problem_type")
     if problem is None:
-        problem = "regression" if outputs == 1 else usual
+        problem = usual
+        if outputs == 1:
+            problem = "regression"
     if problem not in PROBLEM_TYPES:
         raise BrimfulError(
             f"{folder.config_file}: no task has the problem_type {problem!r:.60};"

@@ -40,10 +40,11 @@ class Regression(Numbers, Task):
     @classmethod
     def from_table(cls, table: Table) -> Self:
         values = table.numbers().astype(np.float64)
-        return cls(float(values.mean()), float(values.std()) or 1.0)
+        return cls(float(values.mean()), float(values.std()) or 1.0)  # of equal values the deviation is 0
 
     def new_head(self, encoder: Encoder) -> SequenceHead:
         head = SequenceHead(encoder, 1)
+        # The head computes in units of the deviation, and folds them into its weights when it is saved.
         head.unit, head.zero = self.deviation, self.mean
         return head
 
@@ -88,7 +89,5 @@ class Regression(Numbers, Task):
         return {"pearson": pearson, "spearman": spearman, "mse": mse, "n": len(labels)}
 
     def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        rows = []
-        for gold, value in zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True):
-            rows.append({"gold": gold, "prediction": value})
-        return rows
+        pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
+        return [{"gold": gold, "prediction": value} for gold, value in pairs]

@@ -8,7 +8,8 @@ tells many texts apart, as in a table of a few templates.
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence, Sized
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -39,16 +40,15 @@ MAX_SOURCE_SHARE = 0.1
 rows is larger."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
-Sides = tuple[str, ...]
-"""The normalised text of a row, or the two texts of a pair."""
+Sides = tuple[str, ...]  # the normalised text of a row, or the two texts of a pair
 
 
 def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np.ndarray:
     """Find the rows of another file that repeat rows which were cut from a table.
 
     A copy has the text of a held-out row, or almost the same, but for case, width, spaces, punctuation and
-    numbers; or it shares a source with the held-out rows and not with `train`. Numbers and punctuation count
-    where `train` has a text of the same letters, and a row that is as near to `train` is not a copy.
+    numbers (which count where `train` has the same letters), and is not as near to `train`; or it shares a
+    source with the held-out rows and not with `train`.
 
     Args:
         held_out: the parts that were cut.
@@ -76,44 +76,37 @@ def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) 
 
 
 def group_alike_rows(table: Table) -> np.ndarray:
-    """Put rows into groups that a cut may not divide: alike rows, and rows that belong together in their
-    table, such as questions on one context. A warning names each text that too many rows share.
-
-    Returns:
-        int64 (n,), the group of each row, from 0.
-    """
-    sides = list_sides(table)
-    for text, rows in _count_rows(filter(_is_pair, sides)).items():
-        if rows > _max_source_rows(table):
-            _warn_of_common_text(table, text, rows)
-    return _join_by_sources(_group_texts(_join_sides(table)), sides)
-
-
-def _warn_of_common_text(table: Table, text: str, rows: int) -> None:
-    pairs = table.keys()
-    example = next(side for pair in pairs for side in pair if normalise(side) == text)
-    warn(
-        f"{table.path}: {rows:,} of {len(table):,} rows share {example[:40]!r}: too many to be on one"
-        " side of a cut, so rows with it are on both"
-    )
+    """Return the group of each row, int64 (n,), from 0: a cut divides neither alike rows nor rows that belong
+    together, such as questions on one context. A warning names each text that too many rows share."""
+    sides, pairs = list_sides(table), dict[int, Sides]()
+    for row, texts in enumerate(sides):
+        if len(texts) > 1 and all(texts):
+            pairs[row] = texts
+    max_rows = max(SMALL_GROUP_ROWS, MAX_SOURCE_SHARE * len(table))  # the most rows that may share a source
+    for text, rows in _count_rows(pairs.values()).items():
+        if rows > max_rows:
+            texts_as_written = chain.from_iterable(table.keys())
+            example = next(side for side in texts_as_written if normalise(side) == text)
+            warn(
+                f"{table.path}: {rows:,} of {len(table):,} rows share {example[:40]!r}: too many to be on one"
+                " side of a cut, so rows with it are on both"
+            )
+    return _join_by_sources(_group_texts(_join_sides(table)), pairs, max_rows)
 
 
-def _join_by_sources(groups: np.ndarray, sides: Sequence[Sides]) -> np.ndarray:
-    """Join the groups of rows, int64 (n,), whose pairs share a source.
-
-    Where that leaves few groups or a large one, as where each text is in many pairs, only first texts are
-    sources, or only second ones, or no texts.
-    """
+def _join_by_sources(groups: np.ndarray, pairs: Mapping[int, Sides], max_rows: float) -> np.ndarray:
+    """Join the groups of rows, int64 (n,), whose pairs share a source. Where that leaves few groups or a
+    large one, as where each text is in many pairs, only first texts are sources, or only second ones, or
+    neither."""
     first_source = int(groups.max()) + 1
+    largest = max(max_rows, np.bincount(groups).max())
     for part in (slice(2), slice(1), slice(1, 2)):
-        pairs = {row: pair[part] for row, pair in enumerate(sides) if _is_pair(pair)}
-        counts = _count_rows(pairs.values())
+        counts = _count_rows(pair[part] for pair in pairs.values())
         rows, sources = list[int](), list[str]()
-        for row, texts in pairs.items():
-            for text in set(texts):
-                if 1 < counts[text] <= _max_source_rows(sides):
-                    rows.append(row)
-                    sources.append(text)
+        for row, pair in pairs.items():
+            shared = [text for text in set(pair[part]) if 1 < counts[text] <= max_rows]
+            rows += [row] * len(shared)
+            sources += shared
         if not rows:
             continue
         # A graph of groups and, behind them, sources: what is connected becomes one group.
@@ -123,14 +116,9 @@ def _join_by_sources(groups: np.ndarray, sides: Sequence[Sides]) -> np.ndarray:
         component = connected_components(graph, directed=False)[1]
         joined = _number_values(component[groups].tolist())
         sizes = np.bincount(joined)
-        largest = max(_max_source_rows(sides), np.bincount(groups).max())
         if sizes.max() <= largest and len(sizes) >= min(MIN_DIFFERENT_TEXTS, first_source):
             return joined
     return groups
-
-
-def _is_pair(sides: Sides) -> bool:
-    return len(sides) > 1 and all(sides)
 
 
 def _count_rows(sides: Iterable[Sides]) -> Counter[str]:
@@ -139,11 +127,6 @@ def _count_rows(sides: Iterable[Sides]) -> Counter[str]:
     for texts in sides:
         counts.update(text for text in set(texts) if len(text) >= MIN_SOURCE_CHARACTERS)
     return counts
-
-
-def _max_source_rows(rows: Sized) -> float:
-    """The most rows that may share a source."""
-    return max(SMALL_GROUP_ROWS, MAX_SOURCE_SHARE * len(rows))
 
 
 def _number_values(values: Iterable[Hashable]) -> np.ndarray:
@@ -157,7 +140,9 @@ def _group_texts(texts: Sequence[str]) -> np.ndarray:
     distinct = list(dict.fromkeys(texts))
     equal = _group_by_letters(distinct)
     near = find_near_groups(distinct, equal)
-    groups = near if _can_be_cut(near) else equal
+    groups = near
+    if not _can_be_cut(near):
+        groups = equal
     group_of_text = dict(zip(distinct, groups.tolist(), strict=True))
     return _number_values(map(group_of_text.get, texts))
 
@@ -182,7 +167,7 @@ def find_sources(table: Table) -> dict[str, int]:
     counts, first_row = _count_rows(sides), dict[str, int]()
     for row, texts in enumerate(sides):
         for text in texts:
-            if 0 < counts[text] <= _max_source_rows(table):
+            if 0 < counts[text] <= max(SMALL_GROUP_ROWS, MAX_SOURCE_SHARE * len(table)):
                 first_row.setdefault(text, row)
     return first_row
 
@@ -190,7 +175,9 @@ def find_sources(table: Table) -> dict[str, int]:
 def _only_letters(text: str) -> str:
     """A text without punctuation and numbers, unless they are most of it."""
     letters = _NO_LETTERS.sub("", text)
-    return letters if len(letters) >= MIN_LETTERS else text
+    if len(letters) < MIN_LETTERS:
+        return text
+    return letters
 
 
 def _group_by_letters(texts: Sequence[str]) -> np.ndarray:
@@ -202,7 +189,9 @@ def _group_by_letters(texts: Sequence[str]) -> np.ndarray:
         if counts[letters[place]] >= max_rows:  # a template: its texts differ by their numbers
             letters[place] = text
     groups = _number_values(letters)
-    return groups if _can_be_cut(groups) else np.arange(len(texts))
+    if _can_be_cut(groups):
+        return groups
+    return np.arange(len(texts))
 
 
 def _can_be_cut(groups: np.ndarray) -> bool:

@@ -80,11 +80,13 @@ class Tagging:
                 marks_of[label].add(mark)
         all_marks = set[str]().union(*marks_of.values())
         # Where one label has I and no B, the scheme is IO, IOB1 or IOE, and all spans may begin with I. A
-        # label without marks says nothing about the others.
-        lacks_b = {label for label, marks in marks_of.items() if "I" in marks and "B" not in marks}
-        is_loose = not lacks_b <= self.unmarked
-        # In IOE1, E stands only between spans that touch.
-        has_bare_i = any(marks_of[label] == {"I"} for label in marks_of.keys() - self.unmarked)
+        # label without marks says nothing about the others. In IOE1, E stands only between spans that touch.
+        lacks_b, is_loose, has_bare_i = set[str](), False, False
+        for label, marks in marks_of.items():
+            if "I" in marks and "B" not in marks:
+                lacks_b.add(label)
+                is_loose |= label not in self.unmarked
+                has_bare_i |= label not in self.unmarked and marks == {"I"}
         is_ioe1 = "B" not in all_marks and has_bare_i
         count = len(self.tags)
         begins, ends = np.zeros(count, bool), np.zeros(count, bool)
@@ -128,12 +130,16 @@ def _best_path(scores: np.ndarray, begins: np.ndarray, ends: np.ndarray, follows
     for position in range(1, n):
         top = _best_end(best, ends)
         for state in range(count):
-            previous = top if begins[state] else -1
+            previous = -1  # none yet
+            if begins[state]:
+                previous = top
             for other in follows[state]:
                 if other >= 0 and (previous < 0 or best[other] > best[previous]):
                     previous = other
             before[position, state] = previous
-            following[state] = best[previous] + scores[position, state] if previous >= 0 else -np.inf
+            following[state] = -np.inf
+            if previous >= 0:
+                following[state] = best[previous] + scores[position, state]
         best[:] = following
     states = np.empty(n, dtype=np.int64)
     states[n - 1] = _best_end(best, ends)
@@ -250,8 +256,10 @@ class Spans(PredictionForm):
             for (start, end, label), probability in spans:
                 place = {"start": start, "end": end, "label": label, "text": text[start:end]}
                 prediction.append(place | {"probability": round(probability, PROBABILITY_DECIMALS)})
-            row: Row = {"text": text} if shows_text else {}
-            rows.append(row | {"prediction": prediction})
+            row: Row = {"prediction": prediction}
+            if shows_text:
+                row = {"text": text} | row
+            rows.append(row)
         return rows
 
 
@@ -298,8 +306,11 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
             own_outputs.append(outputs[window][is_text])
             size = len(own_places[-1])
             within = np.arange(size)
-            before = within + (np.inf if window == first else 0)  # the text begins there: no cut
-            after = within[::-1] + (np.inf if window == end - 1 else 0)
+            before, after = within.astype(np.float64), within[::-1].astype(np.float64)
+            if window == first:  # the text begins there: no cut
+                before[:] = np.inf
+            if window == end - 1:
+                after[:] = np.inf
             distances.append(np.minimum(before, after))
             positions.append(start + within)
             start += size - (examples.overlap or 0)
@@ -314,7 +325,10 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
 
 def list_tag_names(labels: Sequence[str]) -> list[str]:
     """Return O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, 2k + 2 continues it."""
-    return [OUTSIDE, *(f"{mark}-{label}" for label in labels for mark in "BI")]
+    names = [OUTSIDE]
+    for label in labels:
+        names += [f"B-{label}", f"I-{label}"]
+    return names
 
 
 def tag_tokens(spans: np.ndarray, places: np.ndarray) -> np.ndarray:

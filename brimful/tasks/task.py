@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -65,7 +66,6 @@ class Task(PredictionForm, Protocol):
     """Sums of `losses` that are logged and not trained."""
     overlap: ClassVar[int | None] = None
     """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
-
     by_row: ClassVar[bool] = False
     """Whether the rows of a labelled table are read and encoded each by itself, so that the cache may do so a
     slice at a time and a table may be larger than memory."""
@@ -79,10 +79,8 @@ class Task(PredictionForm, Protocol):
         """
 
     def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
-        """Return the task with what its labelled training examples decide.
-
-        Labels of `others` that it cannot predict then are warned of.
-        """
+        """Return the task with what its labelled training examples decide. A warning counts the labels of
+        `others` that it cannot predict then."""
         return self
 
     def fit_settings(self, answers: Any, dev: Encoded) -> Self:
@@ -142,7 +140,7 @@ class Task(PredictionForm, Protocol):
         targets = self.targets(table) if labelled else {}
         characters = self.characters
         data = encode(table, tokenizer, max_length, overlap=overlap, characters=characters, targets=targets)
-        if labelled:
+        if labelled:  # some targets depend on the windows
             data.examples.targets.update(self.example_targets(table, data.examples))
         return data
 
@@ -178,14 +176,12 @@ class Task(PredictionForm, Protocol):
         return {}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """Return what each row is like: cuts of the table keep the proportions.
-
-        By default it is the label of a row, the rarest if it has several; None where labels have no names.
-        """
+        """Return what each row is like: cuts keep the proportions. By default it is the label of a row,
+        the rarest if it has several; None where labels have no names."""
         named = label_names_of(table)
         if named is None:
             return [None] * len(table)
-        counts = Counter(name for names in named for name in names)
+        counts = Counter(chain.from_iterable(named))
         return [min(names, key=lambda name: (counts[name], name), default=None) for names in named]
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:

@@ -15,8 +15,7 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, require_pairs
-from brimful.tasks.cached_entries import cache_groups
-from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.cached_tables import TaskFiles, cache_groups
 from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
 from brimful.tasks.row_groups import MIN_DIFFERENT_TEXTS, cut_rows
 from brimful.tasks.task import Task, TaskHead
@@ -101,6 +100,7 @@ def load_task_data(
             warn_of_lost_ends(data.examples.cut, len(data), path, max_length)
         return data
 
+    # Test is cut before dev: all runs on a table have the same test, whatever dev is.
     train_data = whole = encode_file(train_path)
     if test_path is not None:
         test_data = encode_file(test_path)
@@ -112,8 +112,12 @@ def load_task_data(
     if dev_rows is not None:
         train_data, dev_data = split_rows(train_data, dev_rows, "dev")
     more_data = tuple(map(encode_file, more_tests))
-    others = [test_data, *more_data] if dev_data is None else [test_data, dev_data, *more_data]
-    task = task.learn(whole, others if ranks.is_main else ())  # one rank warns of them
+    others = [test_data, *more_data]
+    if dev_data is not None:
+        others.insert(1, dev_data)
+    if not ranks.is_main:  # one rank warns of them
+        others = []
+    task = task.learn(whole, others)
     return TaskData(task, train_data, dev_data, train_data, test_data, leaked, more_data)
 
 
@@ -145,12 +149,15 @@ def cut_part(
     table = data.table
     groups = cache_groups(table, ranks)
     different = int(groups.max()) + 1
-    fewest = MIN_DIFFERENT_TEXTS if name == "test" else round(1 / share)
+    fewest = round(1 / share)
+    if name == "test":
+        fewest = MIN_DIFFERENT_TEXTS
     if different < fewest:
         raise TooFewRowsError(
             f"{table.path} has {different} different texts (case, spaces, punctuation and numbers do not"
             f" count), too few to cut {name} from: at least {fewest}, or give --{name}"
         )
+    # bool (rows,); the same on every rank, since the contents decide.
     is_part = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
     if is_part.sum() < MIN_PART_OF_CUT * share * len(table):
         raise TooFewRowsError(
@@ -159,7 +166,7 @@ def cut_part(
         )
     remaining, part = split_rows(data, _numbers(table)[is_part], name)
     try:
-        task.targets(part.table)
+        task.targets(part.table)  # equal values, say, have no correlation
     except BrimfulError as error:
         raise BrimfulError(f"{error}; give --{name}") from error
     return remaining, part
@@ -167,14 +174,14 @@ def cut_part(
 
 def _numbers(table: Table) -> np.ndarray:
     """The number of each row in its file, int64 (n,), from 0."""
-    return np.arange(len(table)) if table.rows is None else table.rows
+    if table.rows is None:
+        return np.arange(len(table))
+    return table.rows
 
 
 def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
-    """Return the other rows of a table, and the part of the given rows of its file, both in order.
-
-    The part has its own name behind the table's.
-    """
+    """Return the other rows of a table, and the part of the given rows of its file, with a name of its
+    own."""
     is_part = np.isin(_numbers(data.table), rows)
     part = data.take(np.flatnonzero(is_part))
     path = part.table.path
@@ -183,10 +190,8 @@ def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Enc
 
 
 def draw_rows(data: Encoded, count: int, name: str) -> Encoded:
-    """Draw `count` rows, in order; all, if there are no more.
-
-    Their texts decide, so they are the same ones in any order of a table; another `name` draws others.
-    """
+    """Draw `count` rows, or all, and keep their order. Their texts decide, so they are the same in any order
+    of a table; another `name` draws others."""
     if len(data) <= count:
         return data
     order = np.argsort(hash_words(derive_key(name), data.table.fingerprints), kind="stable")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from brimful.data.ragged import Ragged
 from brimful.hf.folders import HEADS, load_model, save_model
 from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
-from brimful.tables.table import Table, require_pairs
+from brimful.tables.table import Table, Take, require_pairs
 from brimful.tables.table_files import read_slices
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs, Row, predict_rows
@@ -57,7 +57,7 @@ class TaskModel:
     @property
     def parameters(self) -> int:
         """Number of parameters."""
-        return sum(p.numel() for module in (self.encoder, self.head) for p in module.parameters())
+        return sum(p.numel() for p in chain(self.encoder.parameters(), self.head.parameters()))
 
     def to(self, device: torch.device) -> "TaskModel":
         """Move the model to `device`, in place."""
@@ -105,8 +105,11 @@ class TaskModel:
         resolved = calibrated_precision(precision, self.encoder, self.encoder.device)
         rows: list[Row] = []
         cut = 0
-        # Slices bound what is in memory at a time.
-        for part in read_slices(lambda take: table.take([number for number, *_ in take(numbered)])):
+
+        def read_part(take: Take) -> Table:
+            return table.take([number for number, *_ in take(numbered)])
+
+        for part in read_slices(read_part):  # which bound what is in memory at a time
             data = self.encode(part)
             cut += data.examples.cut
             rows += self.rows(data, resolved, scores=scores)
@@ -154,7 +157,7 @@ class TaskModel:
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
-        fold(self.head)
+        fold(self.head)  # others know no unit and no zero
         extra = {
             OVERLAP: self.overlap,
             TEMPERATURE: self.temperature,
@@ -257,6 +260,6 @@ def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
     kind = find_task(find_saved_form(folder, usual, head.classes).name)
     task, saved = open_form(kind, folder, names, of_texts=type(head) is SequenceHead)
-    if type(head) is TokenHead and task.labels != names:
+    if type(head) is TokenHead and task.labels != names:  # tags of other tools may stand in any order
         reorder_outputs(head, [names.index(label) for label in task.labels])
     return TaskModel(task, encoder, head, folder.text_length(encoder.config), **saved._asdict())

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Self
 
 import numpy as np
@@ -38,7 +38,7 @@ class TokenClassification(Spans, Task):
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        labels = {span.label for spans in table.labels or () for span in spans}
+        labels = {span.label for span in chain.from_iterable(table.labels or ())}
         if not labels:
             raise BrimfulError(f"{table.path} has no span; there is nothing to learn")
         return cls(list_tag_names(sorted(labels)))
@@ -51,16 +51,16 @@ class TokenClassification(Spans, Task):
         return TokenHead(encoder, len(self.labels))
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """Return `tags`, the BIO tag of each token of each example.
+        """Return `tags`, the BIO tag of each token; special tokens and tokens without characters have none.
 
-        Special tokens and tokens without characters have no target. What is trained has the tags of BIO; a
-        model with others is only measured, by its spans.
+        What is trained has the tags of BIO; a model with others is only measured, by its spans.
         """
         assert table.labels is not None
         assert examples.characters is not None
         index = {label: i for i, label in enumerate(self.kinds)}
         tags: list[np.ndarray] = []
         lost = total = 0
+        # Windows of text i: bounds[i] to bounds[i + 1].
         bounds = [*examples.first_of_text.tolist(), len(examples)]
         for row, (spans, (first, end)) in enumerate(zip(table.labels, pairwise(bounds), strict=True)):
             tagged_spans = np.zeros((len(spans), 3), dtype=np.int64)  # start, end, the tag that continues it

@@ -8,7 +8,7 @@ from transformers.models.modernbert import modeling_modernbert
 
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
-from brimful.hf.tensors import to_hf
+from brimful.hf.tensor_names import to_hf
 from brimful.model.shape import EncoderConfig
 
 VOCABULARY = 100

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from brimful.exporting.graph import write_onnx
+from brimful.exporting.padded_model import write_onnx
 from brimful.model.heads import SequenceHead
 from brimful.tasks.classification import Classification
 from brimful.tasks.task_model import TaskModel

@@ -23,9 +23,9 @@ from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
-from brimful.exporting import formats, gate, graph
+from brimful.exporting import formats, gate, padded_model
 from brimful.exporting.gate import measure_difference, random_examples
-from brimful.exporting.graph import PaddedModel
+from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import (
     MaskedLMHead,
@@ -200,7 +200,7 @@ def test_models_of_single_texts_have_no_input_for_token_types(
         path.write_bytes(b"graph")
         asked.append(token_types)
 
-    monkeypatch.setattr(graph, "write_onnx", write)
+    monkeypatch.setattr(padded_model, "write_onnx", write)
     monkeypatch.setattr(gate, "check_written", lambda *_: 0.0)
     encoder, head, labels = load_model(model / "model")
     for token_types in (False, True):
@@ -280,7 +280,7 @@ def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path)
 def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(padded_model, "FILE_BYTES", 1000)
     exported(model, tmp_path / "out", "onnx", "onnx/model.onnx.data")
     assert (tmp_path / "out" / "onnx" / "model.onnx").stat().st_size < 1 << 20
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "onnx" / "model.onnx"))
@@ -357,7 +357,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
 
         return SimpleNamespace(run=call)
 
-    monkeypatch.setattr(graph, "write_onnx", write)
+    monkeypatch.setattr(padded_model, "write_onnx", write)
     monkeypatch.setattr(formats, "onnx_session", off)
     with pytest.raises(BrimfulError, match="nothing was written"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")

@@ -15,9 +15,9 @@ from brimful import Encoder
 from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
 from brimful.corpus.tokenize.vocabulary_training import train
-from brimful.exporting.description import fill_card, summarise_export
-from brimful.exporting.exported import Export
+from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import FORMATS
+from brimful.exporting.summary_and_card import fill_card, summarise_export
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import TextReading

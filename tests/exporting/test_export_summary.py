@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from brimful.exporting.description import summarise_export
+from brimful.exporting.summary_and_card import summarise_export
 
 FACTS: dict[str, Any] = {
     "out": "de ploy",

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from brimful import BrimfulError, TaskModel
-from brimful.base.resources import processor_name
+from brimful.base.machine import processor_name
 from brimful.commands.export import export
-from brimful.exporting.exported import Export, RealTexts, find_texts
+from brimful.exporting.exported_model import Export, RealTexts, find_texts
 from brimful.exporting.gate import compare, describe_instructions, require_little_loss
-from brimful.exporting.graph import PaddedModel
-from brimful.exporting.runtimes import padded_outputs
+from brimful.exporting.padded_batches import padded_outputs
+from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models
 from brimful import Encoder
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
-from brimful.exporting.exported import keep_rows
+from brimful.exporting.exported_model import keep_rows
 from brimful.hf.folders import (
     list_unread_modules,
     load_model,

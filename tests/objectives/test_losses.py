@@ -19,7 +19,7 @@ from transformers.models.modernbert import modeling_modernbert
 from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
 from brimful.hf.folders import HEADS, save_model
-from brimful.hf.tensors import from_hf
+from brimful.hf.tensor_names import from_hf
 from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead

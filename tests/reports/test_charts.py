@@ -30,7 +30,7 @@ def scatter(n: int, seed: int) -> SummaryChart:
 
 
 CHARTS = [
-    *(scatter(n, seed) for n in (2, 3, 5, 12) for seed in range(4)),
+    *(scatter(n, seed) for n, seed in ((2, 0), (5, 1), (12, 2))),
     SummaryChart("Loss", "lines", "updates", "loss", [Series("a", [1.0, 2e6], [9.0, 1e-3])]),
 ]
 
@@ -59,7 +59,7 @@ def test_labels_never_cross(chart: SummaryChart) -> None:
         assert names <= set(inside)
 
 
-@pytest.mark.parametrize("chart", CHARTS[-2:])
+@pytest.mark.parametrize("chart", [CHARTS[0], CHARTS[-1]])
 def test_the_same_chart_gives_the_same_bytes_and_says_its_numbers(chart: SummaryChart) -> None:
     svg = to_svg(chart)
     assert svg == to_svg(chart)

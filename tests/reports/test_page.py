@@ -157,9 +157,7 @@ def test_the_models_of_all_runs_stand_in_one_table_and_one_picture(
 def test_models_of_other_rows_are_not_compared(tmp_path: Path, finetune_run: Path) -> None:
     summary = measured(model("x", 0.99, is_own=True), test=OTHER_ROWS)
     other = write_run(tmp_path / "other", {"a": 1}, summary=summary)
-    page = _Page(page_of(tmp_path, finetune_run, other))
-    assert "finetune is the best" in page.text
-    assert "1 measured on other test rows" in page.text
+    assert set(group_models(load_runs([finetune_run, other]))) == {TEST, OTHER_ROWS}
 
 
 def test_a_run_with_models_speaks_for_the_runs_inside_it(tmp_path: Path) -> None:
@@ -167,20 +165,12 @@ def test_a_run_with_models_speaks_for_the_runs_inside_it(tmp_path: Path) -> None
     write_run(demo / "distil", {"a": 1}, summary=measured(model("Student", 0.7, is_own=True)))
     (models,) = group_models(load_runs([demo])).values()
     assert [model.value for model in models] == [0.8]
-    page = _Page(page_of(tmp_path, demo))
-    assert page.anchors == ["run-1", "run-1-1"]
+    assert _Page(page_of(tmp_path, demo)).anchors == ["run-1", "run-1-1"]
 
 
 def test_runs_of_one_name_are_named_by_their_parents_too(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / parent / "run", {"a": 1}) for parent in ("a", "b")]
     assert [run.name for run in load_runs(runs)] == ["a/run", "b/run"]
-
-
-def test_contents_lead_to_every_run(tmp_path: Path, finetune_run: Path, distil_run: Path) -> None:
-    text = page_of(tmp_path, finetune_run, distil_run)
-    links = re.findall(r'<a href="#([^"]+)"', text)
-    assert links == ["run-1", "run-2"]
-    assert _Page(text).anchors == ["all", *links]
 
 
 def test_every_text_from_outside_is_escaped(tmp_path: Path, finetune_run: Path) -> None:
@@ -191,10 +181,7 @@ def test_every_text_from_outside_is_escaped(tmp_path: Path, finetune_run: Path) 
     assert HOSTILE in page.text  # as text
     assert not page.tags & {"script", "img", "iframe", "object", "link"}
     assert "<img" not in text
-
-
-def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path, finetune_run: Path) -> None:
-    text = page_of(tmp_path, finetune_run)
+    # The page needs nothing from elsewhere.
     assert not re.search(r"https?://|@import|<link|<script", text)
     assert set(re.findall(r"url\((.)", text)) <= {"#"}
     assert set(re.findall(r'(?:href|src)="(.)', text)) <= {"#"}
@@ -266,18 +253,12 @@ def test_an_out_that_cannot_be_written(tmp_path: Path, finetune_run: Path) -> No
         report(runs=[], out="report.html")
 
 
-def test_dry_run_reads_everything_and_writes_nothing(tmp_path: Path, finetune_run: Path) -> None:
-    out = tmp_path / "report.html"
-    assert report(runs=[str(finetune_run)], out=str(out), dry_run=True) == {"dry_run": True, "runs": 1}
-    assert not out.exists()
-
-
 def test_command_line(tmp_path: Path, finetune_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "report.html"
+    assert report(runs=[str(finetune_run)], out=str(out), dry_run=True) == {"dry_run": True, "runs": 1}
+    assert not out.exists()
     assert main(["report", str(finetune_run), "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"out": str(out), "runs": 1, "bytes": out.stat().st_size}
-    assert main(["report", str(tmp_path / "absent"), "--out", str(out)]) == 1
-    assert "absent does not exist" in capsys.readouterr().err
 
 
 def test_a_terminal_compares_the_models_of_several_runs(

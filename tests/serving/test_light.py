@@ -15,8 +15,8 @@ import pytest
 import brimful
 from brimful import BrimfulError, TaskModel
 from brimful.commands.export import export
-from brimful.exporting.graph import write_onnx
-from brimful.exporting.runtimes import GraphSession
+from brimful.exporting.padded_batches import GraphSession
+from brimful.exporting.padded_model import write_onnx
 from brimful.hf.folders import save_model
 from brimful.hf.text_encoder import TextEncoder
 from brimful.hf.text_reading import TextReading

@@ -16,7 +16,7 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.objectives.losses import class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.cached_entries import cache_outputs
+from brimful.tasks.cached_tables import cache_outputs
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.multi_label import MultiLabel

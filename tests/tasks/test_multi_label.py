@@ -17,21 +17,14 @@ from builders.tables import bits_of, labelled
 TASK = MultiLabel(["a", "b", "c"])
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.jsonl", '{"text": "x", "label": ["a", "c"]}\n{"text": "y", "label": []}\n'),
-        ("a.tsv", "text\tlabel\nx\ta| c\ny\t\n"),
-        ("a.csv", "text,label\nx,a|c\ny,\n"),
-    ],
-)
-def test_lists_of_labels_are_read(tmp_path: Path, name: str, content: str):
-    (tmp_path / name).write_text(content)
-    table = MultiLabel.read(tmp_path / name, labelled=True)
+def test_lists_of_labels_are_read(tmp_path: Path):
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\nx\ta| c\ny\t\n")
+    table = MultiLabel.read(path, labelled=True)
     assert table.labels == [["a", "c"], []]
     assert MultiLabel.from_table(table).labels == ["a", "c"]
     assert unpack_labels(TASK.targets(table)["labels"], 3).tolist() == [[True, False, True], [False] * 3]
-    with pytest.raises(BrimfulError, match=r"line [12]: unknown label 'c'"):
+    with pytest.raises(BrimfulError, match=r"line 2: unknown label 'c'"):
         MultiLabel(["a", "b"]).targets(table)
     with pytest.raises(BrimfulError, match="no text has a label"):
         MultiLabel.from_table(table.take([1]))

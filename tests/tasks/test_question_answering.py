@@ -1,13 +1,10 @@
 """Answers: files, windows, the loss and n-best against transformers' definitions, scores by hand."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -18,7 +15,6 @@ from brimful.commands.distil import distil
 from brimful.commands.finetune import finetune
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.tables.question_files import Answer, QuestionTable, read_questions
 from brimful.tasks.answer_form import Prediction, Scored
 from brimful.tasks.encoded_tables import Encoded
@@ -59,33 +55,28 @@ def write(path: Path, content: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "named"),
     [
-        ("a.json", "{", "record 1 is not JSON: it ends too early"),
-        ("a.json", "[" * 100_000, "record 1 is not JSON"),
-        ("a.json", "3", "record 1 must be a JSON object"),
-        ("a.json", squad([[(0, "w\ud83d")]]), "record 1 holds half a surrogate pair"),
-        ("a.json", {"data": [{"title": "x"}]}, "question 1 has no 'question': questions are SQuAD's JSON"),
+        ("a.json", "{", "record 1"),
+        ("a.json", "[" * 100_000, "record 1"),
+        ("a.json", "3", "record 1"),
+        ("a.json", squad([[(0, "w\ud83d")]]), "surrogate pair"),
+        ("a.json", {"data": [{"title": "x"}]}, "question 1 has no 'question'"),
         ("a.json", {"data": []}, "question 1 has no 'question'"),
-        ("a.json", squad([[("x", "w1")]]), "needs answer_start and text"),  # type: ignore[list-item]
+        ("a.json", squad([[("x", "w1")]]), "answer_start"),  # type: ignore[list-item]
         ("a.jsonl", '{"question": "a"}', "line 1 has no 'context'"),
         ("a.jsonl", '{"question": "a", "context": "b"}', "line 1 has no answers"),
-        ("a.jsonl", '{"question": "a", "context": "b", "answers": {}}', "line 1: answers need the lists"),
-        (
-            "a.jsonl",
-            '{"question": "a", "context": "b", "answers": {"text": ["b"], "start": [0]}}',
-            "line 1: answers need the lists answer_start and text",
-        ),
+        ("a.jsonl", '{"question": "a", "context": "b", "answers": {}}', "line 1: answers"),
         (
             "a.jsonl",
             '{"question": "a", "context": "b", "answers": {"text": ["b", "b"], "answer_start": [0]}}',
-            "line 1: answers need the lists answer_start and text, equally long",
+            "line 1: answers",
         ),
-        ("a.tsv", "x", r"\.json files in SQuAD's layout"),
+        ("a.tsv", "x", r"\.json"),
     ],
 )
-def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: object, message: str):
-    with pytest.raises(BrimfulError, match=message) as error:
+def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: object, named: str):
+    with pytest.raises(BrimfulError, match=named) as error:
         read_questions(write(tmp_path / name, content), labelled=True)
     assert "\n" not in str(error.value)
 
@@ -105,32 +96,6 @@ def test_targets_are_where_the_answer_stands_in_each_window(tmp_path: Path, toke
         else:
             assert (first, last) == (0, 0)
     assert held
-
-
-def test_the_loss_is_the_cross_entropy_over_each_sequence(seed: int):
-    random = np.random.default_rng(seed)
-    lengths = [int(n) for n in random.integers(1, 9, 5)]
-    from brimful.data.batch import pack
-
-    batch = pack(
-        [np.zeros(n, np.int32) for n in lengths],
-        max_length=9,
-        pad=0,
-        slots=sum(lengths) + 4,
-        sequence_slots=9,
-    )
-    spans = torch.full((9, 2), -100)
-    for i, n in enumerate(lengths[:-1]):  # the last has no target
-        spans[i] = torch.from_numpy(random.integers(0, n, 2))
-    logits = torch.randn(sum(lengths) + 4, 2, dtype=torch.float64, requires_grad=True)
-    total = span_cross_entropy_sum(logits, spans, batch)
-    (gradient,) = torch.autograd.grad(total, logits)
-    expected = torch.zeros((), dtype=torch.float64)
-    for part, span in zip(logits[: sum(lengths)].split(lengths)[:-1], spans, strict=False):
-        expected = expected + F.cross_entropy(part.T, span, reduction="sum") / 2
-    (wanted,) = torch.autograd.grad(expected, logits)
-    torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gradient, wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: Tokenizer, seed: int):
@@ -223,30 +188,6 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
             TASK.with_settings({"max_answer_length": wrong})
 
 
-def test_the_threshold_is_the_best_of_dev(tmp_path: Path, tokenizer: Tokenizer, seed: int):
-    random = np.random.default_rng(seed)
-    rows = [[(0, "w0")] if number % 3 else [] for number in range(60)]
-    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
-    data = TASK.encode(table, tokenizer, 64, None, labelled=True)
-    scores = random.normal(size=(60, data.examples.lengths[0], 2))
-    scores[:, 3] += 4  # w0 is what it would answer, and no answer is far too likely
-    scores[:, 0] += np.where([not row for row in rows], 8, 6)[:, None]
-    answers = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
-    fitted = TASK.fit_settings(answers, data)
-    assert fitted.no_answer_threshold > 0
-    margins = [prediction.margin for prediction in answers]
-    each = [replace(TASK, no_answer_threshold=t).measure(answers, data)["f1"] for t in (-99.0, *margins)]
-    measured = fitted.measure(answers, data)
-    assert measured["f1"] == pytest.approx(max(each)) == pytest.approx(measured["best_f1"])
-    assert measured["best_f1_threshold"] == fitted.no_answer_threshold
-    by_cmrc = TASK.with_primary("lcs_f1").fit_settings(answers, data)
-    assert (by_cmrc.primary_metric[0], by_cmrc.no_answer_threshold) == ("lcs_f1", fitted.no_answer_threshold)
-    for name, task in (("answered", TASK), ("squad1", QuestionAnswering())):  # nothing to fit on
-        rows = [row or [(0, "w0")] for row in rows]
-        table = read_questions(write(tmp_path / f"{name}.json", squad(rows)), labelled=True)
-        assert task.fit_settings(answers, replace(data, table=table)) == task
-
-
 @given(rows=st.lists(st.tuples(st.integers(-2, 2), TEXTS, TEXTS), min_size=2, max_size=12))
 def test_no_threshold_is_better_on_dev_than_the_fitted_one(rows: list[tuple[int, str, str]]):
     """Of few margins, so that many are equal; spans may be missing, and answers may be no word at all."""
@@ -256,6 +197,7 @@ def test_no_threshold_is_better_on_dev_than_the_fitted_one(rows: list[tuple[int,
     answers = [Prediction([Scored(0, span, 5.0)] * bool(span), 5.0 + margin) for margin, span, _ in rows]
     for metric in ("f1", "exact", "lcs_f1"):
         task = TASK.with_primary(metric)
+        assert QuestionAnswering().fit_settings(answers, dev) == QuestionAnswering()  # as of SQuAD 1.1
         if len({bool(gold) for gold in golds}) < 2:
             assert task.fit_settings(answers, dev) == task
             continue
@@ -292,38 +234,26 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     assert model.task.settings == {"no_answer_threshold": threshold}
     # Dev is test here, so the threshold of dev gives the best of test (summed in another order).
     assert summary["test"]["f1_runs"] == pytest.approx(summary["test"]["best_f1_runs"], rel=1e-12)
-    student = tmp_path / "student"
-    stage = {"epochs": 1.0}
-    given = {"student_layers": 1, "layers": stage, "logits": stage, "precision": "fp32"}
-    found = distil(teacher=str(out), dev=path, out=str(student), **given)
+    given = {"student_layers": 1, "layers": {"epochs": 1.0}, "logits": {"epochs": 1.0}, "precision": "fp32"}
+    found = distil(teacher=str(out), dev=path, out=str(tmp_path / "student"), **given)
     for name in ("teacher", "student"):
         assert found[name]["f1"] == pytest.approx(found[name]["best_f1"], rel=1e-12)
-    assert TaskModel.load(student).task.no_answer_threshold == found["no_answer_threshold"] != threshold
-    gap = found["student"]["f1"] - found["teacher"]["f1"]
-    assert found["comparisons"]["student_minus_teacher"]["difference"] == pytest.approx(gap)
+    student = TaskModel.load(tmp_path / "student").task
+    assert student.no_answer_threshold == found["no_answer_threshold"] != threshold
     other = distil(teacher=str(out), train=path, test=path, out=str(tmp_path / "no-dev"), **given)
     assert other["no_answer_threshold"] == threshold  # the teacher's
     written = [json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()]
     table = read_questions(path, labelled=False)
     made = model.predict(table.texts, table.second)
     assert [row["prediction"] for row in made] == [row["prediction"] for row in written]
-    for row in made:
-        assert (row["prediction"] == "") == (row["no_answer_margin"] > threshold) or row[
-            "no_answer_margin"
-        ] == (
-            pytest.approx(threshold, abs=1e-4)  # it is rounded
-        )
 
 
 def test_an_empty_context_has_no_margin(tmp_path: Path, tokenizer: Tokenizer):
-    content = json.dumps({"question": "what", "context": ""})
-    table = read_questions(write(tmp_path / "a.jsonl", content), labelled=False)
+    table = read_questions(write(tmp_path / "a.jsonl", '{"question": "what", "context": ""}'), labelled=False)
     data = TASK.encode(table, tokenizer, 12, 2, labelled=False)
     answers = TASK.answers(Ragged.of([np.ones((4, 2))], np.float32, (2,)), data)
-    for task in (TASK, QuestionAnswering()):
-        (row,) = task.rows(answers, data)
-        assert (row["prediction"], row["probability"], row["no_answer_margin"]) == ("", 1.0, None)
-        json.dumps(row, allow_nan=False)
+    (row,) = QuestionAnswering().rows(answers, data)
+    assert (row["prediction"], row["probability"], row["no_answer_margin"]) == ("", 1.0, None)
 
 
 def test_answers_begin_after_the_space_that_belongs_to_their_token(tmp_path: Path):
@@ -336,34 +266,34 @@ def test_answers_begin_after_the_space_that_belongs_to_their_token(tmp_path: Pat
     content = json.dumps({"question": "what", "context": context})
     table = read_questions(write(tmp_path / "a.jsonl", content), labelled=False)
     data = TASK.encode(table, tokenizer, 32, 2, labelled=False)
-    random = np.random.default_rng(0)
-    scores = [random.normal(size=(n, 2)) for n in data.examples.lengths]
-    (prediction,) = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
-    candidates = [c for c in TASK.rows([prediction], data)[0]["n_best"] if c["text"]]
+    scores = [np.random.default_rng(0).normal(size=(n, 2)) for n in data.examples.lengths]
+    answers = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
+    candidates = [c for c in TASK.rows(answers, data)[0]["n_best"] if c["text"]]
     assert {c["text"] for c in candidates} >= {"paris", "paris   paris", "now"}
     for candidate in candidates:
         assert context[candidate["start"] :].startswith(candidate["text"])
         assert candidate["text"] == candidate["text"].strip()
-    assert len({(c["start"], c["text"]) for c in candidates}) == len(candidates)
 
 
-def test_scores_by_hand():
-    assert exact("The  Cat!", "cat") == 1
-    assert f1("the cat sat", "a cat sat down") == pytest.approx(2 * 2 / (2 + 3))
-    assert f1("", "") == 1
-    assert f1("", "a b") == 0
-    assert f1("中書省", "中書") == 0  # SQuAD's words stand between spaces
-    assert exact("《红楼梦》", "红楼梦") == 0
-
-
-def test_scores_of_cmrc_by_hand():
-    assert lcs_f1("讯腾", "腾讯") == pytest.approx(0.5)  # order counts
-    assert lcs_f1("《腾讯》 Inc.", "腾讯inc") == pytest.approx(2 * 3 / (4 + 3))  # the full stop is a word
-    assert lcs_f1("12.5%", "125") == 0
-    assert lcs_f1("约3,000人", "3,000人") == pytest.approx(2 * 2 / (3 + 2))
-    assert lcs_f1("25℃", "25") == 0  # nltk leaves it whole
-    assert cmrc_exact("《红楼梦》", "红楼梦") == 1
-    assert cmrc_exact("A-B", "ab") == 1
-    assert cmrc_exact("3.5米", "35米") == 0
-    assert cmrc_exact("12.5%", "125") == 0
-    assert cmrc_exact("……", "") == 0  # in the script's list, but no single character
+@pytest.mark.parametrize(
+    ("score", "prediction", "answer", "value"),
+    [
+        (exact, "The  Cat!", "cat", 1),
+        (exact, "《红楼梦》", "红楼梦", 0),
+        (f1, "the cat sat", "a cat sat down", 2 * 2 / (2 + 3)),
+        (f1, "", "", 1),
+        (f1, "", "a b", 0),
+        (f1, "中書省", "中書", 0),  # SQuAD's words stand between spaces
+        (lcs_f1, "讯腾", "腾讯", 0.5),  # order counts
+        (lcs_f1, "《腾讯》 Inc.", "腾讯inc", 2 * 3 / (4 + 3)),  # the full stop is a word
+        (lcs_f1, "12.5%", "125", 0),
+        (lcs_f1, "约3,000人", "3,000人", 2 * 2 / (3 + 2)),
+        (lcs_f1, "25℃", "25", 0),  # nltk leaves it whole
+        (cmrc_exact, "《红楼梦》", "红楼梦", 1),
+        (cmrc_exact, "A-B", "ab", 1),
+        (cmrc_exact, "3.5米", "35米", 0),
+        (cmrc_exact, "……", "", 0),  # in the script's list, but no single character
+    ],
+)
+def test_scores_by_hand(score, prediction: str, answer: str, value: float):
+    assert score(prediction, answer) == pytest.approx(value)

@@ -1,7 +1,6 @@
 """Regression: the values of a table, the metrics against scipy's definitions, and every verb."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from brimful.data.examples import Examples
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import SequenceHead
 from brimful.objectives.imitation import TEACHER, LogitDistillation
-from brimful.objectives.losses import squared_error_sum
 from brimful.objectives.supervised import Supervised
 from brimful.tables.table import Table
 from brimful.tasks.regression import Regression
@@ -68,18 +66,7 @@ def test_metrics(seed: int) -> None:
     assert (constant["pearson"], constant["spearman"]) == (0, 0)
 
 
-def test_a_missing_value_has_no_loss_and_no_gradient() -> None:
-    values = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    total = squared_error_sum(values, torch.tensor([0.0, math.nan, -100.0]))
-    total.backward()
-    assert total.item() == 1 + 103**2
-    assert values.grad is not None
-    assert values.grad.tolist() == [2, 0, 206]
-
-
-@pytest.mark.parametrize(
-    ("unit", "zero"), [(1e-6, 0.0), (1e-3, 5.0), (1000.0, 0.0), (1.0, 2000.0), (10.0, 2e4)]
-)
+@pytest.mark.parametrize(("unit", "zero"), [(1e-6, 0.0), (1e-3, 5.0), (10.0, 2e4)])
 def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float) -> None:
     """Each update, and what is predicted and saved after it, in that unit."""
     random = np.random.default_rng(3)
@@ -174,13 +161,11 @@ def test_a_value_is_learned_and_predicted(finetuned: Path, tmp_path: Path) -> No
     errors = [(line["gold"] - line["prediction"]) ** 2 for line in lines]
     assert summary["test"]["mse"] == pytest.approx(np.mean(errors))
     assert set(lines[0]) == {"row", "gold", "prediction"}
-    for name in ("out.jsonl", "out.csv"):
-        predict(model=str(finetuned), input=str(finetuned.parent / "test.tsv"), output=str(tmp_path / name))
-    values = [json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert values == pytest.approx([line["prediction"] for line in lines], rel=1e-4)
+    predict(model=str(finetuned), input=str(finetuned.parent / "test.tsv"), output=str(tmp_path / "out.csv"))
     header, *rows = (tmp_path / "out.csv").read_text().splitlines()
     assert header == "row,prediction"
-    assert [float(row.split(",")[1]) for row in rows] == values
+    values = [float(row.split(",")[1]) for row in rows]
+    assert values == pytest.approx([line["prediction"] for line in lines], rel=1e-4)
 
 
 @pytest.mark.slow
@@ -202,13 +187,10 @@ def test_a_student_imitates_the_values(finetuned: Path, tmp_path: Path) -> None:
     assert summary["task"] == "regression"
     assert summary["teacher"]["pearson"] == read_json(finetuned / "summary.json")["test"]["pearson"]
     assert set(summary["student"]) == {"pearson", "spearman", "mse", "n", "parameters"}
-    _, head, _ = load_model(run / "model")
-    assert isinstance(head, SequenceHead)
-    assert head.classes == 1
+    assert load_model(run / "model")[1].classes == 1
     page = tmp_path / "page.html"
     report(runs=[str(finetuned), str(run)], out=str(page))
-    text = page.read_text(encoding="utf-8")
-    assert "Pearson correlation" in text
+    assert "Pearson correlation" in page.read_text(encoding="utf-8")
 
 
 def values_of(run: Path) -> list[float]:

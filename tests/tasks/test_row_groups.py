@@ -53,18 +53,6 @@ def test_what_does_not_tell_texts_apart() -> None:
     ]
 
 
-def test_a_group_of_several_labels_costs_each_of_them_its_rows() -> None:
-    """Three hypotheses on each premise, one a label; and a third of the table is a single template."""
-    groups = np.repeat(np.arange(100), 3)
-    strata = ["a", "b", "c"] * 100
-    taken = cut_rows(groups, strata, np.arange(300, dtype=np.uint64), 0.2, "test")
-    assert Counter(np.array(strata)[taken].tolist()) == {"a": 20, "b": 20, "c": 20}
-    groups = np.r_[np.zeros(100, np.int64), 1 + np.arange(200)]
-    taken = cut_rows(groups, ["a"] * 300, np.arange(300, dtype=np.uint64), 0.2, "test")
-    assert not taken[:100].any()
-    assert taken.sum() == 40
-
-
 def test_numbers_count_where_all_texts_differ_by_them_alone() -> None:
     sums = [f"What is {a} plus {b}?" for a in range(9) for b in range(9)]
     assert group_alike_rows(table(sums)).max() > 60
@@ -86,14 +74,6 @@ def test_numbers_count_in_a_table_of_templates(seed: int) -> None:
     copies = sentences(200, seed) * 2
     groups = group_alike_rows(table([f"{number} {text}" for number, text in enumerate(copies)]))
     assert (groups[:200] == groups[200:]).all(), "copies with other numbers stay together"
-
-
-def test_texts_of_few_words_are_alike_only_if_they_are_equal(seed: int) -> None:
-    draw = random.Random(seed)
-    texts = [" ".join(draw.choices(["good", "bad"], k=8)) for _ in range(120)]
-    groups = group_alike_rows(table([*texts, texts[0].upper()]))
-    assert groups.max() + 1 == len(set(texts))
-    assert groups[0] == groups[-1]
 
 
 def test_pairs_are_alike_as_a_whole_and_questions_by_their_contexts() -> None:
@@ -185,17 +165,6 @@ def test_single_rows_are_cut_in_proportion(sizes: list[int], start: int) -> None
         assert found[number] < size, "each label can be learned"
     if min(sizes) >= 5:
         assert abs(taken.sum() - len(strata) / 5) <= 1
-
-
-def test_pairs_in_both_orders_are_alike(seed: int) -> None:
-    first, second = sentences(80, seed), sentences(80, seed + 1000)
-    both = table(first + second, second + first)
-    groups = group_alike_rows(both)
-    assert (groups[:80] == groups[80:]).all()
-    assert groups.max() == 79
-    assert find_held_out_copies(
-        table(second[:5], first[:5]), [table(first, second)], table(["x"], ["y"])
-    ).all()
 
 
 def test_rows_of_one_source_are_alike_in_whatever_order_they_stand(seed: int) -> None:

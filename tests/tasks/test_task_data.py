@@ -93,22 +93,16 @@ def test_labels_keep_their_proportions_in_every_task() -> None:
 
 def test_a_part_that_cannot_be_measured_on_is_refused() -> None:
     values = ["1"] * 99 + ["2"]
-    with pytest.raises(BrimfulError, match=r"its test rows: all labels are 1; .*; give --test"):
+    with pytest.raises(BrimfulError, match="all labels are 1"):
         cut_part(Regression(), encoded([f"w{n}" for n in range(100)], values), "test")
 
 
 def test_a_part_that_is_empty_or_far_below_its_share_is_refused() -> None:
-    texts = [f"w{n}" for n in range(100)]
-    for labels in ([str(n / 10) for n in range(100)], [f"l{n}" for n in range(100)]):
-        with pytest.raises(BrimfulError) as refused:
-            cut_part(Classification(sorted(labels)), encoded(texts, labels), "test")
-        assert str(refused.value) == (
-            "table.tsv: only 0 of 100 rows can be test (train keeps a row of each label, and alike texts);"
-            " give --test, or --task regression if labels are values"
-        )
-    sets = [[label] for label in labels]
-    with pytest.raises(BrimfulError, match=r"only 0 of 100 rows can be dev .* give --dev"):
-        cut_part(MultiLabel(sorted(labels)), encoded(texts, sets), "dev")
+    texts, labels = [f"w{n}" for n in range(100)], [f"l{n}" for n in range(100)]
+    with pytest.raises(BrimfulError, match=r"only 0 of 100 rows .* give --test, or --task regression"):
+        cut_part(Classification(sorted(labels)), encoded(texts, labels), "test")
+    with pytest.raises(BrimfulError, match=r"only 0 of 100 rows .* give --dev"):
+        cut_part(MultiLabel(sorted(labels)), encoded(texts, [[label] for label in labels]), "dev")
     few = encoded(texts, ["a"] * 10 + labels[10:])
     with pytest.raises(BrimfulError, match="only 2 of 100 rows can be test"):
         cut_part(Classification(["a", *labels[10:]]), few, "test")

@@ -76,15 +76,15 @@ def require_forms(inputs: Iterable[Input], fields: Sequence[str], encoding: str)
             refused[item.path] = str(error)
     if not refused:
         return
-    first, message = next(iter(refused.items()))
-    paths = [first]
+    first, *others = refused
+    message, paths = refused[first], [first]
     form = many_texts_of(first, encoding)
     if form:
-        paths = [path for path in refused if many_texts_of(path, encoding) == form]
+        paths += [path for path in others if many_texts_of(path, encoding) == form]
         message = f"{first} {form.refuse(paths, encoding)}"
-    others = len(refused) - len(paths)
-    if others:
-        message += f" ({others:,} more of the files are refused, too)"
+    more = len(refused) - len(paths)
+    if more:
+        message += f" ({more:,} more of the files are refused, too)"
     raise BrimfulError(message)
 
 
@@ -144,7 +144,7 @@ def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str
     """Return the first characters of a file (of JSON the first line), and whether they are all of it."""
     decoder = Decoder(recognise_charset(head, encoding, False, Counter()))
     piece = text = decoder.decode(head).lstrip(_AROUND_VALUES)
-    # The beginning of an array shows by itself what the array holds.
+    # The beginning of an array of records shows that it is one.
     needs_line = text.startswith(("{", "[")) and not _LIST_OF_RECORDS.match(text)
     while needs_line and "\n" not in piece and len(text) < _LONGEST_LINE_CHARACTERS:
         chunk = next(chunks, b"")
@@ -183,7 +183,7 @@ def _holds_records(text: str, *, is_whole: bool) -> bool:
         try:
             value, end = _DECODER.raw_decode(text, place)
         except json.JSONDecodeError as error:
-            # An error at the very end, or within a string, is one of the cut.
+            # The cut of the text causes an error at its very end, or within a string.
             is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - len("\\uFFFF")
             return is_cut and not is_whole and text.startswith(("{", "["))
         except (ValueError, RecursionError):  # too deep, or a number of thousands of digits

@@ -13,7 +13,7 @@ from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEAT
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.values import JOINED_SENTENCES, is_list_of
 
-# An array is read in pieces of so many characters; a longer element cannot be a record.
+# An array is read in pieces of at least this size. An element above the other size is not a record.
 _LEAST_CHARACTERS = 1 << 16
 _MOST_CHARACTERS = 1 << 28
 # White space, byte order marks, and commas between the elements of an array.
@@ -128,14 +128,11 @@ class RowNames:
 
 
 def _find_rows(path: str, value: Any, fields: Sequence[str], report: Report) -> Iterable[Any]:
-    """Return the rows of a value that is a whole file: the elements of its list, or itself.
-
-    Raises:
-        BrimfulError: the value is an object of columns, as pandas writes it, or its records lie deeper.
-    """
+    """Return the rows of a value that is a whole file: the elements of its list, or itself."""
     if not isinstance(value, dict):
         return [value]
     if not set(fields).isdisjoint(value):
+        # pandas writes a table as an object of columns of one length.
         sizes = {len(column) if isinstance(column, list | dict) else -1 for column in value.values()}
         if len(sizes) == 1 and sizes != {-1}:
             what = "holds columns, not a list of records (a record of lists is read from a .jsonl)"

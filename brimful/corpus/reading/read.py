@@ -32,7 +32,7 @@ from brimful.corpus.reading.values import join_texts
 RUN_BYTES = 1 << 16
 # Longer files, paragraphs and lines are cut into pieces of this many bytes, to bound memory.
 LONGEST_PIECE = 1 << 22
-# So many first lines show whether the lines of a file were wrapped.
+# The first lines of a file, which show whether its lines were wrapped.
 WATCHED_LINES = 2000
 _WATCHED_CHARACTERS = 200 * WATCHED_LINES
 WRAPPED = f"of the first {WATCHED_LINES:,} lines end at one width (--read.join-lines joins wrapped lines)"
@@ -45,7 +45,7 @@ LONGEST_RECORD = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class ReadConfig(DialectOptions):
-    """How input files become documents."""
+    """The settings by which input files become documents."""
 
     split: Literal["file", "paragraph", "line"] = "file"
     """The documents of .txt files: the file, its paragraphs (after a blank line), or its lines."""
@@ -246,7 +246,7 @@ def _read_json_lines(
 
 
 def _text_of(record: dict[str, Any], field: str, report: Report) -> str | None:
-    """Return the text of a record of JSON; None if it has no text."""
+    """Return the text of a record of JSON; None if the field holds anything else."""
     value = record.get(field)
     if isinstance(value, list):
         value = join_texts(value, report)

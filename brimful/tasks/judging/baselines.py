@@ -42,6 +42,7 @@ MIN_SHARE = float(np.exp(-CERTAIN_LOGIT))
 
 Fitted = Callable[[Any], np.ndarray]
 """Features (n, features) -> answers (n, outputs), as `Task.measure` takes them."""
+Targets = dict[str, np.ndarray]
 
 
 def find_obstacle(task: Task) -> str | None:
@@ -56,11 +57,8 @@ class UnreadError(ValueError):
 
 
 class Tfidf:
-    """TF-IDF by scikit-learn: words and pairs of words, runs of one to three characters, or both.
-
-    Each has a norm of 1, and of pairs each text has its own. `fit` reads the training table by the chosen
-    `kind`.
-    """
+    """TF-IDF by scikit-learn: words and pairs of words, runs of one to three characters, or both, each with a
+    norm of 1; of pairs each text has its own. `fit` reads the training table by the chosen `kind`."""
 
     name = "TF-IDF"
     kinds: Sequence[str] = ("words", "characters", "words and characters")
@@ -85,7 +83,7 @@ class Tfidf:
                 try:
                     features.append(reader.fit_transform(texts))
                 except ValueError as error:
-                    if "empty vocabulary" not in str(error):
+                    if "empty vocabulary" not in str(error):  # its error has no class of its own
                         raise
                 else:
                     self._readers.append((column, reader))
@@ -137,7 +135,7 @@ class Frozen:
 
     def fit(self, table: Table) -> np.ndarray:
         embeddings = self._embed_new(table)
-        self._mean, self._deviation = embeddings.mean(0), embeddings.std(0) + 1e-6
+        self._mean, self._deviation = embeddings.mean(0), embeddings.std(0) + 1e-6  # (hidden,)
         return self.transform(table)
 
     def transform(self, table: Table) -> np.ndarray:
@@ -179,13 +177,11 @@ def _fit_logistic(features: Any, labels: np.ndarray, strength: float) -> Any:
 
 
 def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | None) -> Fitted:
-    """The log-odds of each label by a logistic regression of its own.
-
-    Without a strength, and for a label that never changes, they follow from its share, whatever the text is.
-    """
+    """The log-odds of each label by a logistic regression of its own. Without a strength, and for a label
+    that never changes, they follow from its share, whatever the text is."""
     fitted: list[Fitted] = []
     for label in labels:
-        share = np.clip(label.mean(), MIN_SHARE, 1 - MIN_SHARE)
+        share = np.clip(label.mean(), MIN_SHARE, 1 - MIN_SHARE)  # so that the logarithm is finite
         if strength is None or len(np.unique(label)) == 1:
             fitted.append(_predict_always(np.log([share / (1 - share)])))
         else:
@@ -200,13 +196,9 @@ def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | Non
     return answer
 
 
-def _fit_classes(
-    outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None
-) -> Fitted:
-    """Logistic regression; for sparse features of each class against all others.
-
-    Without a strength, the answers are the shares of the classes, whatever the text is.
-    """
+def _fit_classes(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
+    """Logistic regression; for sparse features of each class against all others. Without a strength, the
+    answers are the shares of the classes, whatever the text is."""
     from scipy.sparse import issparse
 
     labels = targets["label"]
@@ -227,15 +219,14 @@ def _fit_classes(
     return answer
 
 
-def _fit_labels(
-    outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None
-) -> Fitted:
+def _fit_labels(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
     """A logistic regression for each label."""
+    # The first bit only says that the row has a target.
     labels = np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:]
     return _fit_each(labels.T, features, strength)
 
 
-def _fit_value(outputs: int, features: Any, targets: dict[str, np.ndarray], strength: float | None) -> Fitted:
+def _fit_value(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
     """Ridge regression, whose penalty is 1 / C."""
     from sklearn.linear_model import Ridge
 
@@ -308,7 +299,7 @@ def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
     except ValueError as error:
         warn(f"no linear model on {features.name}: {error}")
         return None
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - started  # without the test rows, which any model must read
     answers = model(features.transform(data.test.table))
     reads = features.kind if len(features.kinds) > 1 else None
     if reads:
@@ -319,10 +310,8 @@ def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
 def _choose_settings(
     task: Task, data: TaskData, features: Features, fit_model: Callable[..., Fitted]
 ) -> tuple[str, float]:
-    """The kind and the C that are best on dev, or on a fifth of train: the kind at one C, then its C.
-
-    They are the last kind and 1 where train is too small for that, or where no kind can read it.
-    """
+    """The kind and the C that are best on dev, or on a fifth of train: the kind at one C, then its C. They
+    are the last kind and 1 where train is too small for that, or where no kind can read it."""
     fit, dev = data.fit, data.dev
     if dev is None:
         try:
@@ -334,6 +323,7 @@ def _choose_settings(
         answers = fit_model(train_features, fit.targets, strength)(dev_features)
         return task.metrics[0].score(task.measure(answers, dev))
 
+    # Every kind with every C would take three times as long.
     middle = features.strengths[len(features.strengths) // 2]
     best_score, best_kind, best_strength, best_features = -np.inf, features.kinds[-1], 1.0, None
     for kind in features.kinds:
@@ -345,9 +335,8 @@ def _choose_settings(
                 best_score, best_kind, best_strength, best_features = reached, kind, middle, both
     if best_features is None:
         return best_kind, best_strength
-    scores = {middle: best_score}
+    scores = []
     for strength in features.strengths:
-        if strength != middle:
-            scores[strength] = score(strength, *best_features)
-    # Of equal scores the smallest C, which regularises most.
-    return best_kind, min(scores, key=lambda strength: (-scores[strength], strength))
+        scores.append(best_score if strength == middle else score(strength, *best_features))
+    # The first of equal scores has the smallest C, which regularises most.
+    return best_kind, features.strengths[int(np.argmax(scores))]

@@ -68,8 +68,9 @@ def _pair_finding(
     row, counterpart = next(iter(pairs.items()))
     first = f"row {table.number(row)}{_quote_label(table, row)}"
     second = f"row {other.number(counterpart)}{_quote_label(other, counterpart)}"
-    where = "" if other.path == table.path else " there"
-    example = f"{first} and {second}{where}: {_quote(table.texts[row])}{after}"
+    if other.path != table.path:
+        second += " there"
+    example = f"{first} and {second}: {_quote(table.texts[row])}{after}"
     return _make_finding(kind, table, list(pairs), what, example)
 
 
@@ -78,9 +79,11 @@ def _quote_label(table: Table, row: int) -> str:
     if table.labels is None:
         return ""
     label = table.labels[row]
-    names = dict[str, None]()
+    names = dict[str, None]()  # each once, in order
     for part in label if isinstance(label, list) else [label]:
-        names[part if isinstance(part, str) else str(part[-1])] = None
+        if not isinstance(part, str):
+            part = str(part[-1])
+        names[part] = None
     return f" ({_quote('|'.join(names))})"
 
 
@@ -125,12 +128,8 @@ def _join_texts(table: Table) -> list[str]:
 
 
 def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int, int], dict[int, int]]:
-    """Find the rows of `other` that are in `first`, each with its counterpart there, from 0.
-
-    Returns:
-        The rows with the same text; and, with `near`, those with one that is only almost the same
-        (`corpus.dedup.near_pairs`).
-    """
+    """Find the rows of `other` that are in `first`, each with its counterpart there, from 0: of the same
+    text, and, with `near`, of one that is only almost the same (`corpus.dedup.near_pairs`)."""
     first_rows: dict[str, int] = {}
     for row, text in enumerate(_join_texts(first)):
         first_rows.setdefault(text, row)
@@ -153,9 +152,10 @@ def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict
 def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Finding]:
     """Find rows of `other` that are in `first` too; unless `exact`, also nearly, or sharing a long text."""
     same, near = find_overlap(first, other, near=not exact)
+    after = f"; what is chosen or trained on {first.path} is measured too well on them"
     differ = len(_find_conflicts(other, first, same))
-    after = f", {differ:,} with another label" if differ else ""
-    after += f"; what is chosen or trained on {first.path} is measured too well on them"
+    if differ:
+        after = f", {differ:,} with another label{after}"
     what = f"of {len(other):,} that are in {first.path} too"
     findings = _pair_finding("leakage", other, same, first, what, after)
     if exact:
@@ -243,11 +243,8 @@ def count_labels(labels: Sequence[str], table: Table) -> dict[str, int]:
 
 
 def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Count the tokens of each row, and the unknown ones among them.
-
-    Returns:
-        int64 (n,) each, special tokens included; for a text in windows the sum over its windows.
-    """
+    """Count the tokens of each row, special tokens included, and the unknown ones among them, int64 (n,)
+    each; for a text in windows the sum over its windows."""
     examples, unknown = data.examples, unknown_id(tokenizer)
     of_example = [np.count_nonzero(ids == unknown) for ids in examples.tokens]
     tokens = np.bincount(examples.text_of_example, examples.lengths, minlength=len(data))
@@ -289,8 +286,7 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
         own_dev: whether dev is a table of its own, not a part of train.
     """
     assert encoder.tokenizer is not None
-    # A later table leaks from an earlier one: dev chooses what test measures.
-    parts = {"train": data.train}
+    parts = {"train": data.train}  # a later table leaks from an earlier one: dev chooses what test measures
     if own_dev and data.dev is not None:
         parts["dev"] = data.dev
     parts["test"] = data.test

@@ -58,6 +58,7 @@ def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, n
     parts = min(JACKKNIFE_PARTS, int(place.max()) + 1)
     if parts == 1:
         return values, np.zeros((len(values), len(values)))
+    # (parts, m): the metrics without each part.
     partial_values = np.array([measure(np.flatnonzero(place % parts != part)) for part in range(parts)])
     return values, (parts - 1) * np.atleast_2d(np.cov(partial_values.T, bias=True))
 
@@ -102,13 +103,17 @@ class MethodComparison:
 
         def measure_methods(rows: np.ndarray) -> list[np.ndarray]:
             """The metric of each method, float64 (seeds,)."""
-            return [np.array([measure(rows) for measure in seeds]) for seeds in measures]
+            values = []
+            for seeds in measures:
+                values.append(np.array([measure(rows) for measure in seeds]))
+            return values
 
         means, self._covariance = jackknife(
             lambda rows: list(map(np.mean, measure_methods(rows))), test.table.groups()
         )
         seeds = max(map(len, methods.values()))
         if seeds > 1:
+            # (methods, seeds); a method without seeds gives the same metric in each.
             runs = [np.broadcast_to(values, seeds) for values in measure_methods(np.arange(len(test)))]
             self._covariance = self._covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds
         self.values: dict[str, float] = dict(zip(methods, means.tolist(), strict=True))
@@ -135,6 +140,7 @@ class MethodComparison:
         """Return the first method's primary metric minus the second's: `difference`, `standard_error`."""
         names = np.array(list(self.methods))
         signs = (names == first).astype(float) - (names == second)
+        # The variance of a difference, from the covariance; rounding may put it below 0.
         variance = max(float(signs @ self._covariance @ signs), 0.0)
         difference = self.values[first] - self.values[second]
         return {"difference": difference, "standard_error": math.sqrt(variance)}
@@ -143,15 +149,14 @@ class MethodComparison:
 def fingerprint_rows(table: Table) -> str:
     """Hash all rows, texts and labels, in any order: tables with the same hash measure the same."""
     rows = zip(table.keys(), table.labels or [None] * len(table), strict=True)
+    # Sorted, since the order of rows changes no metric.
     digests = sorted(sha256(json.dumps(row).encode()).digest() for row in rows)
     return sha256(b"".join(digests)).hexdigest()[:16]
 
 
 def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:
-    """Write the target and the prediction of each row as JSON lines, with `row`, its number in the file.
-
-    The file appears when it is whole.
-    """
+    """Write the target and the prediction of each row as JSON lines, atomically, with `row`, its number in
+    the file that was read."""
     sweep(path.parent, path.name)
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
         for place, row in enumerate(task.compare_rows(answers, data)):
@@ -178,11 +183,14 @@ def describe_test(facts: Facts, primary: Metric) -> MeasuredOn:
 def find_error(measured: Any, primary: Metric, n: float | None) -> float | None:
     """Return the standard error of an accuracy over test rows and seeds; None for another metric."""
     value = find_number(measured, primary.name)
-    error = estimate_share_error(value, n) if primary.name == "accuracy" and value is not None else None
+    if primary.name != "accuracy" or value is None:
+        return None
+    error = estimate_share_error(value, n)
     if error is None:
         return None
     runs = measured.get(f"{primary.name}_runs", [value])
     deviation = find_number(measured, f"{primary.name}_std") or 0.0
+    # Rows and seeds vary independently: their variances add up.
     return math.hypot(error, deviation / math.sqrt(len(runs)))
 
 
@@ -242,10 +250,8 @@ def measure_speeds(answers: Mapping[str, Answer], table: Table) -> dict[str, Spe
 
 
 def measure_medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: int) -> list[float]:
-    """Return the median milliseconds of each call of a round, over rounds, after `warm` of them.
-
-    Each call stops after `MAX_SECONDS` of its own, with at least one measurement.
-    """
+    """Return the median milliseconds of each call of a round, over rounds, after `warm` of them. Each call
+    stops after `MAX_SECONDS` of its own, with at least one measurement."""
     times: list[list[float]] = [[] for _ in rounds[0]]
     for calls in [*rounds[:warm], *rounds]:
         for call, seconds in zip(calls, times, strict=True):

@@ -52,25 +52,21 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     def loss(logarithm: float) -> float:
         return negative_log_likelihood(logits, labels, float(np.exp(logarithm)))
 
-    low, high = np.log(TEMPERATURES)
+    low, high = np.log(TEMPERATURES)  # in logarithms, where 0.5 and 2 are as far from 1
     return float(np.exp(minimize_scalar(loss, bounds=(low, high), method="bounded").x))
 
 
 def compute_confidences(answers: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Return the probability of each row's predicted class, float64 (n,).
-
-    It is computed and rounded as `predict` does, which compares it with `--abstain-below`.
-    """
+    """Return the probability of each row's predicted class, float64 (n,), computed and rounded as by
+    `predict`, which compares it with `--abstain-below`."""
+    # In float32, like the logits that `predict` divides.
     highest = softmax(answers / np.float32(temperature)).max(1)
     return np.array([round(probability, PROBABILITY_DECIMALS) for probability in highest.tolist()])
 
 
 def measure_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
-    """Return the mean over predictions of |accuracy - confidence| of their bin.
-
-    Bins divide (0, 1] equally: bin i holds the predictions in (i / bins, (i + 1) / bins] (Naeini et al.,
-    2015; Guo et al., 2017).
-    """
+    """Return the mean over predictions of |accuracy - confidence| of their bin, of equal bins: bin i holds
+    the predictions in (i / bins, (i + 1) / bins] (Naeini et al., 2015; Guo et al., 2017)."""
     place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="left")
     return float(np.abs(np.bincount(place, correct - confidence)).sum() / len(correct))
 
@@ -148,8 +144,9 @@ def _list_items(value: Any) -> set[Any]:
     """The label of a row, its labels, or its spans without their texts and probabilities."""
     items = set()
     for item in value if isinstance(value, list) else [value]:
-        is_span = isinstance(item, dict)
-        items.add(LabelledSpan(item["start"], item["end"], item["label"]) if is_span else item)
+        if isinstance(item, dict):
+            item = LabelledSpan(item["start"], item["end"], item["label"])
+        items.add(item)
     return items
 
 
@@ -166,9 +163,10 @@ def score_labels(task: Task, answers: Any, data: Encoded) -> Summary:
         return {}
     support, predicted, hits = Counter[str](), Counter[str](), Counter[str]()
     for compared in task.compare_rows(answers, data):
+        # Spans count as wholes, and then by their labels.
         gold, guesses = _list_items(compared["gold"]), _list_items(compared["prediction"])
         for counts, items in ((support, gold), (predicted, guesses), (hits, gold & guesses)):
-            counts.update(item.label if isinstance(item, LabelledSpan) else item for item in items)
+            counts.update(getattr(item, "label", item) for item in items)
     if not set(support) <= set(labels):  # joined labels, which stand for several
         return {}
     facts: Summary = {}
@@ -197,7 +195,9 @@ def review(data: TaskData, answers: Any, dev_answers: Any) -> tuple[Summary, flo
     task, test = data.task, data.test
     facts, temperature = score_labels(task, answers, test), None
     if isinstance(task, Classification):
-        dev = None if dev_answers is None or data.dev is None else (dev_answers, data.dev)
+        dev = None
+        if dev_answers is not None and data.dev is not None:
+            dev = (dev_answers, data.dev)
         reviewed, temperature = review_classifier(answers, test, task.labels, dev)
         facts |= reviewed
         if temperature is not None:

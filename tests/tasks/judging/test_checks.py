@@ -55,12 +55,6 @@ def labels_of(given: Table, train: Table) -> dict[str, Finding]:
     return by_kind(check_labels(given, [[label] for label in given.labels], frozenset(train.labels)))
 
 
-def test_nothing_is_found_in_clean_tables() -> None:
-    train, test = table(distinct(200, 1)), table(distinct(100, 2), "test.tsv")
-    assert check_tables([train, test], named=True) == []
-    assert find_overlap(train, test) == ({}, {})
-
-
 def test_rows_that_dev_and_test_share_are_found() -> None:
     rows = distinct(150, 3)
     train, dev, test = table(distinct(200, 1)), table(rows[:100], "dev.tsv"), table(rows[97:], "test.tsv")
@@ -136,15 +130,6 @@ def test_rows_of_a_part_are_those_of_the_whole_table() -> None:
     assert "(20 of 22 in row 45)" in unknown.message
 
 
-def test_labels_that_train_lacks_are_found() -> None:
-    train = table([*distinct(200, 1, "abc"), *distinct(20, 2, "d")])
-    test = table([*distinct(150, 3, "a"), ("new", "e")], "test.tsv")
-    found = labels_of(test, train)
-    assert found.keys() == {"unseen labels"}
-    assert (found["unseen labels"].rows, "('e')" in found["unseen labels"].message) == ([151], True)
-    assert count_labels(list("abcd"), test) == {"a": 150, "b": 0, "c": 0, "d": 0, "e": 1}
-
-
 def test_labels_of_spans_and_lists_are_counted_by_row() -> None:
     spans = table(
         [
@@ -177,11 +162,6 @@ def test_encoded_rows_are_counted_as_they_are_read(overlap: int | None) -> None:
     assert unknown.tolist() == [1, 0 if overlap is None else 1, 0, 0]
     assert tokens.tolist()[::2] == [4, 2]
     assert (tokens[1] > 12) == (overlap is not None)
-
-
-def test_lengths_of_pairs_count_both_texts() -> None:
-    pairs = table([("w1 w2", "a")], second=["w3 odd"])
-    assert tokens_of(pairs)[1].tolist() == [1]
 
 
 def test_pairs_in_the_other_order_and_shared_texts_are_found_across_files() -> None:
@@ -227,13 +207,6 @@ def test_labels_that_are_not_what_they_seem(labels: list[str], kind: str | None,
     found = labels_of(given, given)
     assert found.keys() == ({kind} if kind else set())
     assert kind is None or part in found[kind].message
-
-
-def test_an_unseen_label_names_the_one_that_is_almost_the_same() -> None:
-    train = Table(Path("a.tsv"), ["x", "y"], None, ["pos", "neg"])
-    found = labels_of(Table(Path("b.tsv"), ["z"], None, ["Pos"]), train)
-    assert found.keys() == {"unseen labels", "labels alike"}
-    assert "'Pos', 'pos'" in found["labels alike"].message
 
 
 def test_labels_that_are_alike_in_train_are_not_repeated_of_each_table() -> None:

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.data.batch import PackedBatch
-from brimful.exporting.runtimes import Inputs, Run
+from brimful.exporting.padded_batches import Inputs, Run
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
-from brimful.hf.tensors import Head
+from brimful.hf.tensor_names import Head
 from brimful.hf.text_reading import VECTORS, TextReading, reading_of
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
@@ -111,7 +111,9 @@ class PaddedModel(nn.Module):
         if self.head is None and self.reading is not None:
             vectors = pool_padded(hidden.view(B, L, -1), real, self.reading.pooling)
             return F.normalize(vectors, dim=-1) if self.reading.unit else vectors
-        return (hidden if self.head is None else self.head(hidden)).view(B, L, -1)
+        if self.head is not None:
+            hidden = self.head(hidden)
+        return hidden.view(B, L, -1)
 
 
 def pool_padded(hidden: Tensor, real: Tensor, pooling: TextPooling) -> Tensor:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.data.examples import Examples
-from brimful.exporting.runtimes import BATCH_SLOTS, PADDING_SLOTS, padded_batches
+from brimful.exporting.padded_batches import BATCH_SLOTS, PADDING_SLOTS, padded_batches
 
 
 @given(st.lists(st.one_of(st.integers(1, 12), st.integers(1, 600)), min_size=1, max_size=80))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.exporting.exported import keep_rows
+from brimful.exporting.exported_model import keep_rows
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from builders.encoders import MODELS, random_row, small
 
