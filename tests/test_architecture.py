@@ -139,12 +139,14 @@ def test_imports_follow_the_layers() -> None:
 
 
 def test_fast_forms_are_chosen_at_the_door_alone() -> None:
-    """They register themselves when `kernels.inference_forms` is imported, where models are opened, and
-    `kernels.training_forms`, where models are made and losses are; all else would run without them."""
+    """They register themselves when `kernels.inference_forms` is imported, where models are opened,
+    `kernels.training_forms`, where models are made and trained, and `kernels.linear_cross_entropy`, where its
+    loss is; all else would run without them."""
     importers = {
         "brimful.hf.folders": "brimful.kernels.inference_forms",
         "brimful.start.initial": "brimful.kernels.training_forms",
         "brimful.train.objective": "brimful.kernels.training_forms",
+        "brimful.objectives.masked_lm": "brimful.kernels.linear_cross_entropy",
     }
     for module in MODULES:
         imported_kernels = {name for name in imports_of(module) if part_of(name) == "kernels"}

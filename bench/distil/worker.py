@@ -17,7 +17,7 @@ from bench.distil import peer
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.example_batches import rounded
-from brimful.model.flops import Shape, step_flops
+from brimful.model.flops import Shape, count_step_flops
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
 
@@ -122,7 +122,7 @@ def needed_flops(teacher: Encoder, student: Encoder, lengths: list[int]) -> floa
     shape = Shape(tuple(lengths), predictions=0)
     widths = student.config.hidden_size * teacher.config.hidden_size
     projections = 6 * widths * sum(lengths) * (student.config.layers + 1)
-    return step_flops(teacher.config, shape) / 3 + step_flops(student.config, shape) + projections
+    return count_step_flops(teacher.config, shape) / 3 + count_step_flops(student.config, shape) + projections
 
 
 def gradients_mb(teacher: Encoder, student: Encoder) -> float:

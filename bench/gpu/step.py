@@ -26,7 +26,7 @@ from brimful.base.types import Precision
 from brimful.data.batch import PackedBatch, filler_lengths
 from brimful.data.slots import SequenceSlots
 from brimful.model.encoder import Encoder
-from brimful.model.flops import STORED, step_flops
+from brimful.model.flops import STORED, count_step_flops
 from brimful.model.heads import MaskedLMHead
 from brimful.precision.policy import resolve_residual
 from brimful.train.utilisation import peak_of
@@ -73,7 +73,7 @@ class GpuStep:
         sequences = make_sequences(lengths, config.vocabulary_size, seed=0)
         self.real_tokens = sum(lengths)
         # Attention of real pairs alone, nothing computed twice: what the model needs, not what is done.
-        self.flops = step_flops(config, packed_shape(lengths, sequences.predictions, STORED))
+        self.flops = count_step_flops(config, packed_shape(lengths, sequences.predictions, STORED))
         self.batch: PackedBatch | None = None
         self.loss: Callable[[], Tensor]
         self.parameters: list[nn.Parameter]

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from bench.common.processes import machine_facts
 from brimful.precision.narrow import NarrowWeights
-from brimful.precision.rounding import _BLOCK, _noise, round_stochastically
+from brimful.precision.rounding import _BLOCK, _draw_noise, round_stochastically
 from brimful.train.freed_memory import keep_freed_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -60,7 +60,7 @@ def rounding_speed(count: int, rounds: int) -> dict[str, float]:
     work: dict[str, Callable[[], object]] = {
         "a += b": lambda: other.add_(source),
         "bf16 nearest": lambda: nearest.copy_(source),
-        "noise alone": lambda: [_noise(key, _BLOCK, 16) for _ in range(count // _BLOCK)],
+        "noise alone": lambda: [_draw_noise(key, _BLOCK, 16) for _ in range(count // _BLOCK)],
         **{
             f"{name} stochastic": lambda dtype=dtype: round_stochastically(source, dtype, 5)  # type: ignore[misc]
             for name, dtype in DTYPES.items()

@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from brimful.base.system import read_kernel_file
+from brimful.base.machine import read_kernel_file
 
 READY = re.compile(r" on http://([^:]+):(\d+)$", re.MULTILINE)
 PATIENCE = 120.0

@@ -11,7 +11,7 @@ from bench.common.reference import matmul_rate
 from bench.common.turns import Answer, serve
 from bench.common.workload import sample_lengths
 from bench.step.variants import Cell, Step, Variant
-from brimful.model.flops import step_flops
+from brimful.model.flops import count_step_flops
 
 made: list[Step] = []
 TURN = 2.0  # so that the first of quick steps, after others had the caches, does not decide
@@ -32,7 +32,7 @@ def setup(cell: dict[str, Any], variant: dict[str, Any], warm_ups: int) -> Answe
     return {
         "loss": float(loss),
         "real_tokens": sum(item.real_tokens for item in step.items),
-        "flops": sum(step_flops(step.config, item.shape) for item in step.items),
+        "flops": sum(count_step_flops(step.config, item.shape) for item in step.items),
         "sequences_per_row": step.items[0].per_row,
         "setup_seconds": time.perf_counter() - started,
     }

@@ -1,4 +1,4 @@
-"""The folder of what is made once and kept. An entry is a folder with a commit record, written last."""
+"""The cache of encoded task files. An entry is a folder with a commit record, which is written last."""
 
 import os
 import shutil
@@ -9,14 +9,14 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import sweep
 
 VARIABLE = "BRIMFUL_CACHE"
-"""Names the folder; `off` means that nothing is kept."""
+"""The environment variable with the folder; `off` turns the cache off."""
 MAX_CACHE_BYTES = 20 << 30
-"""Where there would be more, the entries go that were not used for longest."""
+"""Above this size, the entries go that were not used for longest."""
 RECORD = "entry.json"
 
 
 def cache_folder() -> Path | None:
-    """Where entries are kept: $BRIMFUL_CACHE, or brimful/tasks in the user's folder of caches; None: off.
+    """Return the folder of the entries: $BRIMFUL_CACHE, or brimful/tasks in the user's cache; None if off.
 
     Raises:
         BrimfulError: it is in a home that does not exist.
@@ -32,7 +32,7 @@ def cache_folder() -> Path | None:
 
 
 def touch_entry(folder: Path) -> None:
-    """Note that an entry was used: those that are used last are removed last."""
+    """Note that an entry was used: the entries that were used last are removed last."""
     with suppress(OSError):
         os.utime(folder / RECORD)
 
@@ -46,6 +46,7 @@ def remove_oldest(folder: Path) -> None:
             size = sum(path.stat().st_size for path in record.parent.iterdir())
             entries.append((record.stat().st_mtime_ns, size, record.parent))
     total = sum(size for _, size, _ in entries)
+    # The oldest first, but never the newest: it was made just now, and may be larger than the limit.
     for _, size, path in sorted(entries)[:-1]:
         if total <= MAX_CACHE_BYTES:
             return

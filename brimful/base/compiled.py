@@ -3,7 +3,7 @@
 The folder is `brimful/loops` in `$NUMBA_CACHE_DIR`, else in `$XDG_CACHE_HOME` or `~/.cache`. It has a folder
 for each module and each state of its source. That state includes every module of Brimful that it imports,
 directly or not, so a compiled loop may use constants and compiled loops of other modules: after a change in
-one of them, all that use it are compiled again. (numba itself looks at a loop's own file alone.) Anyone may
+one of them, all that use it are compiled again. (numba itself looks only at a loop's own file.) Anyone may
 delete the folder at any time. Where it cannot be written, loops are compiled in memory.
 """
 
@@ -22,7 +22,7 @@ import numba
 from numba.core import event
 
 from brimful.base.console import say, warn
-from brimful.base.system import lock_file
+from brimful.base.machine import lock_file
 
 _SOURCES = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^ *(?:from|import) (brimful[\w.]*)(?: import ([\w ,]+|\([^)]*\)))?", re.MULTILINE)
@@ -56,7 +56,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
     users, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
     try:
         loop.enable_caching()
-    except RuntimeError:  # numba's word for "no folder"; it then compiles in memory
+    except RuntimeError:  # numba finds no folder that it can write, and compiles in memory
         return loop
     finally:
         numba.config.CACHE_DIR = users
@@ -68,7 +68,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
 def _load(load: Callable[..., Any], *values: Any) -> Any:
     try:
         return load(*values)
-    except Exception:  # a file was cut short by a power failure: whatever unpickling then raises
+    except Exception:  # unpickling a file that a power failure cut short may raise anything
         return None
 
 
@@ -82,13 +82,13 @@ def _save(cache: Any, save: Callable[..., None], folder: Path, *values: Any) -> 
             save(*values)
         except OSError:
             raise
-        except Exception:  # the index is damaged, so nobody can load what it names
+        except Exception:  # the index is damaged, and its entries cannot be loaded any more
             Path(cache._cache_file._index_path).unlink()
             save(*values)
 
 
 def cache_folder() -> Path | None:
-    """Where machine code is kept, or None where nothing can be written."""
+    """Return the folder of the machine code; None where nothing can be written."""
     try:
         base = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         folder = Path(base) / "brimful" / "loops"
@@ -105,23 +105,23 @@ def _source(file: Path) -> bytes:
 
 @functools.cache
 def sources_of(file: Path) -> frozenset[Path]:
-    """A source file, and the sources of all Brimful modules that it or they import, also in functions."""
-    found, waiting = {file}, [file]
+    """Return a source file and the sources of all Brimful modules that it imports, directly or not."""
+    sources, waiting = {file}, [file]
     while waiting:
         for module, names in _IMPORT.findall(_source(waiting.pop()).decode()):
-            imported = [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]
-            for name in imported:
+            # An imported name may be a module or an object in one.
+            for name in [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]:
                 path = _SOURCES / name.replace(".", "/")
                 for source in (path.with_suffix(".py"), path / "__init__.py"):
-                    if source not in found and source.is_file():
-                        found.add(source)
+                    if source not in sources and source.is_file():
+                        sources.add(source)
                         waiting.append(source)
-    return frozenset(found)
+    return frozenset(sources)
 
 
 @functools.cache
 def _folder_of(file: Path) -> Path | None:
-    """The folder for the loops of a source file in its present state."""
+    """Return the folder for the loops of a source file in its present state."""
     folder = cache_folder()
     if folder is None or not file.is_file():
         return None

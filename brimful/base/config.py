@@ -12,8 +12,7 @@ import os
 import re
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -28,21 +27,26 @@ R = TypeVar("R")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`). It refuses aliases, which may
-    repeat a value without end, keys that stand twice, and characters that no setting has."""
+    """A SafeLoader that reads `1e-3` as a number (YAML 1.1 requires `1.0e-3`).
+
+    It refuses aliases, which may repeat a value without end, keys that stand twice, and characters that no
+    setting has.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise _refused(self.peek_event(), "an alias: write the value instead")
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.ScalarNode):
-            # Python has U+DC80 to U+DCFF for the bytes of a path that are not UTF-8.
-            if odd := re.search("[\0\ud800-\udc7f\udd00-\udfff]", node.value):
-                raise _refused(node, f"the character U+{ord(odd[0]):04X} may not stand in a text")
+            # Python uses U+DC80 to U+DCFF for the bytes of a path that are not UTF-8: those may stand.
+            character = re.search("[\0\ud800-\udc7f\udd00-\udfff]", node.value)
+            if character:
+                raise _refused(node, f"the character U+{ord(character[0]):04X} may not stand in a text")
         elif isinstance(node, yaml.MappingNode):
             names = Counter((key.tag, str(key.value)) for key, _ in node.value)
             for key, _ in node.value:
-                if (count := names[key.tag, str(key.value)]) > 1:
+                count = names[key.tag, str(key.value)]
+                if count > 1:
                     raise _refused(key, f"the key {key.value} stands {count} times")
         return node
 
@@ -52,7 +56,7 @@ class _Loader(yaml.SafeLoader):
             raise _refused(node, f"no setting is a {kind}")
         try:
             return super().construct_object(node, deep)
-        # `!!float x`, and the date 2020-13-45
+        # Such as `!!float x`, and the date 2020-13-45.
         except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
             raise _refused(node, f"the value is no {kind}") from error
 
@@ -62,8 +66,7 @@ def _refused(node: Any, problem: str) -> yaml.MarkedYAMLError:
 
 
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes the text '1e-3', which `_Loader` would read as a number, and escapes line ends,
-    which it would fold into spaces."""
+    """A SafeDumper whose texts `_Loader` reads as they were: '1e-3' is quoted, and line ends are escaped."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True  # `_Loader` refuses them
@@ -94,6 +97,7 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
         content = Path(path).read_bytes()
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+    # Notepad writes UTF-16, or UTF-8 with a byte order mark.
     try:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
         value = yaml.load(text, _Loader)
@@ -118,38 +122,6 @@ def read_yaml(path: Path | str) -> dict[str, Any]:
     return value
 
 
-@contextmanager
-def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[None]:
-    """Let errors about the settings of a YAML file name the file, and the keys that they speak of.
-
-    Args:
-        path: the file, if there is one.
-        alone: only the file gives settings, so each error inside is about it. Otherwise those errors are that
-            hold the name or a text of one of its keys.
-    """
-    try:
-        yield
-    except BrimfulError as error:
-        message = str(error)
-        if path is None or str(path) in message:
-            raise
-        keys = [key for key, value in flatten(read_yaml(path)).items() if _speaks_of(message, key, value)]
-        if not (keys or alone):
-            raise
-        where = f"{', '.join(keys)} in {path}" if keys else str(path)
-        raise type(error)(f"{message} ({where})") from error
-
-
-def _speaks_of(message: str, key: str, value: Any) -> bool:
-    named = re.match(r"key ([\w.]+)", message)
-    if named and f"{key}.".startswith(f"{named[1]}."):
-        return True
-    values = value if isinstance(value, list) else [value]
-    words = [key.rpartition(".")[2], *values]
-    texts = [re.escape(word).replace("_", "[_-]") for word in words if isinstance(word, str) and word]
-    return re.search(rf"(?<!\w)({'|'.join(texts)})(?!\w)", message) is not None
-
-
 def write_yaml(path: Path | str, config: Any) -> None:
     """Write a configuration as YAML, atomically; `build(type(config), read_yaml(path))` gives it back."""
     with atomic_file(path) as temporary:
@@ -158,13 +130,14 @@ def write_yaml(path: Path | str, config: Any) -> None:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The configuration as plain JSON values."""
+    """Return the configuration as plain JSON values."""
     return msgspec.to_builtins(config)
 
 
 def config_hash(config: Any) -> str:
-    """A short hash of a configuration (or any JSON value) that names what was made with it."""
+    """Return a short hash of a configuration, or of any JSON value, to name the result made with it."""
     value = msgspec.to_builtins(config)
+    # Sorted, so that the order of keys in a file does not matter.
     try:
         text = msgspec.json.encode(value, order="sorted")
     except UnicodeEncodeError:  # a path that is not UTF-8
@@ -173,22 +146,25 @@ def config_hash(config: Any) -> str:
 
 
 def incidental(default: Any) -> Any:
-    """The default of a configuration field that does not decide a run's result.
+    """Mark a configuration field that does not decide a run's result, and give its default.
 
-    All other fields count in `identity`, so a new field counts unless it is marked, and a run that was
+    All other fields count in `identity`. So a new field counts unless it is marked, and a run that was
     interrupted before the field existed does not resume.
     """
     return dataclasses.field(default=default, metadata={"decides": False})
 
 
 def identity(config: Any) -> Any:
-    """The configuration as plain JSON values, at every level without its `incidental` fields.
+    """Return the configuration as plain JSON values, at every level without its `incidental` fields.
 
-    It is what decides a run's bits, beside its data: a run resumes only with the same identity.
+    The identity and the data decide a run's bits: a run resumes only with the same identity.
     """
     if dataclasses.is_dataclass(config):
-        fields = [field for field in dataclasses.fields(config) if field.metadata.get("decides", True)]
-        return {field.name: identity(getattr(config, field.name)) for field in fields}
+        values = {}
+        for field in dataclasses.fields(config):
+            if field.metadata.get("decides", True):
+                values[field.name] = identity(getattr(config, field.name))
+        return values
     if isinstance(config, list | tuple):
         return [identity(item) for item in config]
     return to_dict(config)
@@ -196,15 +172,13 @@ def identity(config: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Argument:
-    """How an option stands on a command line, where its name, type and docstring do not say it.
-
-    A configuration says it beside the type of a field: `paths: Annotated[tuple[str, ...], Argument(...)]`.
+    """How a field stands on a command line, beside its type: `Annotated[tuple[str, ...], Argument(...)]`.
 
     Attributes:
-        positional: it has no flag.
-        group: the name of a group in flags, where the field has another.
-        form: what stands for its value in help and errors.
-        help: what it is, in place of the docstring below the field.
+        positional: whether it has no flag.
+        group: the name of a group in flags, where it differs from the field's.
+        form: the placeholder of its value in help and errors.
+        help: its description, in place of the docstring below the field.
     """
 
     positional: bool = False
@@ -216,7 +190,7 @@ class Argument:
 def build(schema: type[C], values: Mapping[str, Any]) -> C:
     """Make a configuration from plain values, checking every key and type.
 
-    A schema may have a class method `defaults`: what `values` leaves out is as it says, for these values.
+    A schema may have a class method `defaults`, which gives the values that are left out.
 
     Args:
         schema: a dataclass, whose fields may be dataclasses.
@@ -229,15 +203,16 @@ def build(schema: type[C], values: Mapping[str, Any]) -> C:
     try:
         return msgspec.convert(_plain(fill_defaults(schema, values)), schema)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).replace("`", "").partition(" - at $")
-        absent = re.fullmatch("Object missing required field (.*)", what)
+        # msgspec writes "Expected `int`, got `str` - at `$.masking.rate`".
+        problem, _, place = str(error).replace("`", "").partition(" - at $")
+        absent = re.fullmatch("Object missing required field (.*)", problem)
         if absent:
             raise BrimfulError(f"key {f'{place}.{absent[1]}'.strip('.')} is required") from error
-        raise BrimfulError(f"key {place.strip('.')}: {what[0].lower()}{what[1:]}") from error
+        raise BrimfulError(f"key {place.strip('.')}: {problem[0].lower()}{problem[1:]}") from error
 
 
 def _plain(value: Any) -> Any:
-    """Groups as mappings and paths as texts; other objects stay, and msgspec names the key of a wrong one."""
+    """Turn groups into mappings and paths into texts. msgspec refuses other objects, and names their key."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, list | tuple):
@@ -250,88 +225,92 @@ def _plain(value: Any) -> Any:
 
 
 def fill_defaults(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values over the defaults that the schema has for them, with the names of fields as keys.
+    """Return the values over the defaults of the schema, with the names of fields as keys.
 
     Raises:
         BrimfulError: an unknown key (with the nearest valid one).
     """
-    given = _laid(schema, values)
-    if not hasattr(schema, "defaults"):
-        return given
-    return _laid(schema, merge(schema.defaults(flatten(values)), values))
+    if hasattr(schema, "defaults"):
+        _fill(schema, values)  # an unknown key is refused before defaults are chosen by it
+        values = merge(schema.defaults(flatten(values)), values)
+    return _fill(schema, values)
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two nested mappings as one, with underscores in its keys; where both have a value, the second's."""
-    made = {to_field_name(key): value for key, value in below.items()}
+    """Merge two nested mappings, with underscores in keys. Values of `above` replace values of `below`."""
+    merged = {to_field_name(key): value for key, value in below.items()}
     for key, value in above.items():
         name = to_field_name(key)
         if isinstance(value, Mapping):
-            under = made.get(name)
-            value = merge(under if isinstance(under, Mapping) else {}, value)
-        made[name] = value
-    return made
+            group = merged.get(name)
+            value = merge(group if isinstance(group, Mapping) else {}, value)
+        merged[name] = value
+    return merged
 
 
-def _laid(schema: type, values: Mapping[str, Any], where: str = "", default: Any = None) -> dict[str, Any]:
-    """The values of a schema with the names of its fields as keys, each of them known.
+def _fill(schema: type, values: Mapping[str, Any], where: str = "", default: Any = None) -> dict[str, Any]:
+    """Fill the fields of a schema with values, and with defaults where there is no value.
 
     Args:
-        where: what comes before a key in errors: the names of groups.
-        default: what the values lie over: the default of a group in its parent.
+        where: the names of groups before a key in errors.
+        default: the default of a group in its parent, which goes before the group's own defaults.
     """
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}
-    laid: dict[str, Any] = {}
-    # msgspec leaves a default to the class, where what encodes a configuration does not look.
+    filled: dict[str, Any] = {}
+    # msgspec would leave a default on the class, where encoding a configuration does not look.
     for name, field in fields.items():
         if field.default is not dataclasses.MISSING:
-            laid[name] = field.default
+            filled[name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
-            laid[name] = field.default_factory()
+            filled[name] = field.default_factory()
     if isinstance(default, dict) or dataclasses.is_dataclass(default):
-        laid |= msgspec.to_builtins(default)
+        filled |= msgspec.to_builtins(default)
     for key, value in values.items():
         name = to_field_name(key)
         place = where + name
         if name not in fields:
             raise BrimfulError(f"unknown key {where}{key!s}: {suggest_name(name, fields)}")
-        group, is_list = _group_of(hints[name])
+        group, is_list = _find_group(hints[name])
         if group is not None and is_list and isinstance(value, list | tuple):
-            value = [
-                _laid(group, part, f"{place}[{i}].") if isinstance(part, Mapping) else part
-                for i, part in enumerate(value)
-            ]
+            value = list(value)
+            for i, part in enumerate(value):
+                if isinstance(part, Mapping):
+                    value[i] = _fill(group, part, f"{place}[{i}].")
         elif group is not None and not is_list and isinstance(value, Mapping):
-            value = _laid(group, value, f"{place}.", laid.get(name))
-        laid[name] = value
-    return laid
+            value = _fill(group, value, f"{place}.", filled.get(name))
+        filled[name] = value
+    return filled
 
 
 def to_field_name(key: object) -> str:
-    """A key as the name of a field: `final-rate` as `final_rate`."""
+    """Return a key as the name of a field: `final-rate` as `final_rate`."""
     return str(key).replace("-", "_")
 
 
-def _group_of(annotation: Any) -> tuple[type | None, bool]:
-    """The dataclass that an annotation is or allows, and whether it stands in a tuple."""
+def _find_group(annotation: Any) -> tuple[type | None, bool]:
+    """Return the dataclass that an annotation is or allows, and whether it stands in a tuple."""
+    # The parts of `Group | None`, of `tuple[Group, ...]`, or of an Annotated.
     for part in (annotation, *typing.get_args(annotation)):
         if dataclasses.is_dataclass(part):
             return typing.cast(type, part), False
         if typing.get_origin(part) is tuple:
-            group, _ = _group_of(typing.get_args(part)[0])
+            group, _ = _find_group(typing.get_args(part)[0])
             if group is not None:
                 return group, True
     return None, False
 
 
 def flatten(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """{"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
-    flattened: dict[str, Any] = {}
+    """Flatten groups: {"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         name = where + to_field_name(key)
-        flattened |= flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return flattened
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:
@@ -341,8 +320,9 @@ def require_positive(config: Any, *names: str, group: str = "") -> None:
         BrimfulError: the first such field and its value.
     """
     for name in names:
-        if getattr(config, name) < 1:
-            raise BrimfulError(f"{group}{name} is {getattr(config, name)}: it must be at least 1")
+        value = getattr(config, name)
+        if value < 1:
+            raise BrimfulError(f"{group}{name} is {value}: it must be at least 1")
 
 
 def require_seeds(*seeds: int) -> None:

@@ -21,24 +21,26 @@ _YELLOW = "\x1b[33m"
 
 
 def escape_controls(text: str) -> str:
-    """Text of a corpus, safe for a terminal: control characters and bidi overrides become escapes."""
+    """Make text of a corpus safe for a terminal: control characters and bidi overrides become escapes."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def quote_for_shell(path: str) -> str:
-    """A file's name for a command of a shell, also if it is not UTF-8."""
+    """Quote a file's name for a command of a shell, also if it is not UTF-8."""
     if path.isprintable():
         return shlex.quote(path)
-    return "$'" + "".join(f"\\x{byte:02x}" for byte in os.fsencode(path)) + "'"
+    return "$'\\x" + os.fsencode(path).hex(" ").replace(" ", "\\x") + "'"
 
 
 def pluralise(number: int, noun: str) -> str:
-    """1 row, 1,000 rows."""
-    return f"{number:,} {noun}" + ("s" if number != 1 else "")
+    """Write a number with a noun: 1 row, 1,000 rows."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 _printing: list[set[str]] = []
-"""The warnings that were printed, of each `print_messages` that is open."""
+"""The printed warnings of each open `print_messages`: a stack, since one command may call another."""
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def print_messages() -> Iterator[None]:
 
 
 def is_printing() -> bool:
-    """Whether `print_messages` is open."""
+    """Whether messages are printed, as by a command, and not logged."""
     return bool(_printing)
 
 
@@ -66,6 +68,7 @@ def say(message: str) -> None:
     if not _printing:
         LOGGER.info("%s", text)
         return
+    # Escaped before it is coloured: the colour is itself made of control characters.
     is_warning = message.startswith(WARNING) and _on_terminal() and "NO_COLOR" not in os.environ
     print(f"{_YELLOW}{text}\x1b[0m" if is_warning else text, file=sys.stderr)
 
@@ -101,27 +104,28 @@ def warn(message: str) -> None:
 
 def _level_of_caller() -> int:
     """The stack level, seen from `warn`, of Brimful's caller. Between its functions there may be torch's."""
-    level, found = 1, 1
-    frame = sys._getframe(1)
-    while (outer := frame.f_back) is not None:
+    level, level_of_caller = 1, 1
+    inner = sys._getframe(1)
+    frame = inner.f_back
+    while frame is not None:
         level += 1
-        if frame.f_globals.get("__name__", "").partition(".")[0] == "brimful":
-            found = level
-        frame = outer
-    return found
+        if inner.f_globals.get("__name__", "").partition(".")[0] == "brimful":
+            level_of_caller = level
+        inner, frame = frame, frame.f_back
+    return level_of_caller
 
 
 @contextmanager
-def show_progress(title: str, total: int, *, done: int = 0, shown: bool = True) -> Iterator[Advance]:
-    """A progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds, with the last note.
+def show_progress(title: str, total: int, *, done: int = 0, visible: bool = True) -> Iterator[Advance]:
+    """Show a progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds.
 
     Such lines are printed where `print_messages` is open, and logged where it is not.
 
     Args:
         done: steps that were done before, as in a resumed run.
-        shown: False on ranks that print nothing.
+        visible: False on ranks that print nothing.
     """
-    if not shown:
+    if not visible:
         yield lambda steps=1, note="", limit=math.inf: None
         return
     if _on_terminal():
@@ -138,12 +142,14 @@ def show_progress(title: str, total: int, *, done: int = 0, shown: bool = True) 
         done += steps
         latest = note or latest
         now = time.monotonic()
-        if now - printed >= SECONDS_BETWEEN_LINES and done > before:
-            printed = now
-            left = (now - started) * (total - done) / (done - before)
-            rest = f"at most {limit:.0f} s left" if limit < left else f"{left:.0f} s left"
-            place = f"{done:,} of {total:,}, {now - started:.0f} s, {rest}"
-            say(f"{title}: {place} {latest}".rstrip())
+        if now - printed < SECONDS_BETWEEN_LINES or done == before:
+            return
+        printed = now
+        seconds_left = (now - started) * (total - done) / (done - before)  # at the speed so far
+        estimate = f"{seconds_left:.0f} s left"
+        if limit < seconds_left:
+            estimate = f"at most {limit:.0f} s left"
+        say(f"{title}: {done:,} of {total:,}, {now - started:.0f} s, {estimate} {latest}".rstrip())
 
     yield advance_line
     say(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s")

@@ -1,8 +1,8 @@
 """Small jobs on torch's own threads, for steps on a CPU.
 
 An operation of 30 microseconds gains nothing from OpenMP: one thread for each job is faster than all threads
-for each operation, and a job's result does not depend on the number of threads, to the last bit. The threads
-are those of torch's OpenMP runtime, which spin between two operations: others would compete with them.
+for each operation, and a job's result does not depend on the number of threads, to the last bit. The jobs run
+on the threads of torch's OpenMP runtime, which spin between two operations: others would compete with them.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from brimful.base.system import find_library_function
+from brimful.base.machine import find_library_function
 
 MAX_JOBS = 8
 """More threads than this would wait for the interpreter lock."""
@@ -57,13 +57,13 @@ def run_jobs(job: Callable[..., None], items: Iterable[tuple], *, device: torch.
             job(*item)
         return
 
-    def alone(*item: Any) -> None:
+    def run_on_one_thread(*item: Any) -> None:
         torch.set_num_threads(1)  # else MKL divides its work as for several threads
         with torch.inference_mode():
             job(*item)
 
     with use_threads(torch.get_num_threads()):  # again, once it is done
-        run_loops(alone, list(items))
+        run_loops(run_on_one_thread, list(items))
 
 
 def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:

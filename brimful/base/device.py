@@ -7,7 +7,7 @@ from brimful.base.errors import BrimfulError
 
 
 def default_device() -> torch.device:
-    """The CUDA device of this process, or the CPU where there is none.
+    """Return the CUDA device of this process, or the CPU of a machine without CUDA.
 
     Raises:
         BrimfulError: this machine has fewer CUDA devices than processes; or torch's build has no code for the
@@ -18,6 +18,7 @@ def default_device() -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
     index, count = read_number("LOCAL_RANK", 0), torch.cuda.device_count()
+    # The ranks of a machine take its GPUs in order.
     if index >= count:
         raise BrimfulError(
             f"local rank {index} has no GPU, since this machine shows {count}: start at most {count}"
@@ -25,7 +26,7 @@ def default_device() -> torch.device:
         )
     device = torch.device("cuda", index)
     try:
-        torch.zeros(1, device=device).add_(1)
+        torch.zeros(1, device=device).add_(1)  # the first kernel fails where torch has no code for the GPU
     except RuntimeError as error:
         if "no kernel image" not in str(error):
             raise

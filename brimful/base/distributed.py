@@ -64,6 +64,7 @@ class World:
 
     def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
         """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
+        # One iterator for all groups: each takes as many sums as it has keys.
         sums = iter(self.sum([value for group in groups for value in group.values()]))
         return [dict(zip(group, sums, strict=False)) for group in groups]
 
@@ -134,6 +135,7 @@ def join_ranks() -> Iterator[World]:
     if size == 1 or dist.is_initialized():
         yield World(rank, size, device)
         return
+    # A name of these ranks keeps them apart from what earlier ranks have left in the store.
     store, _, _ = next(dist.rendezvous("env://"))
     name = agree_on_name(store, rank, size)
     dist.init_process_group(
@@ -153,7 +155,9 @@ def join_ranks() -> Iterator[World]:
     except RuntimeError as error:
         if not is_rank_failure(error):
             raise
-        raise BrimfulError(f"rank {rank} {_trouble(error)}; the run can go on with --resume") from error
+        raise BrimfulError(
+            f"rank {rank} {_describe_failure(error)}; the run can go on with --resume"
+        ) from error
     finally:
         if signal.getsignal(signal.SIGTERM) == _terminate:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -161,6 +165,7 @@ def join_ranks() -> Iterator[World]:
 
 
 def _limit_waits(seconds: float) -> None:
+    # torch has no public function for this.
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), dist.group.WORLD)
 
 
@@ -169,7 +174,8 @@ def is_rank_failure(error: BaseException | None) -> bool:
     return isinstance(error, RuntimeError) and bool(_OF_RANKS.search(f"{type(error).__name__}: {error}"))
 
 
-def _trouble(error: RuntimeError) -> str:
+def _describe_failure(error: RuntimeError) -> str:
+    # The first line, without the place in gloo's source and its advice.
     reason = re.sub(r"^\[\S+\] ", "", str(error).strip().splitlines()[0]).partition(". This is")[0]
     if "Timed out" in reason:
         return f"has waited in vain for another rank, as long as trainer.hang_limit allows ({reason})"
@@ -177,23 +183,25 @@ def _trouble(error: RuntimeError) -> str:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """End by SIGTERM, as without a handler; but not on the way to the line about another rank's end, upon
-    which torchrun sends it."""
+    """End by SIGTERM, as without a handler, unless this rank is about to report that another one has ended.
+
+    torchrun sends SIGTERM to the ranks that are left.
+    """
     if not is_rank_failure(sys.exc_info()[1]):
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
 
 def agree_on_name(store: dist.Store, rank: int, size: int) -> str:
-    """A name that these ranks share, and none before them. All ranks call it.
+    """Agree on a name that no ranks before these have used. All ranks call it.
 
-    torchrun's store outlives the ranks, with the addresses that they have left there. No number will do: each
-    machine counts its own restarts, and a process may join several times. So each rank asks under a name of
-    its own. The main rank answers all questions that it finds, old ones too, until all ranks have read an
-    answer.
+    torchrun's store outlives the ranks, with the addresses that they have left there. A count of restarts is
+    not enough: each machine counts its own, and a process may join several times. So each rank asks under a
+    name of its own. The main rank answers all questions that it finds, old ones too, until all ranks have
+    read an answer.
 
     Args:
-        store: the same one for all ranks; it may hold anything that earlier ranks have left.
+        store: the store of all ranks; it may hold anything that earlier ranks have left.
 
     Raises:
         BrimfulError: a rank has not come within half an hour.

@@ -6,7 +6,7 @@ from brimful.base.compiled import compiled
 from brimful.base.randomness import hash_words, splitmix
 
 # With fewer rounds or bits, neighbours stay related, and small ranges get some orders more often than others.
-_ROUNDS, _LEAST_BITS = 6, 6
+_ROUNDS, _MIN_BITS = 6, 6
 _ONE = np.uint64(1)
 
 mix_word = compiled(splitmix)
@@ -15,15 +15,15 @@ mix_word = compiled(splitmix)
 
 @compiled
 def count_shuffle_bits(size: int) -> np.uint64:
-    """A shuffle of range(size) walks through range(2**bits), which is never tiny."""
-    bits = _LEAST_BITS
+    """Return the bits of a shuffle of range(size), which walks through range(2**bits)."""
+    bits = _MIN_BITS
     while (size - 1) >> bits > 0:
         bits += 1
     return np.uint64(bits)
 
 
 def make_shuffle_words(keys: np.uint64 | np.ndarray) -> np.ndarray:
-    """uint64 (..., 2 * rounds): an odd multiplier and an addend for each round of the shuffle under a key."""
+    """Draw an odd multiplier and an addend for each round of a key's shuffle: uint64 (..., 2 * rounds)."""
     words = hash_words(np.asarray(keys)[..., None], np.arange(2 * _ROUNDS))
     words[..., ::2] |= _ONE
     return words
@@ -31,7 +31,7 @@ def make_shuffle_words(keys: np.uint64 | np.ndarray) -> np.ndarray:
 
 @compiled
 def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: np.ndarray) -> np.uint64:
-    """Where the shuffle of range(size) puts x.
+    """Return the place to which the shuffle of range(size) puts x.
 
     A round is a bijection of words of a few bits: times an odd number, plus a number, and the upper half laid
     over the lower by exclusive or. A result outside range(size) goes through the rounds again, as in Kensler,
@@ -42,6 +42,7 @@ def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: np.ndarr
         words: `make_shuffle_words` of the key, uint64 (2 * rounds,).
     """
     mask, half = (_ONE << bits) - _ONE, (bits + _ONE) >> _ONE
+    # More than half of range(2**bits) lies in range(size), unless that is tiny: few walks go on.
     while True:
         for i in range(0, len(words), 2):
             x = (x * words[i] + words[i + 1]) & mask
@@ -60,7 +61,7 @@ def _shuffle(indices: np.ndarray, size: int, words: np.ndarray) -> np.ndarray:
 
 
 def shuffle_indices(key: np.uint64, index: np.ndarray, size: int) -> np.ndarray:
-    """Where the shuffle of range(size) under `key` puts each index, int64: a permutation without a table.
+    """Return the place of each index in the shuffle of range(size) under `key`, int64, without a table.
 
     Args:
         index: int, of any shape, in range(size).

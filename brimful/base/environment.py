@@ -1,5 +1,4 @@
-"""What a process finds around it, or one line that says what is wrong: variables that launchers set, and
-packages beyond the core, which pip brings on request."""
+"""The environment of a process: variables that launchers set, and packages beyond the core."""
 
 import os
 from importlib.util import find_spec
@@ -8,7 +7,7 @@ from brimful.base.errors import BrimfulError
 
 
 def read_number(variable: str, default: int) -> int:
-    """The whole number in an environment variable, from 0.
+    """Read a whole number from 0 in an environment variable.
 
     Raises:
         BrimfulError: it holds something else.
@@ -16,6 +15,7 @@ def read_number(variable: str, default: int) -> int:
     value = os.environ.get(variable)
     if value is None:
         return default
+    # isdigit alone takes "\u00b2" as well, and int takes more digits than torch does.
     if not (value.isascii() and value.isdigit() and len(value) < 10):
         raise BrimfulError(
             f"the environment variable {variable} is {value[:40]!r}, not a whole number; torchrun sets it,"
@@ -25,11 +25,11 @@ def read_number(variable: str, default: int) -> int:
 
 
 def rank_and_size() -> tuple[int, int]:
-    """RANK and WORLD_SIZE as torchrun sets them; 0 and 1 without it.
+    """Return RANK and WORLD_SIZE as torchrun sets them; 0 and 1 without it.
 
     Raises:
-        BrimfulError: one of them is no number, they contradict each other, or several ranks have no address
-            to meet at.
+        BrimfulError: one of them is not a number, they contradict each other, or several ranks have no
+            address to meet at.
     """
     rank, size = read_number("RANK", 0), read_number("WORLD_SIZE", 1)
     if rank >= size:
@@ -37,7 +37,7 @@ def rank_and_size() -> tuple[int, int]:
             f"the environment says RANK={rank} of WORLD_SIZE={size}: ranks are 0 to WORLD_SIZE - 1; start"
             " several processes with torchrun, or unset both"
         )
-    if size > 1:
+    if size > 1:  # torch would wait for an address that never comes
         absent = [v for v in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(v)]
         if absent:
             raise BrimfulError(
@@ -61,23 +61,25 @@ EXTRAS = {
     "uvicorn": "serve",
 }
 """The extra in pyproject.toml that brings a package, by the package's module."""
-_CALLED = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
+_PACKAGES = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"}
+"""The names of packages that differ from their modules'."""
 
 
 def describe_missing(what: str, *modules: str, extra: str | None = None) -> str | None:
-    """The line that says which of these modules `what` lacks, and how to install it; None: it has them all.
+    """Say which of these modules is missing, and how to install it; None if all are installed.
 
     Args:
-        extra: that brings them all; by default the first missing one's.
+        what: the feature that needs them.
+        extra: the extra that brings them all; by default the one of the first missing module.
     """
     for module in modules:
         try:
-            is_there = find_spec(module) is not None
+            is_installed = find_spec(module) is not None
         except ImportError:  # a finder of the user's own may raise it
-            is_there = False
-        if not is_there:
-            called = _CALLED.get(module, module)
-            return f"{what} needs {called}: pip install 'brimful[{extra or EXTRAS[module]}]'"
+            is_installed = False
+        if not is_installed:
+            package = _PACKAGES.get(module, module)
+            return f"{what} needs {package}: pip install 'brimful[{extra or EXTRAS[module]}]'"
     return None
 
 
@@ -87,5 +89,6 @@ def require_packages(what: str, *modules: str, extra: str | None = None) -> None
     Raises:
         BrimfulError: one of them is not installed; see `describe_missing`.
     """
-    if line := describe_missing(what, *modules, extra=extra):
+    line = describe_missing(what, *modules, extra=extra)
+    if line is not None:
         raise BrimfulError(line)

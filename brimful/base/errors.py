@@ -1,4 +1,4 @@
-"""The one exception that a user meets, a line that says what is wrong and what to do; and the one warning."""
+"""The exceptions that a user meets: one line that says what is wrong and what to do; and the one warning."""
 
 import difflib
 from collections.abc import Iterable
@@ -21,11 +21,7 @@ class UsageError(BrimfulError):
 
 
 class NotFiniteError(BrimfulError):
-    """A model's outputs are NaN or infinite. Who raises it knows no folder: see `source.naming_weights`.
-
-    Args:
-        message: what is said of them.
-    """
+    """A model's outputs are NaN or infinite. The caller adds the folder: see `naming_weights`."""
 
     def __init__(
         self,
@@ -42,10 +38,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     return any(sign in str(error) for sign in ("out of memory", "can't allocate memory"))
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str:
-    """A hint that names the known word closest to `name`, or lists all known words."""
-    known = sorted(known)
-    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+def suggest_name(name: str, valid: Iterable[str]) -> str:
+    """Return a hint that names the valid word closest to `name`, or lists all valid words."""
+    words = sorted(valid)
+    matches = difflib.get_close_matches(name, words, n=1, cutoff=0.5)
     if matches:
         return f"did you mean {matches[0]!r}?"
-    return f"known: {', '.join(known)}"
+    return f"known: {', '.join(words)}"

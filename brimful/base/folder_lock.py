@@ -1,7 +1,7 @@
-"""One process a folder: a lock that ends with its process, even by kill -9.
+"""A lock that keeps a folder to one process, and ends with the process, even by kill -9.
 
 It is a POSIX record lock (fcntl) on the file .lock in the folder. Processes that the owner forks do not share
-it, and NFS passes it on to other machines. A system or file system without locks gets none, with a warning.
+it, and NFS passes it on to other machines. Without locks of files there is a warning.
 """
 
 import errno
@@ -14,13 +14,13 @@ from typing import Self
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.base.machine import lock_file
 from brimful.base.storage import LOCK, make_write_error, require_utf8
-from brimful.base.system import lock_file
 
-_TAKEN = (errno.EACCES, errno.EAGAIN)
-_NONE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_TAKEN_ERRORS = (errno.EACCES, errno.EAGAIN)
+_UNSUPPORTED_ERRORS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _held: set[Path] = set()
-"""The folders of this process. It may not open their locks again: to close such a file gives the lock up."""
+"""The folders of this process. It must not open their locks again: closing the file would free the lock."""
 
 
 class FolderLock:
@@ -42,14 +42,14 @@ class FolderLock:
         require_utf8(place)
         if place in _held:
             return
-        made = [above for above in (place, *place.parents) if not above.exists()]
+        new_folders = [above for above in (place, *place.parents) if not above.exists()]
         try:
             place.mkdir(parents=True, exist_ok=True)
-            descriptor = _locked(place / LOCK, folder)
+            descriptor = _open_locked(place / LOCK, folder)
         except OSError as error:
             raise make_write_error(folder, error) from error
         _held.add(place)
-        self._taken.append((place, descriptor, made))
+        self._taken.append((place, descriptor, new_folders))
 
     def __enter__(self) -> Self:
         return self
@@ -57,19 +57,19 @@ class FolderLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for place, descriptor, made in reversed(self._taken):
+        for place, descriptor, new_folders in reversed(self._taken):
             with suppress(OSError):  # a folder put in its place may have the lock of another process
                 if os.path.samestat(os.fstat(descriptor), (place / LOCK).stat()):
                     (place / LOCK).unlink()
             os.close(descriptor)
             _held.discard(place)
             with suppress(OSError):
-                for folder in made:
-                    folder.rmdir()
+                for folder in new_folders:
+                    folder.rmdir()  # fails, and ends the loop, where the verb has written something
 
 
-def _locked(path: Path, folder: Path) -> int:
-    """An open file at `path` that is locked and holds the names of this machine and this process."""
+def _open_locked(path: Path, folder: Path) -> int:
+    """Open and lock a file, and write the names of this machine and this process into it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
@@ -77,11 +77,11 @@ def _locked(path: Path, folder: Path) -> int:
         except OSError as error:
             owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
             os.close(descriptor)
-            if error.errno in _TAKEN:
+            if error.errno in _TAKEN_ERRORS:
                 raise BrimfulError(
                     f"{folder} is in use by {owner or 'another process'}: wait until it ends, or stop it"
                 ) from error
-            if error.errno not in _NONE:
+            if error.errno not in _UNSUPPORTED_ERRORS:
                 raise
             warn(f"{folder}: there are no locks of files here, so no other process may work in it")
             return os.open(path, os.O_RDWR)

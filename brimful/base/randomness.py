@@ -1,7 +1,7 @@
 """Counter-based randomness: every draw is a pure function of its key and counter.
 
-No generator object, no stream: the value at (seed, epoch, index) is the same whoever asks, in whatever
-order, on any number of workers. The hash is splitmix64's finaliser (Steele, Lea and Flood, 2014), a
+There is no generator object and no stream: the value at (seed, epoch, index) is the same in any order, on any
+number of workers. The hash is splitmix64's finaliser (Steele, Lea and Flood, 2014), a
 bijection of 64-bit words whose values no library version can change.
 """
 
@@ -14,11 +14,12 @@ import numpy as np
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _A = np.uint64(0xBF58476D1CE4E5B9)
 _B = np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S11 = (np.uint64(shift) for shift in (30, 27, 31, 11))
+# As uint64, since a compiled loop would make a float of a uint64 and an int.
+_S30, _S27, _S31, _S11 = np.array([30, 27, 31, 11], dtype=np.uint64)
 
 
 def splitmix(word: Any) -> Any:
-    """splitmix64's finaliser, of a uint64 in a compiled loop or of an array."""
+    """Apply splitmix64's finaliser to a uint64 in a compiled loop, or to an array."""
     x = word + _GOLDEN
     x = (x ^ (x >> _S30)) * _A
     x = (x ^ (x >> _S27)) * _B
@@ -26,44 +27,50 @@ def splitmix(word: Any) -> Any:
 
 
 def mix(words: np.ndarray) -> np.ndarray:
-    """splitmix64's finaliser on uint64 words of any shape."""
+    """Apply splitmix64's finaliser to uint64 words of any shape."""
     with np.errstate(over="ignore"):  # numpy warns of a scalar that wraps round, never of an array
         return splitmix(np.asarray(words, dtype=np.uint64))
 
 
 def derive_key(*parts: int | str) -> np.uint64:
-    """One 64-bit key from integers and names, in order: `derive_key(seed, "rows", epoch)`."""
+    """Derive a 64-bit key from integers and names, in order: `derive_key(seed, "rows", epoch)`."""
     state = np.zeros(1, dtype=np.uint64)
     for part in parts:
         if isinstance(part, str):
             word = int.from_bytes(hashlib.blake2b(part.encode(), digest_size=8).digest(), "little")
         else:
-            word = int(part) & 0xFFFFFFFFFFFFFFFF
+            word = int(part) & 0xFFFFFFFFFFFFFFFF  # negative seeds wrap round
         state = mix(state ^ mix(np.array([word], dtype=np.uint64)))
     return state[0]
 
 
 def hash_words(key: np.uint64 | np.ndarray, counters: np.ndarray) -> np.ndarray:
-    """uint64 hashes of `counters` (integers of any shape) under `key`, one or an array to broadcast."""
+    """Hash `counters` (integers of any shape) under `key`, one key or an array to broadcast, as uint64."""
     return mix(mix(np.asarray(counters).astype(np.uint64)) ^ key)
 
 
 def draw_uniform(key: np.uint64, counters: np.ndarray) -> np.ndarray:
-    """float64 draws in [0, 1), one for each counter, 53 bits each."""
+    """Draw a float64 in [0, 1) for each counter, with 53 random bits."""
     return (hash_words(key, counters) >> _S11) * (1.0 / (1 << 53))
 
 
 def permutation(size: int, key: np.uint64) -> np.ndarray:
-    """A permutation of range(size), int64: the order of the counters' hashes."""
+    """Return a permutation of range(size), int64: the order of the counters' hashes."""
     return np.argsort(hash_words(key, np.arange(size)), kind="stable")
 
 
 def shuffle_groups(groups: Sequence[object], key: np.uint64) -> np.ndarray:
-    """The place of each item's group in a random order of the groups, int64 (n,): what is in a group's `repr`
-    decides, not where it stands."""
-    number = {group: index for index, group in enumerate(dict.fromkeys(groups))}
-    digests = (hashlib.blake2b(repr(group).encode(), digest_size=8).digest() for group in number)
-    places = np.empty(len(number), dtype=np.int64)
-    order = np.argsort(hash_words(key, np.frombuffer(b"".join(digests), dtype="<u8")), kind="stable")
-    places[order] = np.arange(len(number))
-    return places[[number[group] for group in groups]]
+    """Return the place of each item's group in a random order of the groups, int64 (n,).
+
+    A group's place depends on its `repr`, not on where its items stand.
+    """
+    numbers: dict[object, int] = {}
+    digests = b""
+    for group in groups:
+        if group not in numbers:
+            numbers[group] = len(numbers)
+            digests += hashlib.blake2b(repr(group).encode(), digest_size=8).digest()
+    order = np.argsort(hash_words(key, np.frombuffer(digests, dtype="<u8")), kind="stable")
+    places = np.empty(len(numbers), dtype=np.int64)
+    places[order] = np.arange(len(numbers))
+    return places[[numbers[group] for group in groups]]

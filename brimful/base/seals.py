@@ -1,7 +1,7 @@
-"""Folders with a model: one commit record lists every file, so a damaged model is refused, not run.
+"""Checksums of folders with a model, so that a damaged model is refused, not run.
 
-The folder of a finished run has checksums.json, an export export.json. A folder of another origin has
-neither, and is read as it is.
+A commit record lists every file: checksums.json in the folder of a finished run, export.json in an export. A
+folder of another origin has neither, and is read as it is.
 """
 
 import os
@@ -13,8 +13,8 @@ from brimful.base.storage import LOCK, commit, crc32, read_commit, read_record
 CHECKSUMS = "checksums.json"
 EXPORT = "export.json"
 PAGES = "pages"
-"""The key of an export's record for files that its user may edit, and their CRCs. They are only checked
-before another export takes their place."""
+"""The key of an export's record with the CRCs of files that its user may edit. They are only checked before
+another export takes their place."""
 
 
 def seal(folder: Path) -> None:
@@ -39,24 +39,27 @@ def check_seal(folder: Path) -> None:
 
 
 def require_no_own_files(record: Path) -> None:
-    """Refuse to replace a folder into which its user has put something: files and links that its commit
-    record does not list, and pages that were edited since.
+    """Refuse to replace a folder that holds files of its user.
+
+    Such files are files and links that its commit record does not list, and pages that were edited since.
 
     Raises:
-        BrimfulError: there are such files; or the record is damaged, so nothing tells which files it listed.
+        BrimfulError: there are such files; or the record is damaged, so that its list of files is lost.
     """
     if not record.is_file():
         return
     folder = record.parent
-    said = read_record(record, remedy="choose another folder")
-    known = {record.name, LOCK, *map(os.path.normpath, said["files"])}
-    for name, crc in said.get(PAGES, {}).items():
+    content = read_record(record, remedy="choose another folder")
+    listed = {record.name, LOCK, *map(os.path.normpath, content["files"])}
+    for name, crc in content.get(PAGES, {}).items():
         if (folder / name).is_file() and crc32(folder / name) == crc:
-            known.add(name)
-    found = {
-        os.path.relpath(path, folder) for path in folder.rglob("*") if path.is_symlink() or path.is_file()
-    }
-    own = sorted(found - known)
+            listed.add(name)
+    # rglob does not follow links, and a link is the user's own even if it leads nowhere.
+    own = []
+    for path in sorted(folder.rglob("*")):
+        name = os.path.relpath(path, folder)
+        if (path.is_symlink() or path.is_file()) and name not in listed:
+            own.append(name)
     if own:
         others = f" and {len(own) - 1:,} more" if len(own) > 1 else ""
         raise BrimfulError(

@@ -1,8 +1,8 @@
-"""Nothing half-written: atomic files and directories, checksums, and commit records.
+"""Atomic files and directories, checksums, and commit records: nothing is ever half-written.
 
-An artefact exists only when its JSON record does. The data files are written first, each under a
-temporary name, synced and renamed; the record, which holds their sizes and CRCs, comes last.
-A kill at any moment leaves at most files without a record, which the next run overwrites.
+An artefact exists only when its JSON record does. The data files are written first, each under a temporary
+name, synced and renamed; the record, which holds their sizes and CRCs, comes last. A kill at any moment
+leaves at most files without a record, which the next run overwrites.
 """
 
 import errno
@@ -24,6 +24,8 @@ import msgspec
 
 from brimful.base.errors import BrimfulError
 
+CHUNK_BYTES = 1 << 22
+"""Bytes of a file that are read at once for its CRC."""
 TEMPORARY = ".tmp-"
 LOCK = ".lock"
 """The file by which a process keeps a folder to itself (folder_lock.py). An empty folder may hold it."""
@@ -33,8 +35,10 @@ _HOST = socket.gethostname().replace("-", "_")
 _PREFIX = rf"{re.escape(TEMPORARY)}([^-+]+)(?:\+[0-9a-f]+)?-(\d+)-({_OLD})?"
 _TEMPORARY_NAME = re.compile(rf"{_PREFIX}(.+)", re.DOTALL)
 _TEMPORARY_PREFIXES = re.compile(rf"^({_PREFIX})*")
-_RUN, _NO_RUN = "config.yaml", ("summary.json", "MANIFEST.json", "plan.json")
-"""The file that a run writes first, and those of a folder that holds no run that can go on."""
+_RUN_FILE = "config.yaml"
+"""The file that a run writes first."""
+_FINAL_FILES = ("summary.json", "MANIFEST.json", "plan.json")
+"""Files of a folder whose run is finished, or that holds something else."""
 
 
 def _sync(path: Path) -> None:
@@ -46,26 +50,27 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """A new temporary name beside `path`, from which `sweep` reads this process."""
+    """Return a new temporary name beside `path`, in which `sweep` reads the number of this process."""
     return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether it is a folder and no link to one."""
+    """Whether it is a folder, and not a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
 def _final_name(name: str) -> str:
-    """The name that a temporary file or folder, also one of a temporary folder, will have."""
+    """The name that a temporary file or folder will have, also the temporary one of a temporary folder."""
     return _TEMPORARY_PREFIXES.sub("", name)
 
 
 def make_write_error(path: Path, error: OSError) -> BrimfulError:
-    """The one line for a failed write: full disk, missing permission, read-only file system."""
-    shown = Path(*map(_final_name, path.parts))
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy and safetensors give no errno
-    remedy = "free space or choose another place" if full else "choose another place"
-    return BrimfulError(f"cannot write {shown}: {error.strerror or error}; {remedy}")
+    """Make the error for a failed write: full disk, missing permission, read-only file system."""
+    target = Path(*map(_final_name, path.parts))
+    remedy = "choose another place"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, None):  # numpy and safetensors give no errno
+        remedy = "free space or choose another place"
+    return BrimfulError(f"cannot write {target}: {error.strerror or error}; {remedy}")
 
 
 def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
@@ -77,11 +82,10 @@ def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
 
 
 def require_utf8(path: Path | str) -> None:
-    """Refuse a name that is not UTF-8, as archives of other systems leave them: pyarrow and safetensors take
-    none.
+    """Refuse a name that is not UTF-8, such as archives of other systems leave: pyarrow and safetensors fail.
 
     Raises:
-        BrimfulError: it is such a name.
+        BrimfulError: the name is not UTF-8.
     """
     try:
         str(path).encode()
@@ -108,15 +112,15 @@ def require_folder_place(
     unfinished: str = "",
     remedy: str = "choose another --out",
 ) -> None:
-    """The one answer to "may I write this folder?": yes if nothing would be lost.
+    """Refuse a folder that cannot be written without loss.
 
-    An absent folder is free, and so is an empty one, apart from what killed processes left in it.
+    An absent folder is free, and so is an empty one; files that killed processes left in it do not count.
 
     Args:
         replaces: a noun ("an earlier export") and a function that recognises such a folder, which may be
             written over.
-        unfinished: what to do about an unfinished run, before `remedy`; ends with a comma and "or".
-        remedy: what to do instead.
+        unfinished: the advice for an unfinished run, before `remedy`; it ends with a comma and "or".
+        remedy: the advice at the end of the error.
 
     Raises:
         BrimfulError: `directory` or a part of its path is a file, or it holds anything else.
@@ -130,10 +134,13 @@ def require_folder_place(
     sweep(directory)
     if is_empty(directory) or (replaces and replaces[1](directory)):
         return
-    is_unfinished = (directory / _RUN).exists()
-    is_unfinished &= not any((directory / name).exists() for name in _NO_RUN)
-    state = f"{directory} is not empty" + (f" and is not {replaces[0]}" if replaces else "")
-    raise BrimfulError(f"{state}; {unfinished if is_unfinished else ''}{remedy}")
+    problem = f"{directory} is not empty"
+    if replaces:
+        problem += f" and is not {replaces[0]}"
+    is_final = any((directory / name).exists() for name in _FINAL_FILES)
+    if (directory / _RUN_FILE).exists() and not is_final:
+        raise BrimfulError(f"{problem}; {unfinished}{remedy}")
+    raise BrimfulError(f"{problem}; {remedy}")
 
 
 def is_empty(directory: Path) -> bool:
@@ -143,15 +150,17 @@ def is_empty(directory: Path) -> bool:
 
 def _require_parents(path: Path) -> None:
     for above in path.parents:
-        if (mode := _mode(above)) is not None:
-            if not stat.S_ISDIR(mode):
-                raise BrimfulError(f"cannot write {path}: {above} is a file; name another place")
-            return
+        mode = _mode(above)
+        if mode is None:
+            continue
+        if not stat.S_ISDIR(mode):
+            raise BrimfulError(f"cannot write {path}: {above} is a file; name another place")
+        return
 
 
 def _mode(path: Path) -> int | None:
-    """The mode of what is at `path`; None if nothing is. Asked once: another process may delete it at any
-    moment, so that two questions have answers that contradict each other."""
+    """The mode of a file or folder; None if it does not exist."""
+    # One call decides: between `exists` and `is_dir`, another process may delete it.
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -174,6 +183,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
         yield temporary
+        # The content must be on the disk before its name is, and the name before the caller goes on.
         _sync(temporary)
         os.replace(temporary, path)
         _sync(path.parent)
@@ -209,6 +219,8 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
             _sync(file)
         _sync(temporary)
         if path.exists():
+            # A folder with files cannot be replaced in one step. A kill between the two renames leaves the
+            # old folder under a name from which `sweep` moves it back.
             old = temporary_path(path.with_name(_OLD + path.name))
             os.replace(path, old)
             try:
@@ -230,9 +242,10 @@ def atomic_directory(path: Path | str) -> Iterator[Path]:
 
 @contextmanager
 def atomic_files(record: Path, paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield a temporary path for each of `paths`; on success rename them all, `commit` being next.
+    """Yield a temporary path for each of `paths`; on success rename them all. The caller then calls `commit`.
 
-    An earlier record is removed before the first file is replaced, so none describes files of two runs.
+    An earlier record is removed before the first file is replaced, so that no record describes files of two
+    runs.
 
     Raises:
         BrimfulError: a file cannot be written.
@@ -245,7 +258,7 @@ def atomic_files(record: Path, paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
-    """Write torch tensors by name as safetensors; `path` lies in a directory that is being made.
+    """Write torch tensors by name as safetensors, in a directory that is still temporary.
 
     Raises:
         OSError: the file cannot be written (safetensors has an exception of its own for that).
@@ -253,8 +266,9 @@ def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    # The mode follows the umask; safetensors would make a file that only its owner can read.
     path.touch()
-    mode = path.stat().st_mode  # as the umask has it; safetensors makes files for their owner alone
+    mode = path.stat().st_mode
     try:
         save_file(tensors, path, metadata={"format": "pt"})
         path.chmod(mode)
@@ -289,7 +303,7 @@ def read_json(path: Path | str, *, marked: bool = False) -> Any:
 
 
 def read_object(path: Path | str, *, marked: bool = False) -> dict[str, Any]:
-    """Read a JSON file that holds an object. Arguments as those of `read_json`.
+    """Read a JSON file that holds an object. Arguments as for `read_json`.
 
     Raises:
         BrimfulError: it is absent, not JSON, or holds something else.
@@ -301,19 +315,22 @@ def read_object(path: Path | str, *, marked: bool = False) -> dict[str, Any]:
 
 
 def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
-    """CRC-32 of a file's bytes, or of its bytes `begin` to `end`."""
+    """Compute the CRC-32 of a file's bytes, or of its bytes `begin` to `end`."""
     value = 0
-    left = sys.maxsize if end is None else end - begin
+    remaining = sys.maxsize if end is None else end - begin
     with open(path, "rb") as file:
         file.seek(begin)
-        while left > 0 and (chunk := file.read(min(left, 1 << 22))):
+        while remaining > 0:
+            chunk = file.read(min(remaining, CHUNK_BYTES))
+            if not chunk:
+                break
             value = zlib.crc32(chunk, value)
-            left -= len(chunk)
+            remaining -= len(chunk)
     return value
 
 
 def _own_crc32(value: dict[str, Any]) -> int:
-    """CRC-32 of the content of a commit record, without this number."""
+    """The CRC-32 of the content of a commit record, without this number."""
     facts = {key: fact for key, fact in value.items() if key != "crc32"}
     return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
@@ -325,10 +342,11 @@ def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dic
         the record as JSON values.
     """
     record = Path(record)
-    described = {
-        os.path.relpath(file, record.parent): {"bytes": os.path.getsize(file), "crc32": crc32(file)}
-        for file in files
-    }
+    described = {}
+    for file in files:
+        name = os.path.relpath(file, record.parent)
+        described[name] = {"bytes": os.path.getsize(file), "crc32": crc32(file)}
+    # Through JSON and back, so that the CRC is computed from what a reader will see.
     value = json.loads(json.dumps({**facts, "files": described}))
     value["crc32"] = _own_crc32(value)
     write_json(record, value)
@@ -341,7 +359,7 @@ class _File(TypedDict):
 
 
 class Record(TypedDict):
-    """What every commit record holds: its files by their names in its folder, and a CRC of all the rest."""
+    """The keys of every commit record: its files by their names in its folder, and the CRC of the record."""
 
     files: dict[str, _File]
     crc32: int
@@ -354,7 +372,7 @@ def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None
         shape: a type that `msgspec.convert` knows, such as a TypedDict. Further keys are allowed.
 
     Raises:
-        BrimfulError: it has.
+        BrimfulError: the types differ.
     """
     try:
         msgspec.convert(value, shape)
@@ -366,10 +384,10 @@ def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None
 def read_record(
     record: Path | str, shape: Any = Record, *, remedy: str = "run the command again"
 ) -> dict[str, Any]:
-    """Read a commit record, whatever became of its files.
+    """Read a commit record without a look at its files.
 
     Args:
-        shape: what it holds beside `files`; see `require_shape`.
+        shape: its keys beside `files`; see `require_shape`.
         remedy: what the user should do after removing the record, for the error message.
 
     Raises:
@@ -434,18 +452,20 @@ def find_commit(
     damaged: Callable[[str], None] | None = None,
     **facts: Any,
 ) -> dict[str, Any] | None:
-    """The commit record if `read_commit` accepts it and it holds these facts; otherwise None.
+    """Return the commit record if `read_commit` accepts it and it holds these facts; otherwise None.
 
     Args:
-        damaged: called with what is wrong with a record that is there, or with its files.
+        damaged: a function that takes the problem of an existing record, or of its files.
     """
     try:
-        known = read_commit(record, shape, verify=verify)
+        content = read_commit(record, shape, verify=verify)
     except BrimfulError as error:
         if damaged is not None and Path(record).exists():
             damaged(str(error).partition(";")[0])
         return None
-    return known if all(known.get(name) == value for name, value in facts.items()) else None
+    if any(content.get(name) != value for name, value in facts.items()):
+        return None
+    return content
 
 
 def _is_alive(process: int) -> bool:
@@ -464,13 +484,14 @@ def sweep(directory: Path | str, only: str | None = None) -> None:
     A directory that a killed process moved aside and did not replace is moved back.
 
     Args:
-        only: the name of the file or folder whose temporary ones are meant; by default all.
+        only: the final name of the files to remove; by default all are removed.
     """
     for path in Path(directory).glob(f"{TEMPORARY}*"):
         parts = _TEMPORARY_NAME.fullmatch(path.name)
         if parts is None or only not in (None, _final_name(path.name)):
             continue
         host, process, moved, name = parts.groups()
+        # A process of another machine, which shares the folder, may still write.
         if host != _HOST or _is_alive(int(process)):
             continue
         with suppress(OSError):  # of another user

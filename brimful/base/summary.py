@@ -1,11 +1,12 @@
-"""A Summary: what a verb says of its result, for the terminal, the page and `--json` alike.
+"""The Summary of a verb's result: one form for the terminal, the page and `--json`.
 
 A verb measures facts (the keys of summary.json) and has one function facts -> Summary beside its work. The
-Summary is stored with the facts under the key `overview`, so that whoever shows it knows no verb.
+Summary is stored with the facts under the key `overview`, so that a page
+can show it without knowing the verb.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,13 +14,8 @@ import msgspec
 
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import (
-    capitalise,
-    format_duration,
     format_gap,
-    format_megabytes,
     format_metric,
-    format_milliseconds,
-    format_short,
 )
 
 OVERVIEW = "overview"
@@ -84,12 +80,12 @@ class SummaryChart:
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """What models were measured on: only models with equal `MeasuredOn` are compared.
+    """The metric and the rows that models were measured on: only models with equal ones are compared.
 
     Attributes:
-        metric: its title.
-        n: test rows.
-        fingerprint: of their texts and labels.
+        metric: the title of the metric.
+        n: the number of test rows.
+        fingerprint: a hash of their texts and labels.
         share: whether the metric is a proportion.
     """
 
@@ -107,7 +103,7 @@ class ModelResult:
     Attributes:
         is_own: whether it is the model of this run, which beside other runs is called as its folder is.
         folder: of the run whose model it is, where it is another run's.
-        role: a baseline is no model that a verb writes, and a guess reads no text.
+        role: a "model" that a verb writes, a "baseline" beside it, or a "guess" that reads no text.
         error: the standard error of `value` over test rows and seeds.
         pairs: the standard error of the difference from other models, by their names, where both were
             measured on the same rows.
@@ -131,10 +127,10 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class Summary:
-    """What came out: a title, one sentence, tables, pictures, and the models that were compared.
+    """A result: a title, one sentence, tables, pictures, and the models that were compared.
 
     Attributes:
-        test: what `models` were measured on; None where nothing was.
+        test: the rows that `models` were measured on; None without models.
     """
 
     title: str
@@ -146,12 +142,12 @@ class Summary:
 
 
 def with_overview(facts: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
-    """The facts of a result with its Summary, as JSON values."""
+    """Return the facts of a result with its Summary, as JSON values."""
     return {**facts, OVERVIEW: msgspec.to_builtins(summary)}
 
 
 def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
-    """The Summary in what `with_overview` returns; None in the record of an earlier version.
+    """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
 
     Args:
         place: the file that holds the record, for an error.
@@ -171,28 +167,31 @@ def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
 def make_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", is_detail: bool = False
 ) -> list[SummaryTable]:
-    """A table without the columns that no row fills, in a list; an empty list without rows."""
-    filled = [place for place in range(len(columns)) if any(row[place] not in ("", ABSENT) for row in rows)]
-    if not rows or not filled:
+    """Make a table without the columns that no row fills, in a list; an empty list without rows."""
+    filled = []
+    for place in range(len(columns)):
+        if any(row[place] not in ("", ABSENT) for row in rows):
+            filled.append(place)
+    if not filled:
         return []
-    kept = [[row[place] or ABSENT for place in filled] for row in rows]
-    return [SummaryTable(title, [columns[place] for place in filled], kept, note, is_detail)]
+    cells = [[row[place] or ABSENT for place in filled] for row in rows]
+    return [SummaryTable(title, [columns[place] for place in filled], cells, note, is_detail)]
 
 
 def make_facts_table(title: str, values: Mapping[str, str | None]) -> list[SummaryTable]:
-    """A table of names and values, without the values that are None."""
+    """Make a table of names and values, without the values that are None."""
     rows = [[name, value] for name, value in values.items() if value is not None]
     return [SummaryTable(title, ["", ""], rows)] if rows else []
 
 
 def sort_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[ModelResult]:
-    """The models with the best first; of equal ones the first stays first."""
+    """Return the models with the best first. Equal models keep their order."""
     return sorted(models, key=lambda model: model.value, reverse=test.higher_is_better)
 
 
 def estimate_gap_error(first: ModelResult, second: ModelResult) -> float | None:
-    """The standard error of the difference of two models: paired where it was measured so, else at most by
-    their own errors; None where it is unknown."""
+    """Estimate the standard error of the difference of two models; None where it is unknown."""
+    # Paired answers give the error itself. Errors of single models give an upper bound.
     if second.name in first.pairs:
         return first.pairs[second.name]
     if first.name in second.pairs:
@@ -203,10 +202,10 @@ def estimate_gap_error(first: ModelResult, second: ModelResult) -> float | None:
 
 
 def describe_gap(test: MeasuredOn, first: ModelResult, second: ModelResult, relation: str) -> str:
-    """How far two models are apart, for a sentence, and whether that may be chance.
+    """Describe how far two models are apart, for a sentence, and whether that may be chance.
 
     Args:
-        relation: what stands after the difference: 1.2 ± 0.4 points `behind`.
+        relation: the words after the difference: 1.2 ± 0.4 points `behind`.
     """
     difference, error = abs(first.value - second.value), estimate_gap_error(first, second)
     unit = " points" if test.share else ""
@@ -217,55 +216,20 @@ def describe_gap(test: MeasuredOn, first: ModelResult, second: ModelResult, rela
 
 
 def judge_models(test: MeasuredOn, models: Sequence[ModelResult]) -> str:
-    """One sentence: the best model and the next, or that no model is ahead of a baseline."""
+    """Write one sentence: the best model and the next, or that no model is ahead of a baseline."""
     best, *others = sort_models(test, models)
     value = f"{test.metric} {format_metric(best.value, best.error, share=test.share)}"
     on = f"on {test.n:,} test rows"
+    # A metric that guessing wins, or a baseline, shows that the training has failed: this comes first.
     if best.role == "guess":
         return f"No model is ahead of the most frequent label, {value} {on}."
     if best.role == "baseline":
-        written_models = [model for model in others if model.role == "model"]
-        behind = ""
-        if written_models:
-            gap = describe_gap(test, best, written_models[0], "behind")
-            behind = f"; {written_models[0].name} is {gap}"
-        return f"No model is ahead of {best.name}, {value} {on}{behind}."
+        verdict = f"No model is ahead of {best.name}, {value} {on}"
+        for model in others:
+            if model.role == "model":
+                return f"{verdict}; {model.name} is {describe_gap(test, best, model, 'behind')}."
+        return f"{verdict}."
     if not others:
         return f"{best.name} reaches {value} {on}."
     gap = describe_gap(test, best, others[0], "behind")
     return f"{best.name} is the best, {value} {on}; {others[0].name} is next, {gap}."
-
-
-def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[SummaryTable]:
-    """The models side by side, the best first, with what they cost; how fast they are stands last, since
-    a narrow terminal leaves out columns in the middle."""
-    ordered = sort_models(test, models)
-    rows = []
-    for model in ordered:
-        gap, error = abs(ordered[0].value - model.value), estimate_gap_error(ordered[0], model)
-        is_best = model is ordered[0]
-        rows.append(
-            [
-                model.name,
-                format_metric(model.value, model.error, share=test.share),
-                "" if is_best else format_gap(gap, error, share=test.share),
-                _show(model.seconds, format_duration),
-                _show(model.parameters, format_short),
-                _show(model.megabytes, format_megabytes),
-                _show(model.texts_per_second, format_short),
-                _show(model.milliseconds, format_milliseconds),
-            ]
-        )
-    unit = ", points" if test.share else ""
-    quality, costs = [capitalise(test.metric), f"Behind the best{unit}"], ["Training", "Parameters", "Size"]
-    columns = ["Model", *quality, *costs, "Texts a second", "One text"]
-    note = (
-        f"The same {test.n:,} test rows. ± is the standard error over test rows and seeds; of a difference it"
-        " is paired where both models' answers were compared, else an upper bound. Up to"
-        f" {CLEAR_ERRORS:g} standard errors may be chance, and so may a difference without one."
-    )
-    return make_table("Models", columns, rows, note)
-
-
-def _show(value: float | None, form: Callable[[float], str]) -> str:
-    return form(value) if value else ""

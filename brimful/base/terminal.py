@@ -1,4 +1,4 @@
-"""What `rich` draws: rules and tables for a person, and the progress bar of `console.progress`."""
+"""Tables and the progress bar of a terminal, which `rich` draws."""
 
 import math
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ console = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 class _Output(Console):
     def on_broken_pipe(self) -> None:
-        raise  # the command line handles it; rich would exit with 1
+        raise  # the command line handles the error; rich would exit with 1
 
 
 def output_console() -> Console:
-    """A console on stdout, for tables that a person reads."""
+    """Make a console on stdout, for tables that a person reads."""
     return _Output(highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(title: str, total: int, done: int) -> Iterator[Advance]:
-    """A bar on stderr; what is written to stderr meanwhile appears above it."""
+    """Draw a bar on stderr. Lines that are written to stderr meanwhile appear above it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with _WithNotes(*columns, _TimeLeft(), console=console) as bar:
         task = bar.add_task(title, total=total, completed=done, note="", limit=math.inf)

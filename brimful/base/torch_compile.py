@@ -1,4 +1,4 @@
-"""torch.compile with a way out: what a machine cannot compile runs eagerly."""
+"""torch.compile with a fallback: a function that a machine cannot compile runs eagerly."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ class Compiled:
 
     Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
     many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
-    the function runs eagerly; later, an error of Dynamo or Inductor alone does. The function must not have
+    the function runs eagerly; later, only an error of Dynamo or Inductor does. The function must not have
     side effects before it fails. Its backward pass is compiled with it.
 
     Args:
@@ -107,7 +107,7 @@ _COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton
 
 
 def find_missing_compiler(device: torch.device) -> str | None:
-    """What this machine lacks to compile for `device`; None if it lacks nothing."""
+    """Say what this machine lacks to compile for a device; None if it lacks nothing."""
     variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
     compiler = os.environ.get(variable) or usual
     if shutil.which(compiler.split()[0]) is None:

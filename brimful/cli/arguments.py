@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from brimful.base.config import build, fill_defaults, flatten, merge, read_yaml, settings_from
+from brimful.base.config import build, fill_defaults, flatten, merge, read_yaml
 from brimful.base.errors import UsageError
 from brimful.cli.help import help_of
 from brimful.cli.options import HELP_FLAGS, Common, Option, options_of
+from brimful.cli.settings_errors import settings_from
 
 
 def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common]:

@@ -13,7 +13,7 @@ from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
 from brimful.exporting.formats import FORMATS, format_of, require_export_place
 from brimful.hf.model_folder import ModelFolder
-from brimful.runs.places import START, require_options, require_run, require_run_place
+from brimful.runs.start_checks import START, require_options, require_run, require_run_place
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import check_first_row
 from brimful.tables.text_files import files_of_table, readable

@@ -98,9 +98,9 @@ def _help() -> str:
 def _run(name: str, arguments: Sequence[str]) -> None:
     read_number("RANK", 0)  # before any work
     with catch_start_signals():
-        from brimful.base.config import settings_from
         from brimful.cli.arguments import parse
         from brimful.cli.early_checks import check_inputs
+        from brimful.cli.settings_errors import settings_from
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
         with settings_from(common.config):

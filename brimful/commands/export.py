@@ -43,7 +43,7 @@ from brimful.hf.tokenizer_check import check_ids
 from brimful.hf.weights import naming_weights
 from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
-from brimful.stages.run_tables import tables_of_run
+from brimful.stages.run_tables import find_run_tables
 
 
 def _texts(config: ExportConfig) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
             f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on texts:"
             " leave --test and --calibrate out, or choose --format sentence-transformers"
         )
-    found = find_texts(model, config.test, config.calibrate, tables_of_run(model.source))
+    found = find_texts(model, config.test, config.calibrate, find_run_tables(model.source))
     if found is None:
         raise BrimfulError(
             f"--format {form.name} rounds, and what that costs is measured on real texts: name some with"

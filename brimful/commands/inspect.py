@@ -26,7 +26,7 @@ from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FIL
 from brimful.corpus.pipeline.inventory import PLAN
 from brimful.corpus.pipeline.text_parts import TextPart, TextRecord, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, ManifestRecord, Shard
-from brimful.runs.places import CONFIG
+from brimful.runs.start_checks import CONFIG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -186,7 +186,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
             cursor = known[done] if done in known else stream.start()
             skipped = update - 1 - done
             title = f"from update {done + 1:,} to update {update:,}"
-            with show_progress(title, skipped, shown=skipped > 0) as advance:
+            with show_progress(title, skipped, visible=skipped > 0) as advance:
                 for _ in range(skipped):
                     cursor = stream.following(cursor)
                     advance()

@@ -42,4 +42,4 @@ def serve(config: ServeConfig) -> dict[str, Any]:
             return {"dry_run": True, "models": [model.describe() for model in models.values()]}
         from brimful.serving.server import ServerProcess
 
-        return ServerProcess(config).run(start.over)
+        return ServerProcess(config).run(start.end)

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, AnyStr
 from xml.etree import ElementTree
@@ -37,32 +38,39 @@ _LYRICS_TIME = re.compile(r"\[\w+:.*?\]|<\d+:\d\d\.\d+>")
 _CONLLU_WORD = re.compile(r"^\d+\t([^\t\n]+)", re.MULTILINE)
 _QQ_STAMP = r"\d{4}-\d\d-\d\d +\d+:\d\d:\d\d .*\n"
 
-# Takes a path, the charset of files that do not declare one, and a counter of faults; yields documents.
-Converter = Callable[[str, str, Counter[str]], Iterator[str]]
 
+@dataclass(frozen=True)
+class _Source:
+    """A file to convert.
 
-def _read_runs(path: str, encoding: str, issues: Counter[str], kind: str = "text") -> Iterator[str]:
-    too_long = "line longer than 256 MB, cut"
-    span = Span(path=path)
-    yield from read_runs(
-        span, encoding, issues, None, run=1 << 20, longest=1 << 28, too_long=too_long, kind=kind
-    )
+    Attributes:
+        encoding: its charset, if it does not declare one.
+        issues: counts its faults.
+    """
 
+    path: str
+    encoding: str
+    issues: Counter[str]
 
-def _read_whole(path: str, encoding: str, issues: Counter[str], kind: str = "text") -> str:
-    return "".join(_read_runs(path, encoding, issues, kind))
+    def read_runs(self, kind: str = "text") -> Iterator[str]:
+        yield from read_runs(
+            Span(path=self.path), self.encoding, self.issues, None,
+            run=1 << 20, longest=1 << 28, too_long="line longer than 256 MB, cut", kind=kind,
+        )  # fmt: skip
 
+    def read_text(self, kind: str = "text") -> str:
+        return "".join(self.read_runs(kind))
 
-def _decode(data: bytes, label: str, issues: Counter[str]) -> str:
-    """Decode a text by its byte order mark, its bytes or its label."""
-    try:
-        declared = find_charset(label)
-    except BrimfulError:  # a label that no library knows
-        declared = find_charset("utf-8")
-    decoder = Decoder(find_marked_charset(data) or guess_charset(data, declared) or declared)
-    text = decoder.decode(data, final=True)
-    issues[UNDECODABLE] += decoder.replaced
-    return text
+    def decode(self, data: bytes, label: str) -> str:
+        """Decode a part of the file by its byte order mark, its bytes or its label."""
+        try:
+            declared = find_charset(label)
+        except BrimfulError:  # a label that no library knows
+            declared = find_charset("utf-8")
+        decoder = Decoder(find_marked_charset(data) or guess_charset(data, declared) or declared)
+        text = decoder.decode(data, final=True)
+        self.issues[UNDECODABLE] += decoder.replaced
+        return text
 
 
 def _split(pieces: Iterable[AnyStr], boundary: re.Pattern[AnyStr]) -> Iterator[AnyStr]:
@@ -76,41 +84,41 @@ def _split(pieces: Iterable[AnyStr], boundary: re.Pattern[AnyStr]) -> Iterator[A
         yield tail
 
 
-def _from_warc(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+def _from_warc(source: _Source) -> Iterator[str]:
     from fastwarc.warc import ArchiveIterator, WarcRecordType
 
     kinds = WarcRecordType.response | WarcRecordType.conversion
-    with open(path, "rb") as file:
+    with open(source.path, "rb") as file:
         for record in ArchiveIterator(file, record_types=kinds, parse_http=True, auto_decode="all"):
             if record.is_http and "html" not in (record.http_content_type or ""):
                 continue
             try:
                 data = record.reader.read()
             except OSError:  # a page that was compressed, and damaged
-                issues["damaged pages, left out"] += 1
+                source.issues["damaged pages, left out"] += 1
                 continue
             if not record.is_http:
-                issues["texts that were cut short"] += len(data) < record.content_length
-                yield _decode(data, encoding, issues)
+                source.issues["texts that were cut short"] += len(data) < record.content_length
+                yield source.decode(data, source.encoding)
             else:
                 declared = find_declared_charset(data)
-                page_label = declared.name if declared else encoding
-                yield read_page(_decode(data, record.http_charset or page_label, issues))
+                page_label = declared.name if declared else source.encoding
+                yield read_page(source.decode(data, record.http_charset or page_label))
 
 
-def _from_documents(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    for document in _split(_read_runs(path, encoding, issues), re.compile("</doc>", re.IGNORECASE)):
+def _from_documents(source: _Source) -> Iterator[str]:
+    for document in _split(source.read_runs(), re.compile("</doc>", re.IGNORECASE)):
         yield html.unescape(_TAG.sub("", _NAME_OF_DOCUMENT.sub("", document)))
 
 
-def _from_wiki(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+def _from_wiki(source: _Source) -> Iterator[str]:
     try:
         import mwparserfromhell
     except ImportError as error:
         raise BrimfulError("dumps of wikis need: pip install mwparserfromhell") from error
     events: Any = ElementTree.XMLPullParser(["start", "end"])
     root: Any = None
-    for chunk in read_chunks(path, issues):
+    for chunk in read_chunks(source.path, source.issues):
         events.feed(chunk)
         for event, element in events.read_events():
             root = element if root is None else root
@@ -120,27 +128,27 @@ def _from_wiki(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
                 root.clear()  # a dump is larger than memory
 
 
-def _from_xml(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+def _from_xml(source: _Source) -> Iterator[str]:
     # The charset of a page is the one that its declaration names.
-    parts = re.split(r"<!\[CDATA\[(.*?)\]\]>", _read_whole(path, encoding, issues, "html"), flags=re.DOTALL)
+    parts = re.split(r"<!\[CDATA\[(.*?)\]\]>", source.read_text("html"), flags=re.DOTALL)
     for index in range(0, len(parts), 2):  # each other part is the content of a CDATA section, which is text
         parts[index] = html.unescape(_XML_MARKUP.sub("", _XML_BREAK.sub("\n", parts[index])))
     yield "".join(parts)
 
 
-def _from_mail(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
+def _from_mail(source: _Source) -> Iterator[str]:
     boundary = re.compile(rb"^(?=" + MAIL_START.encode() + rb")", re.MULTILINE)
-    for mail in _split(read_chunks(path, issues), boundary):
+    for mail in _split(read_chunks(source.path, source.issues), boundary):
         texts: dict[str, list[str]] = {"text/plain": [], "text/html": []}
         for part in email.message_from_bytes(mail).walk():
             kind, data = part.get_content_type(), part.get_payload(decode=True)
             if kind in texts and isinstance(data, bytes) and part.get_content_disposition() != "attachment":
-                texts[kind].append(_decode(data, part.get_content_charset(encoding), issues))
+                texts[kind].append(source.decode(data, part.get_content_charset(source.encoding)))
         yield "\n".join(texts["text/plain"]) or read_page("\n".join(texts["text/html"]))
 
 
-def _from_subtitles(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    text = _read_whole(path, encoding, issues)
+def _from_subtitles(source: _Source) -> Iterator[str]:
+    text = source.read_text()
     if "\nDialogue:" in text:
         spoken = "\n".join(re.findall(r"^Dialogue:(?:[^,\n]*,){9}(.*)", text, re.MULTILINE))
         spoken = re.sub(r"\\[Nn]", "\n", spoken)
@@ -165,8 +173,8 @@ def _drop_times(block: str) -> str:
     return "\n".join(speech)
 
 
-def _from_chat(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    messages = re.split(rf"(?m)^(?={CHAT_STAMP}|{_QQ_STAMP})", _read_whole(path, encoding, issues))
+def _from_chat(source: _Source) -> Iterator[str]:
+    messages = re.split(rf"(?m)^(?={CHAT_STAMP}|{_QQ_STAMP})", source.read_text())
     for message in messages:
         # A message without a name was written by the program, not by a person.
         sender = re.match(rf"{CHAT_STAMP}{CHAT_NAME}|{_QQ_STAMP}", message)
@@ -174,16 +182,16 @@ def _from_chat(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
             yield message[sender.end() :]
 
 
-def _from_conllu(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    for document in re.split(r"(?m)^# newdoc\b", _read_whole(path, encoding, issues)):
+def _from_conllu(source: _Source) -> Iterator[str]:
+    for document in re.split(r"(?m)^# newdoc\b", source.read_text()):
         sentences = re.findall(r"^# text = (.*)", document, re.MULTILINE)
         if not sentences:
             sentences = [" ".join(_CONLLU_WORD.findall(part)) for part in document.split("\n\n")]
         yield "\n".join(sentences)
 
 
-def _from_pages(path: str, encoding: str, issues: Counter[str]) -> Iterator[str]:
-    text = _read_whole(path, encoding, issues, "rows")  # a kind of file that keeps its form feeds
+def _from_pages(source: _Source) -> Iterator[str]:
+    text = source.read_text("rows")  # a kind of file that keeps its form feeds
     pages = [page.strip("\n") for page in text.rstrip("\f\n").split("\f")]
     for _ in range(2):  # a title and a number may be two lines
         first_lines = [page.partition("\n")[0] for page in pages]
@@ -205,7 +213,7 @@ def _find_running_lines(lines: list[str]) -> Iterator[int]:
             yield index
 
 
-CONVERTERS: dict[str, Converter] = {
+CONVERTERS: dict[str, Callable[[_Source], Iterator[str]]] = {
     "warc": _from_warc,
     "documents": _from_documents,
     "wiki": _from_wiki,
@@ -230,7 +238,7 @@ def _files_below(path: str, kind: str, encoding: str) -> Iterator[str]:
 
 
 def convert(kind: str, paths: Iterable[str], encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the documents of files that hold many texts. Warnings count what cannot be read.
+    """Yield the documents of files that hold many texts. Warnings count damaged parts.
 
     Args:
         kind: a name of `CONVERTERS`.
@@ -244,7 +252,7 @@ def convert(kind: str, paths: Iterable[str], encoding: str = "utf-8") -> Iterato
         for file in _files_below(path, kind, encoding):
             issues: Counter[str] = Counter()
             try:
-                for text in map(str.strip, CONVERTERS[kind](file, encoding, issues)):
+                for text in map(str.strip, CONVERTERS[kind](_Source(file, encoding, issues))):
                     if text:
                         yield text
             except (OSError, ElementTree.ParseError) as error:

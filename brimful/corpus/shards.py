@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.machine import allow_open_files, count_open_files
 from brimful.base.storage import atomic_files, commit, is_empty, read_commit, read_record, require_shape
-from brimful.base.system import allow_open_files, count_open_files
 
 FORMAT_VERSION = 2
 MANIFEST = "MANIFEST.json"
@@ -199,11 +199,7 @@ def map_file(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
 
 
 def _allow_open_files(path: Path, shards: int) -> None:
-    """Let this process open every file of `shards` more shards, since a memory map keeps its file open.
-
-    Raises:
-        BrimfulError: the system's hard limit is lower.
-    """
+    """Let this process open every file of `shards` more shards, since a memory map keeps its file open."""
     needed = count_open_files() + shards * len(PARTS) + _OTHER_FILES
     most = allow_open_files(needed)
     if most is not None:

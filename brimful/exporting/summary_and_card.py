@@ -29,8 +29,7 @@ from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP
-from brimful.runs.directory import SUMMARY
-from brimful.runs.places import CONFIG
+from brimful.runs.start_checks import CONFIG, SUMMARY
 from brimful.tasks.judging.comparison import find_error
 from brimful.tasks.registry import TASKS, find_task
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,16 +14,16 @@ from brimful.base.torch_compile import find_missing_compiler as compiler_lacks
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 
-HALF = (torch.float16, torch.bfloat16)
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class VarlenLayout(Layout):
-    """`varlen`: FlashAttention over offsets.
+    """`varlen`: FlashAttention (Dao et al. 2022) over offsets.
 
     Attributes:
         offsets: int32 (S + 1,) on the device; empty sequences are allowed.
-        max_length: fixed for a phase of a run, since another value builds new kernels.
+        max_length: the same for a phase of a run, since another value builds new kernels.
     """
 
     offsets: Tensor
@@ -35,7 +35,7 @@ class VarlenLayout(Layout):
             return "a CUDA device"
         if torch.cuda.get_device_capability(device) < (8, 0):
             return "a CUDA device of compute capability 8.0 or newer"
-        return None if dtype in HALF else "float16 or bfloat16"
+        return None if dtype in HALF_DTYPES else "float16 or bfloat16"
 
     @classmethod
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "VarlenLayout":
@@ -45,9 +45,9 @@ class VarlenLayout(Layout):
         from torch.nn.attention import SDPBackend, sdpa_kernel, varlen
 
         head_dim = q.shape[-1]
-        missing = -head_dim % 8  # kernels need a multiple of 8; zeros change neither scores nor output
-        if missing:
-            q, k, v = (F.pad(tensor, (0, missing)) for tensor in (q, k, v))
+        padding = -head_dim % 8  # kernels need a multiple of 8; zeros change neither scores nor output
+        if padding:
+            q, k, v = (F.pad(tensor, (0, padding)) for tensor in (q, k, v))
         reach = -1 if window is None else window // 2
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # torch 2.15 prefers cuDNN's kernel, which is slower
             out: Any = varlen.varlen_attn(
@@ -61,7 +61,7 @@ class VarlenLayout(Layout):
                 scale=head_dim**-0.5,
                 window_size=(reach, reach),
             )
-        return out[..., :head_dim] if missing else out
+        return out[..., :head_dim] if padding else out
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class FlexLayout(Layout):
     Attributes:
         offsets: int32 (S + 1,) on the device.
         sequence: int32 (T,), the sequence of each token.
-        options: of the kernels.
-        masks: the block masks so far, by window.
+        options: options of the kernels.
+        masks: the block masks that have been made, by window.
     """
 
     offsets: Tensor
@@ -82,15 +82,16 @@ class FlexLayout(Layout):
 
     @staticmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        # Where it is not compiled, it computes the scores of all pairs of tokens in the row.
+        # Without a compiler it would compute the scores of all pairs of tokens in the row.
         return compiler_lacks(device) if device.type == "cuda" else "a CUDA device"
 
     @classmethod
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
-        offsets = batch.offsets.clone()  # a later layout moves there, and the batch keeps its own
+        # A later layout may be copied into these tensors (`moved_to`), so they are not the batch's own.
+        offsets = batch.offsets.clone()
         layout = cls(offsets, batch.sequence_of_token.int(), _flex_options(offsets.device))
         for window in windows:
-            layout._mask(window)
+            layout._block_mask(window)
         return layout
 
     def moved_to(self, earlier: Layout | None) -> Layout:
@@ -100,34 +101,36 @@ class FlexLayout(Layout):
         return earlier
 
     def _tensors(self) -> list[Tensor]:
-        parts = [self.offsets, self.sequence]
-        for window in sorted(self.masks, key=str):
-            parts += _parts_of(self.masks[window])
-        return parts
+        tensors = [self.offsets, self.sequence]
+        for window in sorted(self.masks, key=str):  # None has no order
+            tensors += _tensors_of(self.masks[window])
+        return tensors
 
     def _shapes(self) -> list[tuple[int, ...]]:
         return [tuple(tensor.shape) for tensor in self._tensors()]
 
-    def _mask(self, window: int | None) -> Any:
+    def _block_mask(self, window: int | None) -> Any:
+        """Return the block mask of a window, made on the first call."""
         if window not in self.masks:
             sequence = self.sequence
 
-            def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-                same = sequence[i] == sequence[j]
-                return same if window is None else same & ((i - j).abs() <= window // 2)
+            def is_visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+                is_same = sequence[i] == sequence[j]
+                return is_same if window is None else is_same & ((i - j).abs() <= window // 2)
 
-            self.masks[window] = _block_mask(self.offsets, sequence, window, visible)
+            self.masks[window] = _make_block_mask(self.offsets, sequence, window, is_visible)
         return self.masks[window]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
         from torch.nn.attention.flex_attention import flex_attention
 
-        q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))
-        # In a compiled step it is part of the step's graph. On the CPU, for tests alone, it has no backward.
-        alone = q.is_cuda and not torch.compiler.is_compiling()
-        attention: Any = _compiled_flex_attention() if alone else flex_attention
-        mask = self._mask(window)
-        return attention(q, k, v, block_mask=mask, kernel_options=self.options)[0].transpose(0, 1)
+        q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))  # (1, heads, T, head_dim)
+        attention: Any = flex_attention
+        # A compiled step makes it part of its own graph. On a CPU, only for tests, it has no backward.
+        if q.is_cuda and not torch.compiler.is_compiling():
+            attention = _compiled_flex_attention()
+        out = attention(q, k, v, block_mask=self._block_mask(window), kernel_options=self.options)
+        return out[0].transpose(0, 1)
 
 
 @cache
@@ -138,66 +141,69 @@ def _compiled_flex_attention() -> Callable[..., Any]:
 
 
 def _flex_options(device: torch.device) -> dict[str, Any] | None:
-    """Smaller tiles for devices with little shared memory, such as a T4; the usual ones do not fit there."""
+    """Return options for smaller tiles on a T4 (compute capability 7.5), which has little shared memory."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != (7, 5):
         return None
     return {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 32, "fwd_num_stages": 1}
 
 
-BLOCK = 128
+BLOCK_TOKENS = 128
 """Tokens of a block of FlexAttention's masks: its default."""
 
 
-def _block_mask(offsets: Tensor, sequence: Tensor, window: int | None, visible: Callable[..., Tensor]) -> Any:
-    """The block mask of sequences that lie one after the other, from their offsets.
+def _make_block_mask(
+    offsets: Tensor, sequence: Tensor, window: int | None, is_visible: Callable[..., Tensor]
+) -> Any:
+    """Return the block mask of sequences that lie one after the other, from their offsets.
 
     The keys that a block of queries sees are contiguous: from the first token of its first query's sequence
-    to the last token of its last query's sequence, at most the window away. So are the blocks of keys that
-    all of its queries see as a whole. The work is (T / 128)^2 numbers, where `create_block_mask` evaluates
-    T^2 pairs and waits for the device. The mask is symmetric: the blocks of queries that see a block of keys
-    are the same numbers.
+    to the last token of its last query's sequence, at most the window away. The blocks of keys that all of
+    its queries see as a whole are contiguous too. The work is (T / 128)^2 numbers, where `create_block_mask`
+    evaluates T^2 pairs and waits for the device. The mask is symmetric: the blocks of queries that see a
+    block of keys are the same numbers.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
     T = sequence.numel()
-    count = -(-T // BLOCK)
+    count = -(-T // BLOCK_TOKENS)
     reach = T if window is None else window // 2
     block = torch.arange(count, device=sequence.device)
-    first, last = block * BLOCK, (block * BLOCK + BLOCK - 1).clamp(max=T - 1)
-    of_first, of_last = sequence[first], sequence[last]
-    begins = torch.maximum(offsets[of_first], first - reach) // BLOCK
-    ends = (torch.minimum(offsets[of_last + 1] - 1, last + reach)) // BLOCK + 1
-    # Whole blocks of one sequence, whose farthest pair is within the window; none for blocks of several.
-    whole_begins = torch.maximum(-(-offsets[of_first] // BLOCK), -(-(last - reach) // BLOCK))
-    whole_ends = torch.minimum(offsets[of_last + 1] // BLOCK, (first + reach + 1) // BLOCK)
-    alone = (of_first == of_last) & (first + BLOCK <= T)
-    whole_begins = torch.where(alone, whole_begins, begins)
-    whole_ends = torch.where(alone, torch.maximum(whole_ends, whole_begins), begins)
+    # Of each block of queries, (count,): its first and last token, their sequences, and the blocks of keys
+    # seen.
+    first = block * BLOCK_TOKENS
+    last = (first + BLOCK_TOKENS - 1).clamp(max=T - 1)
+    first_sequence, last_sequence = sequence[first], sequence[last]
+    begins = torch.maximum(offsets[first_sequence], first - reach) // BLOCK_TOKENS
+    ends = torch.minimum(offsets[last_sequence + 1] - 1, last + reach) // BLOCK_TOKENS + 1
+    # Key blocks seen as a whole lie in one sequence, and their farthest pair is within the window. A block of
+    # queries from several sequences sees no such block.
+    whole_begins = -(-torch.maximum(offsets[first_sequence], last - reach) // BLOCK_TOKENS)
+    whole_ends = torch.minimum(offsets[last_sequence + 1], first + reach + 1) // BLOCK_TOKENS
+    has_whole = (first_sequence == last_sequence) & (first + BLOCK_TOKENS <= T)
+    whole_begins = torch.where(has_whole, whole_begins, begins)
+    whole_ends = torch.where(has_whole, torch.maximum(whole_ends, whole_begins), begins)
 
-    around = _Blocks.between(begins, whole_begins, whole_ends, ends, count)
-    whole = _Blocks.between(whole_begins, whole_ends, whole_ends, whole_ends, count)
-    return BlockMask((T, T), *around, *whole, *around, *whole, (BLOCK, BLOCK), visible)
-
-
-class _Blocks(NamedTuple):
-    """For each block of queries, how many blocks of keys it sees, and which: int32, as BlockMask has them."""
-
-    number: Tensor
-    indices: Tensor
-
-    @classmethod
-    def between(cls, a: Tensor, b: Tensor, c: Tensor, d: Tensor, count: int) -> "_Blocks":
-        """The blocks from a to b and from c to d, without b and d, of `count` in all."""
-        place = torch.arange(count, device=a.device)[None, :]
-        jump = torch.where(place < (b - a)[:, None], 0, (c - b)[:, None])
-        indices = (a[:, None] + place + jump).clamp(max=count - 1)
-        return cls((b - a + d - c).int()[None, None], indices.int()[None, None].contiguous())
+    partial = _list_blocks(begins, whole_begins, whole_ends, ends, count)
+    whole = _list_blocks(whole_begins, whole_ends, whole_ends, whole_ends, count)
+    block_size = (BLOCK_TOKENS, BLOCK_TOKENS)
+    return BlockMask((T, T), *partial, *whole, *partial, *whole, block_size, is_visible)
 
 
-def _parts_of(mask: Any) -> list[Tensor]:
-    """The tensors of a block mask that `_block_mask` made."""
+def _list_blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return how many of `count` blocks of keys a block of queries sees, and which: from a to b and c to d.
+
+    b and d are excluded. The results are int32 (1, 1, count) and (1, 1, count, count), as BlockMask has them.
+    """
+    index = torch.arange(count, device=a.device)[None, :]
+    gap = torch.where(index < (b - a)[:, None], 0, (c - b)[:, None])
+    blocks = (a[:, None] + index + gap).clamp(max=count - 1)
+    return (b - a + d - c).int()[None, None], blocks.int()[None, None].contiguous()
+
+
+def _tensors_of(mask: Any) -> list[Tensor]:
+    """Return the tensors of a block mask that `_make_block_mask` made."""
     return [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
 
 
 BACKENDS: dict[str, type[Layout]] = {"varlen": VarlenLayout, "flex": FlexLayout}
-"""In the order of preference."""
+"""The backends of CUDA devices, in the order of preference."""

@@ -1,6 +1,7 @@
-"""bfloat16 on a CPU: loops (bfloat16_loops.py) in place of several operations of ATen."""
+"""bfloat16 on a CPU: one loop (bfloat16_loops.py) in place of several operations of ATen."""
 
 import importlib.util
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -10,13 +11,13 @@ from torch import Tensor, nn
 
 from brimful.base.cpu_threads import count_workers, run_loops
 
-ALONE = 1 << 15
-"""Numbers that one worker is done with before another one has been woken."""
+MIN_WORKER_NUMBERS = 1 << 15
+"""Numbers below which a worker is not worth waking: another one would be done by then."""
 
 
 @cache
 def has_numba() -> bool:
-    """The training core also runs where numba is not installed."""
+    """Whether numba is installed; training and inference also run without it."""
     return importlib.util.find_spec("numba") is not None
 
 
@@ -28,14 +29,14 @@ def _loops() -> Any:
 
 
 def applies(x: Tensor) -> bool:
-    """Whether the functions of this module take the tensor."""
+    """Whether the functions of this module can compute with the tensor."""
     return x.dtype == torch.bfloat16 and _has_memory(x)
 
 
 def autocasts(x: Tensor) -> bool:
-    """Whether `applies` holds for what autocast makes of this float32 tensor."""
-    casts = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    return x.dtype == torch.float32 and casts and _has_memory(x)
+    """Whether autocast makes of this float32 tensor one to which `applies` applies."""
+    is_autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return x.dtype == torch.float32 and is_autocast and _has_memory(x)
 
 
 def _has_memory(x: Tensor) -> bool:
@@ -44,25 +45,41 @@ def _has_memory(x: Tensor) -> bool:
     return is_real and x.device.type == "cpu" and has_numba()
 
 
-def numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
-    """The memory of a bfloat16 tensor on the CPU, as int16."""
+def as_int16(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
+    """Return the memory of a bfloat16 tensor on the CPU as int16, since numpy has no bfloat16."""
     return tensor.detach().view(torch.int16).numpy()
 
 
+def split_rows(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
+    """Return the memory of tensors with the same number of rows, in pieces for the workers."""
+    rows, numbers = len(tensors[0]), tensors[0].numel()
+    min_rows = MIN_WORKER_NUMBERS * rows // max(1, numbers)
+    rows_each = max(1, min_rows, -(-rows // count_workers()))
+    pieces = []
+    for parts in zip(*(tensor.split(rows_each) for tensor in tensors), strict=True):
+        arrays = [as_int16(part) if part.dtype == torch.bfloat16 else part.detach().numpy() for part in parts]
+        pieces.append(tuple(arrays))
+    return pieces
+
+
+def _run_rows(loop: Callable[..., None], *tensors: Tensor, constants: tuple = ()) -> None:
+    """Run a loop over the rows of tensors: loop(*piece of each tensor, *constants)."""
+    run_loops(loop, [(*piece, *constants) for piece in split_rows(*tensors)])
+
+
 def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys where it lies.
+    """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys in place.
 
     Args:
         qkv: bfloat16 or float32 (T, 3, heads, head_dim), changed and returned.
         cosine, sine: float32 (T, head_dim / 2).
     """
-    loop = _loops().rotate_rows if qkv.dtype == torch.bfloat16 else _loops().rotate_wide_rows
-    run_loops(loop, divided(qkv, cosine, sine))
+    _run_rows(_loops().rotate_rows, qkv, cosine, sine)
     return qkv
 
 
 def gate(up: Tensor) -> Tensor:
-    """GeLU of the first half of each row times its second half: (T, 2 * inner) -> (T, inner)."""
+    """Return GeLU of the first half of each row times its second half: (T, 2 * inner) -> (T, inner)."""
     return _Gate.apply(up)
 
 
@@ -71,7 +88,7 @@ class _Gate(torch.autograd.Function):
     def forward(ctx: Any, up: Tensor) -> Tensor:
         ctx.save_for_backward(up)
         out = up.new_empty(len(up), up.shape[1] // 2)
-        run_loops(_loops().gate_rows, divided(up, out))
+        _run_rows(_loops().gate_rows, up, out)
         return out
 
     @staticmethod
@@ -81,19 +98,19 @@ class _Gate(torch.autograd.Function):
 
 
 def gate_gradients(up: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of `gate` by its input, and its output again.
+    """Return the gradients of `gate` by its input, and its output again.
 
     Args:
         up: (T, 2 * inner).
         gradients: (T, inner), by the output.
     """
     d_up, out = torch.empty_like(up), torch.empty_like(gradients)
-    run_loops(_loops().gate_gradients, divided(up, gradients, d_up, out))
+    _run_rows(_loops().gate_gradients, up, gradients, d_up, out)
     return d_up, out
 
 
 def normalize(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
-    """LayerNorm.
+    """Compute LayerNorm.
 
     Args:
         x: float32 (T, hidden).
@@ -103,76 +120,62 @@ def normalize(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> tup
         bfloat16 (T, hidden); and float32 (T, 2), mean and factor of each row, for `norm_gradients`.
     """
     y, statistics = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x), 2)
-    given = _weights(weight, bias, eps)
-    run_loops(_loops().norm_rows, [(*part, *given) for part in divided(x, y, statistics)])
+    _run_rows(_loops().norm_rows, x, y, statistics, constants=_norm_constants(weight, bias, eps))
     return y, statistics
 
 
 def add_and_normalize(
     x: Tensor, added: Tensor, weight: Tensor, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x + added, float32 (T, hidden), and `normalize` of it.
+    """Return x + added, float32 (T, hidden), and `normalize` of it.
 
     Args:
         added: bfloat16 (T, hidden).
     """
     total, y, statistics = torch.empty_like(x), torch.empty_like(added), x.new_empty(len(x), 2)
-    given = _weights(weight, bias, eps)
-    parts = divided(x, added, total, y, statistics)
-    run_loops(_loops().add_and_norm_rows, [(*part, *given) for part in parts])
+    constants = _norm_constants(weight, bias, eps)
+    _run_rows(_loops().add_and_norm_rows, x, added, total, y, statistics, constants=constants)
     return total, y, statistics
 
 
 def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
-    """`normalize` in inference."""
+    """Return `normalize` without statistics, for inference."""
     return normalize(x, layer.weight, layer.bias, layer.eps)[0]
 
 
 def add_and_norm(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    """`add_and_normalize` in inference."""
+    """Return `add_and_normalize` without statistics, for inference."""
     return add_and_normalize(x, added, layer.weight, layer.bias, layer.eps)[:2]
 
 
 def norm_of_sum(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> Tensor:
-    """The LayerNorm of x + added, all bfloat16 (T, hidden); the sum is not rounded."""
-    y, given = torch.empty_like(added), _weights(layer.weight, layer.bias, layer.eps)
-    run_loops(_loops().norm_of_sum_rows, [(*part, *given) for part in divided(x, added, y)])
+    """Return the LayerNorm of x + added, all bfloat16 (T, hidden); the sum is not rounded."""
+    y = torch.empty_like(added)
+    constants = _norm_constants(layer.weight, layer.bias, layer.eps)
+    _run_rows(_loops().norm_of_sum_rows, x, added, y, constants=constants)
     return y
 
 
 def add(x: Tensor, added: Tensor) -> Tensor:
-    """x + added, float32, of bfloat16 `added`: ATen's sum of two dtypes takes several times as long."""
-    total = torch.empty_like(x)
-    run_loops(_loops().add_rows, divided(x, added, total))
+    """Return x + added, float32, with bfloat16 `added`."""
+    total = torch.empty_like(x)  # ATen's sum of two dtypes takes several times as long as the loop
+    _run_rows(_loops().add_rows, x, added, total)
     return total
 
 
-def integers(x: Tensor, factors: np.ndarray, zero: int) -> Tensor:
-    """x * factors + zero, rounded, from 0 to 255: uint8 (T, channels).
+def round_to_bytes(x: Tensor, factors: np.ndarray, zero: int) -> Tensor:
+    """Return x * factors + zero, rounded, from 0 to 255: uint8 (T, channels).
 
     Args:
         x: bfloat16 or float32 (T, channels).
         factors: float32 (channels,).
     """
     out = torch.empty(x.shape, dtype=torch.uint8)
-    loop = _loops().round_rows if x.dtype == torch.bfloat16 else _loops().round_wide_rows
-    run_loops(loop, [(*part, factors, np.float32(zero)) for part in divided(x, out)])
+    _run_rows(_loops().round_rows, x, out, constants=(factors, np.float32(zero)))
     return out
 
 
-def _weights(weight: Tensor, bias: Tensor | None, eps: float) -> tuple[np.ndarray, np.ndarray, np.float32]:
-    bias = torch.zeros_like(weight) if bias is None else bias
+def _norm_constants(weight: Tensor, bias: Tensor | None, eps: float) -> tuple:
+    if bias is None:
+        bias = torch.zeros_like(weight)
     return weight.detach().numpy(), bias.detach().numpy(), np.float32(eps)
-
-
-def divided(*tensors: Tensor) -> list[tuple[np.ndarray, ...]]:
-    """The memory of tensors with the same number of rows, which the workers share if there is enough."""
-    first = tensors[0]
-    least = ALONE * len(first) // max(1, first.numel())
-    rows = max(1, least, -(-len(first) // count_workers()))
-    split = zip(*(tensor.split(rows) for tensor in tensors), strict=True)
-    return [tuple(map(_memory, part)) for part in split]
-
-
-def _memory(tensor: Tensor) -> np.ndarray:
-    return numbers(tensor) if tensor.dtype == torch.bfloat16 else tensor.detach().numpy()

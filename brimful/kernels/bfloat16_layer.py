@@ -7,7 +7,7 @@ and gates are computed again by the loops that compute their gradients.
 
 Numbers are rounded where autocast rounds them: products to bfloat16, the residual stream not at all.
 
-Floor, beside products and attention, of T slots of width H whose gate has width 2 H: 48 * T * H bytes in
+Least work, beside products and attention, of T slots of width H whose gate has width 2 H: 48 * T * H bytes in
 forward, 76 * T * H in backward.
 """
 
@@ -21,25 +21,23 @@ from torch.autograd.function import once_differentiable
 from brimful.base.cpu_threads import run_loops
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import blockwise_attention_backward, operator
-from brimful.kernels.inference_layer import Rotation, is_as_made, takes
+from brimful.kernels.inference_layer import is_as_made, takes
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
-from brimful.model.layer import Layer, Norm, select_rows
+from brimful.model.layer import Layer, Norm, Rotation, select_rows
 
 
 def applies(
-    layer: Layer,
-    x: Tensor,
-    layout: Layout,
-    rotation: Rotation | None,
-    capture: CaptureFunction | None,
+    layer: Layer, x: Tensor, layout: Layout, rotation: Rotation | None, capture: CaptureFunction | None
 ) -> bool:
-    """Whether `forward` computes this: modern without dropout, under autocast to bfloat16, on a CPU, not
-    traced."""
+    """Whether `forward` computes this layer.
+
+    It computes modern without dropout, under autocast to bfloat16, on a CPU, and not while tracing.
+    """
     return (
         takes(layer, layout, capture)
         and rotation is not None
         and layer.gated
-        and not (layer.training and layer.drops)
+        and not (layer.training and layer.has_dropout)
         and bfloat16.autocasts(x)
         and is_as_made(layer)
     )
@@ -53,17 +51,21 @@ def forward(
     capture: CaptureFunction | None,
     output_slots: Tensor | None,
 ) -> Tensor:
-    """`Layer.forward`, of float32 x; the first layer has one norm fewer."""
-    angles = (table[:, 0] for table in rotation)
+    """Compute `Layer.forward` of float32 x (T, hidden)."""
+    cosine, sine = rotation
     reach = -1 if layer.window is None else layer.window // 2
-    norm = layer.attention_norm.weight if isinstance(layer.attention_norm, Norm) else None
-    matrices = (linear.weight for linear in (layer.qkv, layer.attention_out, layer.up, layer.down))
-    shape = layer.heads, reach, layer.mlp_norm.eps
-    norms = norm, layer.mlp_norm.weight
-    return _Layer.apply(x, output_slots, layout.lengths, *angles, shape, *norms, *matrices)
+    # The first layer of modern has no norm before its attention.
+    first_norm = layer.attention_norm.weight if isinstance(layer.attention_norm, Norm) else None
+    return _Layer.apply(
+        *(x, output_slots, layout.lengths, cosine[:, 0], sine[:, 0]),
+        *((layer.heads, reach, layer.mlp_norm.eps), first_norm, layer.mlp_norm.weight),
+        *(layer.qkv.weight, layer.attention_out.weight, layer.up.weight, layer.down.weight),
+    )
 
 
 class _Layer(torch.autograd.Function):
+    """The layer with a backward pass of its own; gradients of a tensor `name` are called `d_name`."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -79,18 +81,20 @@ class _Layer(torch.autograd.Function):
     ) -> Tensor:
         heads, reach, eps = shape
         qkv_weight, out_weight, up_weight, down_weight = _narrow(weights)
-        y, statistics = _normalized(x, first, eps)
-        qkv = y @ qkv_weight.t()
-        parts = bfloat16.rotate(qkv.view(len(x), 3, heads, -1), cosine, sine)
-        attended, normalizer = _attend(parts, lengths, reach)
-        out = select_rows(attended.view(x.shape), output_slots)
+        y, statistics = x.to(torch.bfloat16), None
+        if first is not None:
+            y, statistics = bfloat16.normalize(x, first, None, eps)
+        qkv = (y @ qkv_weight.t()).view(len(x), 3, heads, -1)  # (T, 3, heads, head_dim)
+        qkv = bfloat16.rotate(qkv, cosine, sine)
+        attended, normalizer = operator()(*qkv.unbind(1), lengths, None, _scale(qkv), reach, 0.0)
+        out = select_rows(attended.view(x.shape), output_slots) @ out_weight.t()  # (N, hidden)
         middle, y, middle_statistics = bfloat16.add_and_normalize(
-            select_rows(x, output_slots), out @ out_weight.t(), second, None, eps
+            select_rows(x, output_slots), out, second, None, eps
         )
-        up = y @ up_weight.t()
+        up = y @ up_weight.t()  # (N, 2 * inner)
         ctx.save_for_backward(
             *(x, output_slots, lengths, cosine, sine, first, second),
-            *(statistics, parts, attended, normalizer, middle, middle_statistics, up),
+            *(statistics, qkv, attended, normalizer, middle, middle_statistics, up),
             *weights,
         )
         ctx.reach = reach
@@ -99,24 +103,28 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # once: checkpoints allow no more
+        saved = ctx.saved_tensors  # once: activation checkpointing unpacks them only once
         x, output_slots, lengths, cosine, sine, first, second = saved[:7]
-        statistics, parts, attended, normalizer, middle, middle_statistics, up = saved[7:14]
-        qkv_weight, out_weight, up_weight, down_weight = _narrow(saved[14:])
+        statistics, qkv, attended, normalizer, middle, middle_statistics, up = saved[7:14]
+        weights = saved[14:]
+        qkv_weight, out_weight, up_weight, down_weight = _narrow(weights)
 
+        # The feed-forward sub-layer: (N, hidden). d_x also flows past it, along the residual stream.
         d_down = d_x.to(torch.bfloat16)
         d_up, gated = bfloat16.gate_gradients(up, d_down @ down_weight)
         d_x, y, d_second = norm_gradients(middle, middle_statistics, second, d_up @ up_weight, d_x)
         d_down_weight, d_up_weight = d_down.t() @ gated, d_up.t() @ y
 
+        # Attention: (T, hidden), since a slot without output is still read as key and value.
         d_out = d_x.to(torch.bfloat16)
         d_out_weight = d_out.t() @ select_rows(attended.view(x.shape), output_slots)
-        d_attended = _scattered(d_out @ out_weight, output_slots, len(x)).view_as(attended)
-        d_parts = blockwise_attention_backward(
-            d_attended, *parts.unbind(1), attended, normalizer, lengths, None, _scale(parts), ctx.reach, 0.0
+        d_attended = _scatter_rows(d_out @ out_weight, output_slots, len(x)).view_as(attended)
+        d_qkv = blockwise_attention_backward(
+            d_attended, *qkv.unbind(1), attended, normalizer, lengths, None, _scale(qkv), ctx.reach, 0.0
         )
-        d_qkv = bfloat16.rotate(d_parts, cosine, -sine).view(len(x), -1)
-        d_x = _scattered(d_x, output_slots, len(x))
+        # A rotation's gradient is the rotation back.
+        d_qkv = bfloat16.rotate(d_qkv, cosine, -sine).view(len(x), -1)
+        d_x = _scatter_rows(d_x, output_slots, len(x))
         d_first = None
         if first is None:
             y = x.to(torch.bfloat16)
@@ -124,19 +132,20 @@ class _Layer(torch.autograd.Function):
         else:
             d_x, y, d_first = norm_gradients(x, statistics, first, d_qkv @ qkv_weight, d_x)
         products = d_qkv.t() @ y, d_out_weight, d_up_weight, d_down_weight
-        d_weights = (product.to(weight.dtype) for product, weight in zip(products, saved[14:], strict=True))
+        d_weights = (product.to(weight.dtype) for product, weight in zip(products, weights, strict=True))
         return d_x, *(None,) * 5, d_first, d_second, *d_weights
 
 
 def norm_gradients(
     x: Tensor, statistics: Tensor, weight: Tensor, d_y: Tensor, d_x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `bfloat16.normalize`.
+    """Compute the gradients of `bfloat16.normalize`.
 
     Args:
-        x, statistics, weight: its input and what it gave.
+        x, weight: the inputs of the norm, float32 (T, hidden) and (hidden,).
+        statistics: what `normalize` returned beside its output.
         d_y: bfloat16 (T, hidden), by the norm's output.
-        d_x: float32 (T, hidden), by what else reads x.
+        d_x: float32 (T, hidden), by the other readers of x.
 
     Returns:
         The gradient by x, float32 (T, hidden); the output of the norm again, bfloat16; and the gradient by
@@ -144,35 +153,27 @@ def norm_gradients(
     """
     from brimful.kernels import gradient_loops  # needs numba
 
-    whole, y = torch.empty_like(x), torch.empty_like(d_y)
-    parts = bfloat16.divided(x, statistics, d_y, d_x.contiguous(), whole, y)
-    d_weight = x.new_zeros(len(parts), len(weight))
-    items = zip(parts, d_weight.numpy(), strict=True)
-    run_loops(gradient_loops.norm_gradients, [(*part, weight.detach().numpy(), own) for part, own in items])
-    return whole, y, d_weight.sum(0)
+    total, y = torch.empty_like(x), torch.empty_like(d_y)
+    pieces = bfloat16.split_rows(x, statistics, d_y, d_x.contiguous(), total, y)
+    # Each worker sums the gradient by the weight over its own rows.
+    d_weight = x.new_zeros(len(pieces), len(weight))
+    weight_array = weight.detach().numpy()
+    items = [(*piece, weight_array, row) for piece, row in zip(pieces, d_weight.numpy(), strict=True)]
+    run_loops(gradient_loops.norm_gradients, items)
+    return total, y, d_weight.sum(0)
 
 
 def _narrow(weights: Iterable[Tensor]) -> list[Tensor]:
-    """In backward they are cast again, so that a layer keeps nothing but activations."""
+    # Backward casts them again, so that a layer keeps only activations between the passes.
     return [weight.to(torch.bfloat16) for weight in weights]
 
 
-def _normalized(x: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
-    """The input of the first product, and its statistics."""
-    return (x.to(torch.bfloat16), None) if weight is None else bfloat16.normalize(x, weight, None, eps)
+def _scale(qkv: Tensor) -> float:
+    return qkv.shape[-1] ** -0.5
 
 
-def _attend(parts: Tensor, lengths: Tensor, reach: int) -> tuple[Tensor, Tensor]:
-    """Attention of (T, 3, heads, head_dim)."""
-    return operator()(*parts.unbind(1), lengths, None, _scale(parts), reach, 0.0)
-
-
-def _scale(parts: Tensor) -> float:
-    return parts.shape[-1] ** -0.5
-
-
-def _scattered(rows: Tensor, output_slots: Tensor | None, length: int) -> Tensor:
-    """Return the gradient of `select_rows`."""
+def _scatter_rows(rows: Tensor, output_slots: Tensor | None, length: int) -> Tensor:
+    """Return the gradient of `select_rows`: (N, hidden) -> (length, hidden)."""
     if output_slots is None:
         return rows
     # A sum: a slot can occur several times, as slot 0 does in place of predictions that are not used.

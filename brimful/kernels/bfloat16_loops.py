@@ -2,7 +2,7 @@
 
 ATen takes several operations for the same work; each of them converts, reads and writes all numbers.
 
-The loops see bfloat16 as the upper halves of float32, in int16. They compute in float32, and round to nearest
+The loops see bfloat16 as the upper halves of float32, in int16. They compute in float32 and round to nearest
 even at the end, as ATen does. NaN gives NaN.
 """
 
@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from brimful.base.compiled import compiled, compiled_floats, compiled_fused
 
 MIN_EXPONENT = np.float32(-80.0)
-"""2 ** it is no probability that counts; products with it are normal numbers, which CPUs multiply faster."""
+"""An exponent of 2 whose power is as good as 0. Products with that power are still normal numbers, which CPUs
+multiply faster than subnormal ones."""
 LOG2_E = np.float32(1.4426950408889634)
 _TO_INTEGER = np.float32(12582912.0)
-"""1.5 * 2 ** 23: a small number added to it is rounded to an integer, the lower bits of the sum."""
+"""1.5 * 2 ** 23: adding a small number rounds it to an integer, which the lower bits of the sum hold."""
 _EXP2 = tuple(np.float32(c) for c in (0.6931242, 0.24024099, 0.055906426, 0.009582853))
 """Coefficients of (2 ** x - 1) / x for |x| <= 0.5, of the lowest relative error of 2 ** x."""
 
@@ -32,15 +33,19 @@ relative error below 5e-6 for 0 <= t <= 11."""
 _DENSITY = np.float32(0.3989422804014327)
 """1 / sqrt(2 * pi)."""
 _LARGEST_INPUT = np.float32(20.0)
-"""Where x is cut off before it is multiplied by a power that is never 0."""
+"""The bound of |x| where it is multiplied by a power that never becomes 0."""
 _LN_2 = np.float32(0.6931471805599453)
 _LARGEST_EXPONENT = np.float32(100.0)
-"""Below the overflow of `exp2`: scores of 30,000 differ by more from what they are before rounding."""
+"""The largest exponent of 2, below the overflow of `exp2`. Only scores of 30,000 reach it, whose own rounding
+errors are larger."""
 _MINUS_INFINITY = np.int16(-128)
+"""The bits of minus infinity in bfloat16."""
 
 
 @intrinsic
 def _bits(context: Any, x: Any) -> Any:
+    """Return the bits of a float32 as int32."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(32))
 
@@ -49,6 +54,8 @@ def _bits(context: Any, x: Any) -> Any:
 
 @intrinsic
 def as_float(context: Any, x: Any) -> Any:
+    """Return the float32 that the bits of an int32 stand for."""
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
@@ -57,21 +64,55 @@ def as_float(context: Any, x: Any) -> Any:
 
 @compiled
 def widen(x: np.int16) -> np.float32:
-    """bfloat16 -> float32."""
+    """Convert bfloat16 to float32: its bits are the upper half, and the lower half is 0."""
     return as_float(np.int32(x) << np.int32(16))
 
 
 @compiled
 def narrow(x: np.float32) -> np.int16:
-    """float32 -> bfloat16, to the nearest, of two the even one."""
+    """Round float32 to the nearest bfloat16, and a number in the middle of two to the even one."""
     bits = _bits(x)
+    # Adding just under half a unit of the upper half carries into it where the lower half is above a half;
+    # the last bit of the upper half adds the missing unit where that half is odd.
     odd = (bits >> np.int32(16)) & np.int32(1)
     return np.int16((bits + np.int32(0x7FFF) + odd) >> np.int32(16))
 
 
+def _read(x: Any) -> Any:
+    """Return a number of an array of bfloat16 or float32 as float32."""
+
+
+def _round_like(x: Any, other: Any) -> Any:
+    """Return a float32 in the format of a number of an array of bfloat16 or float32."""
+
+
+@overload(_read)
+def _(x: Any) -> Any:
+    def read_float32(x: Any) -> Any:
+        return x
+
+    def read_bfloat16(x: Any) -> Any:
+        return widen(x)
+
+    return read_float32 if isinstance(x, types.Float) else read_bfloat16
+
+
+@overload(_round_like)
+def _(x: Any, other: Any) -> Any:
+    def keep(x: Any, other: Any) -> Any:
+        return x
+
+    def round_to_bfloat16(x: Any, other: Any) -> Any:
+        return narrow(x)
+
+    return keep if isinstance(other, types.Float) else round_to_bfloat16
+
+
 @compiled_fused
 def exp2(x: np.float32) -> np.float32:
-    """2 ** x for -126 <= x <= 127, relative error below 4e-6."""
+    """Return 2 ** x for -126 <= x <= 127, with a relative error below 4e-6."""
+    # 2 ** x = 2 ** integer * 2 ** r with |r| <= 0.5: a polynomial gives the second factor, and adding the
+    # integer to the exponent bits multiplies by the first.
     shifted = x + _TO_INTEGER
     r = x - (shifted - _TO_INTEGER)
     y = (((_EXP2[3] * r + _EXP2[2]) * r + _EXP2[1]) * r + _EXP2[0]) * r + np.float32(1.0)
@@ -80,19 +121,19 @@ def exp2(x: np.float32) -> np.float32:
 
 @compiled_fused
 def gelu_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
-    """GeLU, x * P(X < x) of a normal X, and its derivative: relative error of GeLU below 1e-5 for |x| < 10,
-    absolute error of the derivative below 3e-6.
+    """Return GeLU (Hendrycks & Gimpel 2016), x * P(X < x) of a normal X, and its derivative.
 
-    A table would be exact, but with it the gate's gradients take 2.6 times as long.
+    The relative error of GeLU is below 1e-5 for |x| < 10, the absolute error of the derivative below 3e-6. A
+    table would be exact, but with it the gate's gradients take 2.6 times as long.
     """
     exponent = x * x * (np.float32(-0.5) * LOG2_E)
     power = exp2(MIN_EXPONENT if exponent < MIN_EXPONENT else exponent)
     u = np.float32(1.0) / (np.float32(1.0) + _NORMAL * abs(x))
     tail = ((((_TAIL[5] * u + _TAIL[4]) * u + _TAIL[3]) * u + _TAIL[2]) * u + _TAIL[1]) * u + _TAIL[0]
     tail = tail * u * power
-    below = tail if x < 0 else np.float32(1.0) - tail
-    near = min(max(x, -_LARGEST_INPUT), _LARGEST_INPUT)
-    return x * below, below + near * power * _DENSITY
+    below = tail if x < 0 else np.float32(1.0) - tail  # P(X < x)
+    clamped = min(max(x, -_LARGEST_INPUT), _LARGEST_INPUT)
+    return x * below, below + clamped * power * _DENSITY
 
 
 @compiled
@@ -100,39 +141,25 @@ def rotate_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> None:
     """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys by its token's angle.
 
     Args:
-        x: bfloat16 (T, 3, heads, head_dim): queries, keys and values, changed.
+        x: bfloat16 or float32 (T, 3, heads, head_dim): queries, keys and values, changed.
         cosine, sine: float32 (T, head_dim / 2).
     """
     tokens, _, heads, width = x.shape
     half = width // 2
     for token in range(tokens):
-        for part in range(2):
+        for part in range(2):  # queries and keys; values stay
             for head in range(heads):
+                row = x[token, part, head]
                 for i in range(half):
                     c, s = cosine[token, i], sine[token, i]
-                    a, b = widen(x[token, part, head, i]), widen(x[token, part, head, i + half])
-                    x[token, part, head, i] = narrow(a * c - b * s)
-                    x[token, part, head, i + half] = narrow(b * c + a * s)
-
-
-@compiled
-def rotate_wide_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> None:
-    """`rotate_rows` of float32."""
-    tokens, _, heads, width = x.shape
-    half = width // 2
-    for token in range(tokens):
-        for part in range(2):
-            for head in range(heads):
-                for i in range(half):
-                    c, s = cosine[token, i], sine[token, i]
-                    a, b = x[token, part, head, i], x[token, part, head, i + half]
-                    x[token, part, head, i] = a * c - b * s
-                    x[token, part, head, i + half] = b * c + a * s
+                    a, b = _read(row[i]), _read(row[i + half])
+                    row[i] = _round_like(a * c - b * s, row[i])
+                    row[i + half] = _round_like(b * c + a * s, row[i])
 
 
 @compiled_fused
 def gate_rows(up: np.ndarray, out: np.ndarray) -> None:
-    """GeLU of the first half of each row times the second half.
+    """Compute GeLU of the first half of each row times the second half (GeGLU: Shazeer 2020, section 2).
 
     Args:
         up: bfloat16 (T, 2 * inner).
@@ -147,11 +174,13 @@ def gate_rows(up: np.ndarray, out: np.ndarray) -> None:
 
 @compiled_fused
 def gate_gradients(up: np.ndarray, gradients: np.ndarray, d_up: np.ndarray, out: np.ndarray) -> None:
-    """The gradients of `gate_rows`, and its output.
+    """Compute the gradients of `gate_rows`, and its output again.
 
     Args:
-        up, d_up: bfloat16 (T, 2 * inner); `d_up` is written.
-        gradients, out: bfloat16 (T, inner), by the output, and the output, which is written.
+        up: bfloat16 (T, 2 * inner).
+        gradients: bfloat16 (T, inner), by the output.
+        d_up: bfloat16 (T, 2 * inner), written: by the input.
+        out: bfloat16 (T, inner), written: the output.
     """
     tokens, inner = gradients.shape
     for token in range(tokens):
@@ -167,12 +196,13 @@ def gate_gradients(up: np.ndarray, gradients: np.ndarray, d_up: np.ndarray, out:
 
 @compiled_floats
 def _mean_and_factor(x: np.ndarray, eps: np.float32) -> tuple[np.float32, np.float32]:
-    """The mean of a row, and 1 / its standard deviation."""
+    """Return the mean of a row, and 1 / its standard deviation."""
     width = np.float32(len(x))
     total = np.float32(0.0)
     for i in range(len(x)):
         total += x[i]
     mean = total / width
+    # A second pass for the variance: the mean of squares minus the squared mean would cancel.
     total = np.float32(0.0)
     for i in range(len(x)):
         total += (x[i] - mean) * (x[i] - mean)
@@ -188,7 +218,7 @@ def _norm_row(
     bias: np.ndarray,
     eps: np.float32,
 ) -> None:
-    """LayerNorm of a row x into y, and its mean and factor."""
+    """Write LayerNorm of a row x to y, and its mean and factor to `statistics`."""
     mean, factor = _mean_and_factor(x, eps)
     statistics[0], statistics[1] = mean, factor
     for i in range(len(x)):
@@ -204,7 +234,7 @@ def norm_rows(
     bias: np.ndarray,
     eps: np.float32,
 ) -> None:
-    """LayerNorm.
+    """Compute LayerNorm (Ba et al. 2016) of each row.
 
     Args:
         x: float32 (T, hidden).
@@ -227,7 +257,7 @@ def add_and_norm_rows(
     bias: np.ndarray,
     eps: np.float32,
 ) -> None:
-    """`norm_rows` of x + added, bfloat16 (T, hidden), which is written to `total`, float32."""
+    """Compute `norm_rows` of x + added, bfloat16 (T, hidden), and write the sum to `total`, float32."""
     for row in range(len(x)):
         _add_row(x[row], added[row], total[row])
         _norm_row(total[row], y[row], statistics[row], weight, bias, eps)
@@ -237,7 +267,7 @@ def add_and_norm_rows(
 def norm_of_sum_rows(
     x: np.ndarray, added: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
 ) -> None:
-    """`norm_rows` of x + added, both bfloat16 (T, hidden), without statistics."""
+    """Compute `norm_rows` of x + added, both bfloat16 (T, hidden), without statistics."""
     total, statistics = np.empty(x.shape[1], np.float32), np.empty(2, np.float32)
     for row in range(len(x)):
         for i in range(len(total)):
@@ -247,30 +277,23 @@ def norm_of_sum_rows(
 
 @compiled_floats
 def _byte(x: np.float32) -> np.uint8:
-    """x rounded, at least 0 and at most 255."""
+    """Return x rounded, at least 0 and at most 255."""
+    # Truncation after adding a half rounds, since no number is negative.
     return np.uint8(np.int32(min(max(x, np.float32(0.0)), np.float32(255.0)) + np.float32(0.5)))
 
 
 @compiled_floats
 def round_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.float32) -> None:
-    """x * factors + zero, rounded, at least 0 and at most 255.
+    """Compute x * factors + zero, rounded, at least 0 and at most 255.
 
     Args:
-        x: bfloat16 (T, channels).
+        x: bfloat16 or float32 (T, channels).
         out: uint8 (T, channels), written.
         factors: float32 (channels,).
     """
     for row in range(len(x)):
         for i in range(x.shape[1]):
-            out[row, i] = _byte(widen(x[row, i]) * factors[i] + zero)
-
-
-@compiled_floats
-def round_wide_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.float32) -> None:
-    """`round_rows` of float32."""
-    for row in range(len(x)):
-        for i in range(x.shape[1]):
-            out[row, i] = _byte(x[row, i] * factors[i] + zero)
+            out[row, i] = _byte(_read(x[row, i]) * factors[i] + zero)
 
 
 @compiled
@@ -281,7 +304,7 @@ def _add_row(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
 
 @compiled
 def add_rows(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
-    """total = x + added: float32, and bfloat16 `added`, all (T, hidden)."""
+    """Write x + added to `total`: float32, and bfloat16 `added`, all (T, hidden)."""
     for row in range(len(x)):
         _add_row(x[row], added[row], total[row])
 
@@ -291,8 +314,8 @@ def add_rows(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
 
 
 @compiled
-def _heads(places: np.ndarray, first: int) -> int:
-    """How many matrices from the first on belong to the same sequence."""
+def _count_heads(places: np.ndarray, first: int) -> int:
+    """Return how many matrices from `first` on belong to the same sequence."""
     last = first
     while last < len(places) and places[last, 0] == places[first, 0]:
         last += 1
@@ -303,12 +326,17 @@ def _heads(places: np.ndarray, first: int) -> int:
 def copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: bool) -> None:
     """Copy rows of each tensor into matrices (tensors, matrices, width, head_dim), with zeros below; or back.
 
-    All heads and tensors of a token in turn: they usually lie together.
+    The inner loops are over all heads and tensors of a token, which usually lie together in memory.
+
+    Args:
+        tensors: the fields of `short_attention.TensorRows`, for each tensor.
+        places: int64 (matrices, 3): the first token, length and head of each matrix.
+        to_matrices: False copies back.
     """
     first, head_dim = 0, matrices.shape[3]
     while first < len(places):
         start, length, head = places[first]
-        heads = _heads(places, first)
+        heads = _count_heads(places, first)
         for token in range(length):
             for part in range(len(tensors)):
                 memory, token_stride, head_stride = tensors[part]
@@ -330,14 +358,16 @@ def copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: 
 def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalizer: np.ndarray) -> None:
     """Replace scores by probabilities, nearly 0 for padding, and write the logarithms of the normalizers.
 
-    Whole rows are computed: a number of columns that is no multiple of `short_attention.STEP` would leave
-    slow rests.
+    Whole rows are computed, padding included: vectorised loops are slow at the end of a row whose length is
+    not a multiple of `short_attention.STEP`.
 
     Args:
         scores: bfloat16 (matrices, queries, keys), changed.
         scale: factor of the scores.
+        normalizer: float32 (heads, T), written.
     """
     width = scores.shape[2]
+    # exp(x) = 2 ** (x * log2 e), so the scale of the scores and of the base are one factor.
     power_scale = scale * LOG2_E
     powers = np.empty(width, np.float32)
     for matrix in range(len(places)):
@@ -355,7 +385,7 @@ def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalize
                 highest = np.int16(-1)
                 for key in range(width):
                     highest = min(highest, row[key])
-            top = widen(highest) * power_scale
+            top = widen(highest) * power_scale  # subtracted, so that no power overflows
             total = np.float32(0.0)
             for key in range(width):
                 x = widen(row[key]) * power_scale - top
@@ -365,12 +395,13 @@ def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalize
             factor = np.float32(1.0) / total
             for key in range(width):
                 row[key] = narrow(powers[key] * factor)
+            # For backward, which has only this number of the softmax (as FlashAttention: Dao et al. 2022).
             normalizer[head, start + query] = top * _LN_2 + np.log(total)
 
 
 @compiled_fused
 def _power(x: np.float32) -> np.float32:
-    x = MIN_EXPONENT if x < MIN_EXPONENT else x  # NaN stays
+    x = MIN_EXPONENT if x < MIN_EXPONENT else x  # comparisons are written so that NaN stays NaN
     return exp2(_LARGEST_EXPONENT if x > _LARGEST_EXPONENT else x)
 
 
@@ -404,14 +435,16 @@ def _score_gradients(row: np.ndarray, d_row: np.ndarray, means: np.ndarray, scal
 def softmax_backward(
     p: np.ndarray, d_p: np.ndarray, places: np.ndarray, scale: np.float32, normalizer: np.ndarray
 ) -> None:
-    """Replace scores by probabilities, and the gradients of these by the gradients of the scores.
+    """Replace scores by probabilities, and gradients by probabilities by gradients by scores.
 
-    Probabilities are divided by their sum, since scores are rounded: otherwise gradients have twice the
-    error. Padding stays finite; it is multiplied by the zeros
-    of padded rows. (LLVM vectorises the loops over queries as functions of their own.)
+    The gradient by a score is p * (d_p - sum of p * d_p over the query's keys) * scale. Probabilities are
+    divided by their sum again, since the scores are rounded: otherwise gradients have twice the error.
+    Padding stays finite; the zeros of padded rows multiply it. (LLVM vectorises the loops over queries only
+    as functions of their own.)
 
     Args:
-        p, d_p: bfloat16 (matrices, keys, queries), changed.
+        p: bfloat16 (matrices, keys, queries), scores, then probabilities.
+        d_p: bfloat16 (matrices, keys, queries), gradients by probabilities, then by scores.
     """
     width = p.shape[2]
     power_scale = scale * LOG2_E

@@ -1,4 +1,4 @@
-"""Loops of training over bfloat16 numbers, beside those of bfloat16_loops.py: losses and gradients."""
+"""Loops over bfloat16 numbers that only training needs: losses and gradients (see bfloat16_loops.py)."""
 
 import math
 
@@ -10,14 +10,16 @@ from brimful.kernels.bfloat16_loops import LOG2_E, MIN_EXPONENT, as_float, exp2,
 
 @compiled
 def highest(row: np.ndarray) -> np.float32:
-    """The highest number of a row of float32, which has one; NaN if any is."""
+    """Return the highest number of a row of float32, which is not empty; NaN if any number is."""
+    # Integers have the order of the floats whose bits they are, if all bits of negative ones but the sign are
+    # inverted. A maximum of integers is vectorised; one of floats is not, because of NaN.
     bits, inverted = row.view(np.int32), np.int32(0x7FFFFFFF)
     top, size = np.int32(-0x80000000), np.int32(0)
-    for i in range(len(bits)):  # compared as integers: the bits of negative numbers but the sign are inverted
+    for i in range(len(bits)):
         top = max(top, bits[i] ^ ((bits[i] >> np.int32(31)) & inverted))
     for i in range(len(bits)):  # one loop for both is not vectorised
         size = max(size, bits[i] & inverted)
-    if size > 0x7F800000:
+    if size > 0x7F800000:  # beyond infinity
         return np.float32(np.nan)
     return as_float(top ^ ((top >> np.int32(31)) & inverted))
 
@@ -33,7 +35,7 @@ def score_gradients(
     sums: np.ndarray,
     write: bool,
 ) -> None:
-    """Cross-entropy of each row; if `write`, replace its scores by their gradients.
+    """Compute the cross-entropy of each row; if `write`, replace its scores by their gradients.
 
     Args:
         scores: bfloat16 (rows, columns), one row of which fits in the cache.
@@ -53,6 +55,7 @@ def score_gradients(
             if write:
                 line[:] = 0
             continue
+        # A row is read once from memory; from here on it and `powers` are in the cache.
         for column in range(columns):
             powers[column] = widen(line[column]) + bias[column]
         top, own = highest(powers), powers[label]
@@ -68,14 +71,15 @@ def score_gradients(
             factor = scales[row] / total
             for column in range(columns):
                 line[column] = narrow(powers[column] * factor)
-            line[label] = narrow(np.float32(math.expm1(-loss)) * scales[row])  # p - 1, rounded last
+            # p - 1 for the label: expm1 keeps the digits where p is near 1, and only the result is rounded.
+            line[label] = narrow(np.float32(math.expm1(-loss)) * scales[row])
             for column in range(columns):
                 sums[column] += widen(line[column])
 
 
 @compiled
 def add_transposed(x: np.ndarray, total: np.ndarray, first: bool) -> None:
-    """total += x transposed, or total = x transposed if `first`.
+    """Compute total += x transposed, or total = x transposed if `first`.
 
     Args:
         x: bfloat16 (columns, rows).
@@ -84,8 +88,8 @@ def add_transposed(x: np.ndarray, total: np.ndarray, first: bool) -> None:
     columns, rows = x.shape
     for top in range(0, rows, 32):  # in blocks: one cache line of a row of x, four of a row of `total`
         bottom = min(top + 32, rows)
-        for left in range(0, columns, 64):
-            for column in range(left, min(left + 64, columns)):
+        for first_column in range(0, columns, 64):
+            for column in range(first_column, min(first_column + 64, columns)):
                 for row in range(top, bottom):
                     value = widen(x[column, row])
                     total[row, column] = value if first else total[row, column] + value
@@ -102,7 +106,7 @@ def norm_gradients(
     weight: np.ndarray,
     d_weight: np.ndarray,
 ) -> None:
-    """The gradients of `norm_rows`, and its output.
+    """Compute the gradients of `bfloat16_loops.norm_rows`, and its output again.
 
     Args:
         x, statistics, weight: as there.
@@ -118,6 +122,8 @@ def norm_gradients(
         row, d_row, others = x[token], d_y[token], d_x[token]
         out, results = y[token], whole[token]
         mean, factor = statistics[token, 0], statistics[token, 1]
+        # The norm's mean and variance depend on all numbers of a row: the gradient loses its own mean
+        # (`total`) and what lies along the standardized row (`shared`).
         total = shared = np.float32(0.0)
         for i in range(hidden):
             standard, d = (row[i] - mean) * factor, widen(d_row[i])

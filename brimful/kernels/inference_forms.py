@@ -1,7 +1,6 @@
-"""Fast forms of inference, and of attention: each registers itself under the name of its plain twin.
+"""Fast forms of inference and of attention; each registers itself under the name of its plain form.
 
-Import this module where a model is opened or made; without it every plain form computes. training_forms.py
-adds those of training.
+Import this module where a model is opened or made; without it plain forms compute everything.
 """
 
 from brimful.kernels import bfloat16, blockwise, inference_layer, rotation

@@ -1,10 +1,10 @@
-"""A layer of inference on a CPU: four products, and little between two of them.
+"""A layer of inference on a CPU: four matrix products, and as little as possible between them.
 
 In bfloat16 autocast converts the weights for each batch, has oneDNN lay them out again in each product, and
 takes an operation of ATen for each conversion, sum, norm and activation. Here the weights are laid out once
 for a run (`LaidOut`), GeLU and biases belong to the product, and a residual sum and its norm are one loop.
 Numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
-where norms follow sums: what a norm gives is rounded to bfloat16.
+where norms follow sums: the output of a norm is rounded to bfloat16.
 
 In float32 a loop rotates. torch's products are MKL's, which leaves a part of an AMD processor idle: on one
 core of an EPYC (Zen 4), it computes 89 to 92 Gflops a second where oneDNN computes 104 to 107 (products of
@@ -12,13 +12,12 @@ core of an EPYC (Zen 4), it computes 89 to 92 Gflops a second where oneDNN compu
 two cores than on one: a product of 256 x 1024 on two cores of an EPYC with AVX2 took 431 us with MKL and 228
 with oneDNN for 32 rows, 392 and 326 for 64, and 970 and 938 for 256.
 
-Floor in bfloat16, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum with
-its norm.
+Least work in bfloat16, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum
+with its norm.
 """
 
 import threading
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -26,72 +25,72 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from brimful.base.errors import NotFiniteError
-from brimful.base.system import read_kernel_file
+from brimful.base.machine import read_kernel_file
 from brimful.base.types import InferencePrecision
 from brimful.kernels import bfloat16
 from brimful.kernels.blockwise import attention
 from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.initial_weights import Linear
 from brimful.model.int8_rounding import Steps, is_wide, round_weights
-from brimful.model.layer import Layer, Norm, select_rows
+from brimful.model.layer import Layer, Norm, Rotation, select_rows
 
-Rotation = tuple[Tensor, Tensor]
-"""Cosines and sines of the positions."""
+ROWS_STEP = 32
+"""oneDNN computes products whose number of rows is a multiple of this, ATen the others. oneDNN keeps what it
+compiles for each shape, some 100 kB."""
 
-EVEN = 32
-"""Rows of a product are a multiple of this; others are left to ATen: oneDNN keeps what it compiles for every
-shape, some 100 kB."""
+MAX_ONEDNN_ROWS = 256
+"""Rows of a float32 product from which on torch computes it, where oneDNN is not faster at large products."""
 
-FEW_ROWS = 256
-"""Rows of a product in float32 from which on it is torch's, where oneDNN is no faster at large ones."""
-
-MIN_TOKENS = 4096
+MIN_COPY_TOKENS = 4096
 """Tokens in a run in bfloat16 below which laying out the weights would cost what it gains."""
 
-LOADING = 1 << 14
+MIN_NUMBA_TOKENS = 1 << 14
 """Tokens of a run in float32 below which the layers are plain: loading numba takes half a CPU second."""
 
 
-def _add_and_norm(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    total = x + added
-    return total, layer(total)
+class _Float32:
+    """The operations between products in float32, or in int8 where bfloat16 is slow, as in bfloat16.py."""
 
+    rotate = staticmethod(bfloat16.rotate)
+    round_to_bytes = staticmethod(bfloat16.round_to_bytes)
+    add = staticmethod(torch.add)
 
-def _gate(up: Tensor) -> Tensor:
-    value, other = up.chunk(2, dim=-1)
-    return F.gelu(value).mul_(other)
+    @staticmethod
+    def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
+        return layer(x)
 
+    @staticmethod
+    def norm_of_sum(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> Tensor:
+        return layer(x + added)
 
-FLOAT32 = SimpleNamespace(
-    add=torch.add,
-    norm=lambda x, layer: layer(x),
-    norm_of_sum=lambda x, added, layer: layer(x + added),
-    add_and_norm=_add_and_norm,
-    gate=_gate,
-    rotate=bfloat16.rotate,
-    integers=bfloat16.integers,
-)
-"""What stands between products in float32, or in int8 where bfloat16 is slow: as in bfloat16.py, but for the
-dtype."""
+    @staticmethod
+    def add_and_norm(x: Tensor, added: Tensor, layer: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+        total = x + added
+        return total, layer(total)
+
+    @staticmethod
+    def gate(up: Tensor) -> Tensor:
+        value, other = up.chunk(2, dim=-1)
+        return F.gelu(value).mul_(other)
 
 
 class IntegerWeights:
     """A module's weights as 8-bit integers, laid out for oneDNN, which sums products in 32 bits.
 
-    The inputs of a product are rounded to 256 steps of one size, which calibration has found (`Steps`), after
-    each channel was divided by a factor of its own that the weights are multiplied with (Xiao et al. 2023,
-    "SmoothQuant", section 4). Each output of the weights has a step of its own. So the numbers of a text
-    depend neither on the texts beside it nor on the number of threads. Without VNNI and AMX weights have
+    The inputs of a product are rounded to 256 steps of one size, which calibration has chosen (`Steps`),
+    after each channel was divided by a factor of its own that the weights are multiplied with (Xiao et al.
+    2023, "SmoothQuant", section 4). Each output of the weights has a step of its own. So the numbers of a
+    text depend neither on the texts beside it nor on the number of threads. Without VNNI and AMX weights have
     seven bits, so that no sum of two products saturates, and all but the products is in float32.
 
     Attributes:
-        steps: of the inputs.
-        factors: float32 (in,), what inputs are multiplied by before they are rounded.
+        steps: the steps of the inputs.
+        factors: float32 (in,), the factors of inputs before they are rounded.
     """
 
     @classmethod
     def of(cls, linear: Linear) -> "IntegerWeights":
-        """Those of a module, which it keeps until its weights or steps are others.
+        """Return the integer weights of a module, which keeps them until its weights or steps change.
 
         Raises:
             NotFiniteError: a weight is NaN or infinite.
@@ -110,21 +109,22 @@ class IntegerWeights:
         self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.bias = linear.bias
-        ones = torch.ones(weight.shape[1]) if steps.factors is None else steps.factors
-        self.factors = (1 / (ones * steps.size)).numpy()
+        channel_factors = torch.ones(weight.shape[1]) if steps.factors is None else steps.factors
+        self.factors = (1 / (channel_factors * steps.size)).numpy()
 
-    def rounded(self, x: Tensor) -> Tensor:
-        """Inputs, bfloat16 or float32 (T, in), as uint8."""
-        return bfloat16.integers(x, self.factors, self.steps.zero)
+    def round_inputs(self, x: Tensor) -> Tensor:
+        """Return inputs, bfloat16 or float32 (T, in), as uint8."""
+        return bfloat16.round_to_bytes(x, self.factors, self.steps.zero)
 
-    def product(
+    def multiply(
         self, x: Tensor, activation: str, dtype: torch.dtype, reader: "IntegerWeights | None" = None
     ) -> Tensor:
-        """The activation of x W' + b: (T, out), or rounded for the product that reads it alone.
+        """Return the activation of x W' + b: (T, out).
 
         Args:
-            x: what `rounded` gives.
-            reader: has no factors.
+            x: the result of `round_inputs`.
+            dtype: the format of the result.
+            reader: the only product that reads the result, without factors; the result is rounded for it.
         """
         size, zero = 1.0, 0
         if reader is not None:
@@ -136,7 +136,7 @@ class IntegerWeights:
 
 
 class _Active(threading.local):
-    """The runs that the thread is in, the innermost last."""
+    """The contexts that the thread is in, the innermost last."""
 
     def __init__(self) -> None:
         self.runs: list[LaidOut] = []
@@ -146,15 +146,15 @@ _ACTIVE = _Active()
 
 
 class LaidOut:
-    """Inside, `forward` computes the layers. Their weights must not change meanwhile.
+    """Inside this context `forward` computes the layers. Their weights must not change meanwhile.
 
     Args:
-        dtype: of what is between products: bfloat16, or float32.
+        dtype: the format between products: bfloat16, or float32.
         integers: whether products whose module has `steps` are in int8.
-        copies: whether weights are laid out. In bfloat16, products are the same to the bit without.
+        copies: whether weights are laid out for oneDNN. In bfloat16 this changes no bit of a product.
 
     Attributes:
-        forms: the functions for that dtype.
+        operations: the functions for that dtype.
         weights: the copies in `dtype`, by the identity of the module.
         finite: the identities of norms without NaN and infinity.
     """
@@ -163,7 +163,7 @@ class LaidOut:
         self, dtype: torch.dtype = torch.bfloat16, *, integers: bool = False, copies: bool = True
     ) -> None:
         self.dtype, self.integers, self.copies = dtype, integers, copies
-        self.forms: Any = FLOAT32 if dtype == torch.float32 else bfloat16
+        self.operations: Any = _Float32 if dtype == torch.float32 else bfloat16
         self.weights: dict[int, tuple[nn.Module, Tensor]] = {}
         self.finite: set[int] = set()
 
@@ -175,7 +175,7 @@ class LaidOut:
         _ACTIVE.runs.pop()
 
     def takes(self, x: Tensor) -> bool:
-        """Whether a residual stream is one that it computes with."""
+        """Whether it computes layers with this residual stream."""
         if self.dtype == torch.float32:
             fits = x.dtype == self.dtype and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
             has_memory = type(x) is Tensor and not torch.compiler.is_compiling()
@@ -183,23 +183,23 @@ class LaidOut:
         return bfloat16.autocasts(x) or bfloat16.applies(x)
 
     def weight(self, linear: Linear) -> Tensor:
-        """The copy of a module's weight."""
+        """Return the copy of a module's weight."""
         if id(linear) not in self.weights:
             copy = linear.weight.detach().to(self.dtype)
             if self.copies:
-                copy = torch.ops.mkldnn._reorder_linear_weight(copy, MIN_TOKENS)
+                copy = torch.ops.mkldnn._reorder_linear_weight(copy, MIN_COPY_TOKENS)
             self.weights[id(linear)] = linear, copy  # the module too, so that no other one gets its id
         return self.weights[id(linear)][1]
 
-    def in_int8(self, linear: Linear) -> bool:
-        """Whether a module's product is."""
+    def is_int8(self, linear: Linear) -> bool:
+        """Whether a module's product is in int8."""
         return self.integers and linear.steps is not None
 
     def require_finite(self, *norms: Norm) -> None:
         """Refuse norms with NaN or infinity, which products in int8 would hide.
 
         Raises:
-            NotFiniteError: there is one.
+            NotFiniteError: a norm has NaN or infinity.
         """
         for norm in norms:
             if id(norm) not in self.finite:
@@ -207,17 +207,17 @@ class LaidOut:
                     raise NotFiniteError
                 self.finite.add(id(norm))
 
-    def product(self, x: Tensor, linear: Linear, activation: str = "none") -> Tensor:
-        """The activation of x W' + b, (T, out).
+    def multiply(self, x: Tensor, linear: Linear, activation: str = "none") -> Tensor:
+        """Return the activation of x W' + b, (T, out).
 
         Args:
             x: (T, in).
             activation: none or gelu.
         """
-        if self.in_int8(linear):
+        if self.is_int8(linear):
             integers = IntegerWeights.of(linear)
-            return integers.product(integers.rounded(x), activation, self.dtype)
-        if len(x) % EVEN or self._leaves_to_torch(len(x)):
+            return integers.multiply(integers.round_inputs(x), activation, self.dtype)
+        if len(x) % ROWS_STEP or self._leaves_to_torch(len(x)):
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
             y = F.linear(x, linear.weight.to(x.dtype), bias)
             return y if activation == "none" else F.gelu(y)
@@ -225,29 +225,31 @@ class LaidOut:
         return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
 
     def fills(self, tokens: int) -> bool:
-        """Whether a batch of so many tokens is filled up to a multiple of `EVEN`."""
+        """Whether a batch of so many tokens is filled up to a multiple of `ROWS_STEP`."""
         return self.integers or not self._leaves_to_torch(tokens)
 
     def _leaves_to_torch(self, rows: int) -> bool:
         """Whether torch computes the products of `rows` rows that are not in int8."""
         if self.dtype != torch.float32 or (self.copies and onednn_is_faster()):
             return False
-        return not self.copies or rows >= FEW_ROWS or torch.get_num_threads() == 1
+        return not self.copies or rows >= MAX_ONEDNN_ROWS or torch.get_num_threads() == 1
 
     def mlp(self, layer: Layer, y: Tensor) -> Tensor:
-        """The feed-forward sub-layer of (T, hidden)."""
+        """Return the feed-forward sub-layer of y, without its residual sum: (T, hidden) -> (T, hidden)."""
         if layer.gated:
-            return self.product(self.forms.gate(self.product(y, layer.up)), layer.down)
-        if self.in_int8(layer.up) and self.in_int8(layer.down) and layer.down.steps.factors is None:
+            return self.multiply(self.operations.gate(self.multiply(y, layer.up)), layer.down)
+        if self.is_int8(layer.up) and self.is_int8(layer.down) and layer.down.steps.factors is None:
+            # oneDNN rounds the output of the first product to the input of the second: nothing is in between.
             up, down = IntegerWeights.of(layer.up), IntegerWeights.of(layer.down)
-            return down.product(up.product(up.rounded(y), "gelu", self.dtype, down), "none", self.dtype)
-        return self.product(self.product(y, layer.up, "gelu"), layer.down)
+            inner = up.multiply(up.round_inputs(y), "gelu", self.dtype, down)  # uint8 (T, inner)
+            return down.multiply(inner, "none", self.dtype)
+        return self.multiply(self.multiply(y, layer.up, "gelu"), layer.down)
 
 
 def lays_out_bf16() -> bool:
     """Whether oneDNN lays out weights in bfloat16 here: it refuses without AVX-512 or AVX-NE-CONVERT."""
-    known = torch.ops.mkldnn
-    return _has_onednn() and hasattr(known, "_is_mkldnn_bf16_supported") and known._is_mkldnn_bf16_supported()
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return _has_onednn() and is_supported is not None and is_supported()
 
 
 def _has_onednn() -> bool:
@@ -257,7 +259,7 @@ def _has_onednn() -> bool:
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether large products in float32 are faster: on AMD with AVX-512, where it was measured."""
+    """Whether oneDNN is faster than torch at large float32 products: on AMD with AVX-512, as measured."""
     return torch.backends.cpu.get_cpu_capability() == "AVX512" and has_onednn_on_amd()
 
 
@@ -270,32 +272,34 @@ def has_onednn_on_amd() -> bool:
 def computes(device: torch.device, tokens: int | None, precision: InferencePrecision) -> bool:
     """Whether a run of inference has these layers.
 
-    In 16 and 8 bits it has them however short it is, so that a text has the same result in any.
+    In 16 and 8 bits runs of any length have them, so that a text has the same result in each.
 
     Args:
-        tokens: of the run; None: of a model that is served, however short its runs are.
+        tokens: the run's tokens; None: a served model, whose runs share the cost of loading.
     """
     if device.type != "cpu":
         return False
     if precision == "bf16":
         return bfloat16.has_numba() and lays_out_bf16()
     if precision == "fp32":
-        return bfloat16.has_numba() and (tokens is None or tokens >= LOADING)
+        return bfloat16.has_numba() and (tokens is None or tokens >= MIN_NUMBA_TOKENS)
     return precision == "int8"
 
 
 def products(device: torch.device, tokens: int | None, precision: InferencePrecision) -> LaidOut:
-    """The context of a run that `computes`."""
+    """Return the context of a run for which `computes` is true."""
     if precision == "int8":
         return LaidOut(torch.float32 if is_wide() else torch.bfloat16, integers=True)
     if precision == "bf16":
-        return LaidOut(copies=tokens is None or tokens >= MIN_TOKENS)
+        return LaidOut(copies=tokens is None or tokens >= MIN_COPY_TOKENS)
     return LaidOut(torch.float32, copies=has_onednn_on_amd() if tokens is None else onednn_is_faster())
 
 
 def is_as_made(layer: Layer) -> bool:
-    """Whether no module of a layer has hooks or a `forward` of its own, which are skipped by who reads its
-    weights."""
+    """Whether no module of a layer has hooks or a `forward` of its own.
+
+    A form that reads the modules' weights instead of calling them would skip those.
+    """
     return not any(
         module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__
         for module in layer.children()
@@ -303,33 +307,27 @@ def is_as_made(layer: Layer) -> bool:
 
 
 def takes(layer: Layer, layout: Layout, capture: CaptureFunction | None) -> bool:
-    """Whether loops over bfloat16 compute a layer: as it was made, float32, by sequences, no capture."""
+    """Whether the CPU forms can compute a layer: by sequences, with float32 weights, without capture."""
     matrices = (layer.qkv, layer.attention_out, layer.up, layer.down)
     return (
         capture is None
         and isinstance(layout, SequenceLayout)
         and layer.mlp_norm.weight.dtype == torch.float32
-        and all(type(linear) is Linear for linear in matrices)  # not replaced from outside
+        and all(type(linear) is Linear for linear in matrices)  # not an adapter that replaced one
     )
 
 
 def applies(
-    layer: Layer,
-    x: Tensor,
-    layout: Layout,
-    rotation: Rotation | None,
-    capture: CaptureFunction | None,
+    layer: Layer, x: Tensor, layout: Layout, rotation: Rotation | None, capture: CaptureFunction | None
 ) -> bool:
-    """Whether `forward` computes this: in `LaidOut`, without gradients and captures, and but for int8, which
-    has no plain form, without hooks."""
-    return (
-        bool(_ACTIVE.runs)
-        and not torch.is_grad_enabled()
-        and not layer.training
-        and takes(layer, layout, capture)
-        and _ACTIVE.runs[-1].takes(x)
-        and (_ACTIVE.runs[-1].integers or is_as_made(layer))
-    )
+    """Whether `forward` computes this layer: inside `LaidOut`, without gradients, captures and hooks.
+
+    int8 has no plain form, so it computes layers with hooks too.
+    """
+    if not _ACTIVE.runs or torch.is_grad_enabled() or layer.training:
+        return False
+    run = _ACTIVE.runs[-1]
+    return takes(layer, layout, capture) and run.takes(x) and (run.integers or is_as_made(layer))
 
 
 def forward(
@@ -340,43 +338,28 @@ def forward(
     capture: CaptureFunction | None,
     output_slots: Tensor | None,
 ) -> Tensor:
-    """`Layer.forward`: in float32 where norms come first or the run has it, else in bfloat16."""
+    """Compute `Layer.forward`: in float32 where norms come first or the run has it, else in bfloat16."""
     run = _ACTIVE.runs[-1]
+    first_norm = layer.attention_norm
     if run.integers:
-        run.require_finite(
-            *(norm for norm in (layer.attention_norm, layer.mlp_norm) if isinstance(norm, Norm))
-        )
-    with torch.autocast("cpu", enabled=False):
+        run.require_finite(*(norm for norm in (first_norm, layer.mlp_norm) if isinstance(norm, Norm)))
+
+    def attend(y: Tensor) -> Tensor:
+        """Return what attention to the inputs y adds to the residual stream: (T, hidden) -> (N, hidden)."""
+        qkv = run.multiply(y, layer.qkv).view(len(y), 3, layer.heads, -1)  # (T, 3, heads, head_dim)
+        if rotation is not None:
+            cosine, sine = rotation
+            run.operations.rotate(qkv, cosine[:, 0], sine[:, 0])
+        q, k, v = qkv.unbind(1)
+        attended = attention(q, k, v, layout.lengths, layer.window, 0.0).reshape(len(y), -1)
+        return run.multiply(select_rows(attended, output_slots), layer.attention_out)
+
+    with torch.autocast("cpu", enabled=False):  # casts are made here
         if layer.pre_norm:
-            middle = _after_attention(
-                run, layer, x, _normalized(run, x, layer.attention_norm), layout, rotation, output_slots
-            )
-            total, y = run.forms.add_and_norm(*middle, layer.mlp_norm)
-            return run.forms.add(total, run.mlp(layer, y))
+            y = run.operations.norm(x, first_norm) if isinstance(first_norm, Norm) else x.to(run.dtype)
+            x, y = run.operations.add_and_norm(select_rows(x, output_slots), attend(y), layer.mlp_norm)
+            return run.operations.add(x, run.mlp(layer, y))
+        assert isinstance(first_norm, Norm)
         x = x.to(run.dtype)
-        x, out = _after_attention(run, layer, x, x, layout, rotation, output_slots)
-        assert isinstance(layer.attention_norm, Norm)
-        y = run.forms.norm_of_sum(x, out, layer.attention_norm)
-        return run.forms.norm_of_sum(y, run.mlp(layer, y), layer.mlp_norm)
-
-
-def _after_attention(
-    run: LaidOut,
-    layer: Layer,
-    x: Tensor,
-    y: Tensor,
-    layout: SequenceLayout,
-    rotation: Rotation | None,
-    output_slots: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """The residual stream, and what attention to the inputs y adds to it."""
-    qkv = run.product(y, layer.qkv).view(len(y), 3, layer.heads, -1)
-    if rotation is not None:
-        run.forms.rotate(qkv, *(table[:, 0] for table in rotation))
-    q, k, v = qkv.unbind(1)
-    out = attention(q, k, v, layout.lengths, layer.window, 0.0).reshape(len(y), -1)
-    return select_rows(x, output_slots), run.product(select_rows(out, output_slots), layer.attention_out)
-
-
-def _normalized(run: LaidOut, x: Tensor, norm: nn.Module) -> Tensor:
-    return run.forms.norm(x, norm) if isinstance(norm, Norm) else x.to(run.dtype)
+        y = run.operations.norm_of_sum(select_rows(x, output_slots), attend(x), first_norm)
+        return run.operations.norm_of_sum(y, run.mlp(layer, y), layer.mlp_norm)

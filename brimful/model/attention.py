@@ -1,4 +1,4 @@
-"""The one interface of attention: `attend(q, k, v, layout)`.
+"""The one interface of attention, `attend(q, k, v, layout)`, and its plain form.
 
 A layout says which tokens of a flat row see each other. A backend makes it once per batch, outside compiled
 code, and every layer uses it. Attention never crosses a sequence. A window narrows it to the tokens at most
@@ -25,6 +25,7 @@ from brimful.data.batch import PackedBatch
 from brimful.model.fast_forms import find_fast_form
 
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
+"""Receives queries, keys and values, each (T, heads, head_dim)."""
 
 
 class Layout(ABC):
@@ -36,19 +37,19 @@ class Layout(ABC):
     @staticmethod
     @abstractmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        """What this backend lacks on `device` with `dtype`; None if it runs there with any batch."""
+        """Return what this backend lacks on `device` with `dtype`; None: it runs there with any batch."""
 
     @classmethod
     @abstractmethod
     def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "Layout":
-        """The layout of a batch, on the device that its tensors are on.
+        """Return the layout of a batch, on the device of the batch's tensors.
 
         Args:
-            windows: of the layers, so that their masks exist before a compiled step.
+            windows: the windows of the layers, so that their masks exist before a compiled step.
         """
 
     def moved_to(self, earlier: "Layout | None") -> "Layout":
-        """This layout at the addresses of an earlier one, which is lost: for graphs that keep addresses.
+        """Return this layout at the addresses of an earlier one, which it overwrites: for CUDA graphs.
 
         Only a layout whose tensors are saved for backward needs it; the others return themselves.
         """
@@ -56,7 +57,7 @@ class Layout(ABC):
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        """See `attend`; dropout is 0 where the backend does not support it."""
+        """Compute `attend`. Dropout is 0 where the backend does not support it."""
 
 
 def attend(
@@ -69,7 +70,7 @@ def attend(
     dropout: float = 0.0,
     capture: CaptureFunction | None = None,
 ) -> Tensor:
-    """softmax(QK^T / sqrt(head_dim)) V within each sequence of a flat row.
+    """Return softmax(QK^T / sqrt(head_dim)) V within each sequence of a flat row.
 
     Args:
         q, k, v: (T, heads, head_dim), one dtype.
@@ -77,7 +78,7 @@ def attend(
         window: width of local attention: a token sees tokens at most `window // 2` away. None: its whole
             sequence.
         dropout: the fraction of probabilities that become 0, drawn from torch's generator; the others are
-            divided by 1 - dropout. The `sdpa` backend alone supports it.
+            divided by 1 - dropout. Only the `sdpa` backend supports it.
         capture: receives (q, k, v), from which distillation computes attention scores.
 
     Returns:
@@ -87,7 +88,7 @@ def attend(
         BrimfulError: the layout's backend does not support dropout.
     """
     if dropout and not layout.drops:
-        raise BrimfulError("attention dropout is known to the attention backend 'sdpa' alone: use that, or 0")
+        raise BrimfulError("only the attention backend 'sdpa' has attention dropout: use that, or 0")
     if capture is not None:
         capture(q, k, v)
     return layout.attend(q, k, v, window, dropout)
@@ -95,7 +96,7 @@ def attend(
 
 @dataclass(frozen=True)
 class SequenceLayout(Layout):
-    """`sdpa`: each sequence alone, so that packed equals alone to the last bit.
+    """`sdpa`: each sequence by itself, so that packing changes no bit of its result.
 
     Attributes:
         lengths: int64 (S,) on the CPU, 0 for empty sequences.
@@ -115,49 +116,57 @@ class SequenceLayout(Layout):
         return cls(lengths)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        if (fast := find_fast_form("attention", q)) is not None:
+        fast = find_fast_form("attention", q)
+        if fast is not None:
             return fast(q, k, v, self.lengths, window, dropout)
         sizes = self.lengths.tolist()
-        each = zip(*(tensor.split(sizes) for tensor in (q, k, v)), strict=True)
-        return torch.cat([attend_alone(q, k, v, window, dropout) for q, k, v in each])
+        outputs = []
+        for q_i, k_i, v_i in zip(q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
+            outputs.append(attend_sequence(q_i, k_i, v_i, window, dropout))
+        return torch.cat(outputs)
 
 
-def attend_alone(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-    """Attention of one sequence (Vaswani et al. 2017, equation 1): each (L, heads, head_dim)."""
-    scores = torch.einsum("ihd,jhd->hij", q, k) * q.shape[-1] ** -0.5
+def attend_sequence(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
+    """Return the attention of one sequence (Vaswani et al. 2017, equation 1): each (L, heads, head_dim)."""
+    scores = torch.einsum("ihd,jhd->hij", q, k) * q.shape[-1] ** -0.5  # (heads, L, L)
     if window is not None:
-        place = torch.arange(len(q), device=q.device)
-        is_hidden = (place[:, None] - place).abs() > window // 2
+        position = torch.arange(len(q), device=q.device)
+        is_hidden = (position[:, None] - position).abs() > window // 2  # (L, L), for all heads
         scores = scores.masked_fill(is_hidden, -torch.inf)
     probabilities = F.dropout(scores.softmax(-1), dropout)
     return torch.einsum("hij,jhd->ihd", probabilities, v)
 
 
 def backends() -> dict[str, type[Layout]]:
-    """By name, in the order of preference: "auto" takes the first that runs. `sdpa` runs everywhere."""
+    """Return the backends by name, in the order of preference; the last, `sdpa`, runs everywhere."""
+    layouts: dict[str, type[Layout]] = {}
     faster = find_fast_form("backends")
-    return {**({} if faster is None else faster()), "sdpa": SequenceLayout}
+    if faster is not None:
+        layouts |= faster()
+    layouts["sdpa"] = SequenceLayout
+    return layouts
 
 
 def choose_backend(
     device: torch.device | str, dtype: torch.dtype = torch.float32, name: str = "auto"
 ) -> type[Layout]:
-    """The fastest backend that runs on `device` with activations of `dtype`, or the backend `name`.
+    """Return the fastest backend that runs on `device` with activations of `dtype`, or the backend `name`.
 
     Args:
-        device: where the model is.
-        dtype: of q, k and v; under autocast, the dtype of autocast.
+        device: the model's device.
+        dtype: the dtype of q, k and v; under autocast, autocast's.
         name: "auto" or a key of `backends`.
 
     Raises:
         BrimfulError: there is no such backend, or it cannot run here; the message says why.
     """
-    device, known = torch.device(device), backends()
+    device = torch.device(device)
+    layouts = backends()
     if name == "auto":
-        return next(backend for backend in known.values() if backend.lacks(device, dtype) is None)
-    if name not in known:
-        raise BrimfulError(f"unknown attention backend {name!r}: {suggest_name(name, [*known, 'auto'])}")
-    need = known[name].lacks(device, dtype)
+        return next(layout for layout in layouts.values() if layout.lacks(device, dtype) is None)
+    if name not in layouts:
+        raise BrimfulError(f"unknown attention backend {name!r}: {suggest_name(name, [*layouts, 'auto'])}")
+    need = layouts[name].lacks(device, dtype)
     if need is not None:
         raise BrimfulError(f"attention backend {name!r} needs {need}; here: {device}, {dtype}. Use 'auto'")
-    return known[name]
+    return layouts[name]

@@ -1,4 +1,4 @@
-"""Cross-entropy of scores, or of a linear layer's scores, and how many of them are right."""
+"""Cross-entropy of scores or of a linear layer's scores, and how many labels are predicted right."""
 
 import torch
 import torch.nn.functional as F
@@ -9,13 +9,14 @@ from brimful.model.fast_forms import find_fast_form
 
 
 def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Sum of weights * cross-entropy, () in float32 or wider.
+    """Return the sum of weights * cross-entropy: (), float32 or wider.
 
     Args:
         scores: (N, classes); N is M, S or T.
         labels: int64 (N,), -100 where there is no label.
         weights: (N,), the factor of each label's loss; 1 by default. They get no gradient.
     """
+    # In 16 bits the sum of a few hundred losses would lose their last digits.
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if weights is None:
         return F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
@@ -24,23 +25,24 @@ def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = N
 
 
 def count_hits(scores: Tensor, labels: Tensor) -> Tensor:
-    """How many labels have the highest score of their row, alone or with others: int64 ().
+    """Return how many labels have the highest score of their row: int64 ().
 
-    In bfloat16 two scores are often equal: where the label shares the highest score, it counts, though
-    `argmax` might return the other.
+    Two scores are often equal in bfloat16. A label that shares the highest score counts, although `argmax`
+    might return the other one.
 
     Args:
         scores, labels: as in `cross_entropy_sum`.
     """
     scores = scores.detach()
-    own = scores.gather(1, labels.clamp(min=0)[:, None])[:, 0]
-    return ((own >= scores.amax(1)) & (labels != IGNORED)).sum()
+    # -100 cannot be an index; the score that is read in its place is left out of the sum.
+    label_scores = scores.gather(1, labels.clamp(min=0)[:, None])[:, 0]  # (N,)
+    return ((label_scores >= scores.amax(1)) & (labels != IGNORED)).sum()
 
 
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Sum of weights * cross-entropy(hidden @ weight.T + bias, labels), with gradients of the first three.
+    """Return the sum of weights * cross-entropy(hidden @ weight.T + bias, labels).
 
     Matrix products have the dtype of `hidden`, or autocast's. Softmax, sums, and gradients until they have
     been multiplied by the incoming gradient are in float32 or wider, so loss scaling does not change their
@@ -56,15 +58,16 @@ def linear_cross_entropy(
             get no gradient.
 
     Returns:
-        The sum, which can be differentiated once, and `hits`, which ignores `weights`: both () in float32,
-        float64 if `hidden` is.
+        The sum, which can be differentiated once by the first three arguments, and `count_hits`, in which
+        `weights` do not matter: both () in float32, or float64 if `hidden` is.
 
     Raises:
         BrimfulError: a label outside the vocabulary (on the CPU; elsewhere the sum is infinite). In the plain
             form F.cross_entropy raises IndexError.
     """
-    if (fast := find_fast_form("linear_cross_entropy", hidden, weight, labels)) is not None:
+    fast = find_fast_form("linear_cross_entropy", hidden, weight, labels)
+    if fast is not None:
         return fast(hidden, weight, bias, labels, weights)
-    scores = F.linear(hidden, weight, bias)
+    scores = F.linear(hidden, weight, bias)  # (M, V)
     total = cross_entropy_sum(scores, labels, weights)
     return total, count_hits(scores, labels).to(total.dtype)

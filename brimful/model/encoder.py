@@ -1,11 +1,10 @@
-"""The encoder: flat rows in, hidden states out. Architectures differ by configuration alone.
+"""The encoder: flat rows in, hidden states out. Architectures differ only by their configuration.
 
 Three things differ from `transformers`. There is no batch dimension and no padding mask: a layout says which
 tokens see each other. One matrix product makes Q, K and V. The vocabulary is padded to a multiple of 64
-internally.
+internally, since matrix units work on whole tiles.
 """
 
-import copy
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -21,7 +20,7 @@ from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import CaptureFunction, Layout, choose_backend
 from brimful.model.initial_weights import Embedding, Linear, skip_initial_weights
-from brimful.model.layer import Layer, Norm, Rotary, initialize, make_dropout, make_norm
+from brimful.model.layer import Layer, Norm, Rotary, initialize, make_dropout, make_norm, select_rows
 from brimful.model.shape import EncoderConfig, Pooling
 
 
@@ -30,10 +29,11 @@ class Capture:
     """The inner states of a forward pass, for distillation.
 
     Attributes:
-        layers: whose states are kept, 0-based; by default all. Others are freed as the pass goes on.
-        hidden: tensors (T, hidden): 0 has the embeddings, i + 1 the output of layer i. That of the last layer
-            is the result of `forward` (after the final norm of prenorm and modern).
-        queries, keys: by layer (T, heads, head_dim), the inputs of attention (rotated).
+        layers: the layers to keep states of, 0-based; by default all. Other states are freed as the pass goes
+            on.
+        hidden: tensors (T, hidden): 0 has the embeddings, i + 1 the output of layer i. The last one is the
+            result of `forward` (after the final norm of prenorm and modern).
+        queries, keys: the inputs of attention of each layer, (T, heads, head_dim), rotated.
     """
 
     layers: Collection[int] | None = None
@@ -41,9 +41,13 @@ class Capture:
     queries: dict[int, Tensor] = field(default_factory=dict)
     keys: dict[int, Tensor] = field(default_factory=dict)
 
-    def of_layer(self, layer: int) -> CaptureFunction | None:
-        """The `capture` of `attend` in a layer; None if the layer is not kept."""
-        if self.layers is not None and layer not in self.layers:
+    def keeps(self, layer: int) -> bool:
+        """Whether the states of a layer are kept."""
+        return self.layers is None or layer in self.layers
+
+    def make_hook(self, layer: int) -> CaptureFunction | None:
+        """Return the `capture` of `attend` in a layer, or None if the layer is not kept."""
+        if not self.keeps(layer):
             return None
 
         def keep(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -51,14 +55,14 @@ class Capture:
 
         return keep
 
-    def output(self, layer: int, x: Tensor) -> None:
-        """Keep what a layer gives, if the layer is kept."""
-        if self.layers is None or layer in self.layers:
+    def keep_output(self, layer: int, x: Tensor) -> None:
+        """Keep the output of a layer, if the layer is kept."""
+        if self.keeps(layer):
             self.hidden[layer + 1] = x
 
 
 @cache
-def _warn_of_attention_dropout(rate: float) -> None:
+def _warn_about_attention_dropout(rate: float) -> None:
     warn(f"the model's attention dropout of {rate:g} is left out: only the attention backend 'sdpa' has it")
 
 
@@ -80,9 +84,9 @@ class Encoder(nn.Module):
         self.pooling: Pooling | None = None
         self.recomputes = False
         self._residual: torch.dtype | None = None
-        padded = -(-config.vocabulary_size // 64) * 64
+        padded_vocabulary = -(-config.vocabulary_size // 64) * 64
         width = config.embedding_width
-        self.embedding = Embedding(padded, width)
+        self.embedding = Embedding(padded_vocabulary, width)
         self.position: nn.Embedding | None = None
         self.segment: nn.Embedding | None = None
         if not config.rotary:
@@ -90,11 +94,13 @@ class Encoder(nn.Module):
             self.segment = Embedding(config.segments, width)
         self.embedding_norm = make_norm(config, width) if config.embedding_norm else nn.Identity()
         self.dropout = make_dropout(config.dropout)
-        self.embedding_projection = (
-            nn.Identity() if config.embedding_size is None else Linear(width, config.hidden_size)
-        )
+        self.embedding_projection: nn.Module = nn.Identity()
+        if config.embedding_size is not None:
+            self.embedding_projection = Linear(width, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
+        # The stream of pre-LN has grown with each layer, so one norm follows the last (Xiong et al. 2020).
         self.final_norm = make_norm(config) if config.pre_norm else nn.Identity()
+        # Local layers may turn by other frequencies than global ones (Warner et al. 2024, section 2.1.2).
         self.rotary: Rotary | None = None
         self.rotary_local: Rotary | None = None
         if config.rotary:
@@ -104,7 +110,7 @@ class Encoder(nn.Module):
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 initialize(module, config, output=name.endswith((".attention_out", ".down")))
-        with torch.no_grad():
+        with torch.no_grad():  # rows that stand for no token stay 0, as they get no gradient
             self.embedding.weight[config.vocabulary_size :] = 0
 
     @property
@@ -120,28 +126,31 @@ class Encoder(nn.Module):
         return weight if len(weight) == self.config.vocabulary_size else weight[: self.config.vocabulary_size]
 
     def fused_blocks(self) -> dict[str, int]:
-        """The matrices of the layers: name -> number of logical matrices that are stacked along its rows."""
-        blocks = {"qkv": 3, "up": 2 if self.config.gated else 1}
-        return {
-            f"layers.{index}.{name}.weight": blocks.get(name, 1)
-            for index in range(self.config.layers)
-            for name in ("qkv", "attention_out", "up", "down")
-        }
+        """Return how many logical matrices each weight of the layers stacks along its rows, by name."""
+        matrices = {"qkv": 3, "attention_out": 1, "up": 2 if self.config.gated else 1, "down": 1}
+        blocks = {}
+        for layer in range(self.config.layers):
+            for name, count in matrices.items():
+                blocks[f"layers.{layer}.{name}.weight"] = count
+        return blocks
 
     def depths(self) -> dict[str, int]:
-        """How far below the head each parameter stands, by name.
+        """Return how far below the head each parameter stands, by name.
 
-        Of L layers the last has 1 and the first L; the embeddings have L + 1. The norm after the last layer
-        has 0, as a head has (Bao et al. 2022, "BEiT", whose decay of learning rates counts like this).
+        In an encoder of L layers the last layer has 1, the first L, and the embeddings have L + 1. The norm
+        after the last layer has 0, as a head has (Bao et al. 2022, "BEiT", whose decay of learning rates
+        counts like this).
         """
         layers = self.config.layers
         depths = {}
         for name, _ in self.named_parameters():
-            part, _, rest = name.partition(".")
+            part, _, below = name.partition(".")
             if part == "layers":
-                depths[name] = layers - int(rest.partition(".")[0])
+                depths[name] = layers - int(below.partition(".")[0])
+            elif part == "final_norm":
+                depths[name] = 0
             else:
-                depths[name] = 0 if part == "final_norm" else layers + 1
+                depths[name] = layers + 1
         return depths
 
     def set_residual(self, dtype: torch.dtype | None) -> None:
@@ -150,8 +159,8 @@ class Encoder(nn.Module):
         Norms compute in float32 all the same, and their weights keep their dtype.
 
         Args:
-            dtype: that of autocast, under which `forward` must then run. None: what the operators give,
-                which under autocast is float32.
+            dtype: the dtype of autocast, under which `forward` must then run. None: what the operators
+                return, which under autocast is float32.
         """
         self._residual = dtype
         for module in self.modules():
@@ -159,20 +168,21 @@ class Encoder(nn.Module):
                 module.dtype = dtype
 
     def prepare(self, batch: PackedBatch, backend: str = "auto") -> Layout:
-        """The layout of a batch on the encoder's device, for `forward` under the current autocast.
+        """Return the layout of a batch on the encoder's device, for `forward` under the current autocast.
 
         `forward` makes its own layout by default. A compiled `forward` must be given one, and several passes
         over a batch can share one.
         """
-        kind = self.device.type
-        dtype = (
-            torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.embedding.weight.dtype
-        )
-        shape = self.config
-        windows = {None if shape.is_global(i) else shape.local_attention for i in range(shape.layers)}
+        kind, dtype = self.device.type, self.embedding.weight.dtype
+        if torch.is_autocast_enabled(kind):  # then q, k and v have its dtype, which decides the backend
+            dtype = torch.get_autocast_dtype(kind)
+        config = self.config
+        windows: set[int | None] = set()
+        for layer in range(config.layers):
+            windows.add(None if config.is_global(layer) else config.local_attention)
         chosen = choose_backend(self.device, dtype, backend)
-        if shape.attention_dropout and self.training and not chosen.drops:
-            _warn_of_attention_dropout(shape.attention_dropout)
+        if config.attention_dropout and self.training and not chosen.drops:
+            _warn_about_attention_dropout(config.attention_dropout)
         return chosen.prepare(batch, windows)
 
     def forward(
@@ -183,7 +193,7 @@ class Encoder(nn.Module):
         *,
         output_slots: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states of a packed batch on the encoder's device.
+        """Return hidden states of a packed batch on the encoder's device.
 
         Args:
             batch: tokens, positions and segments of T slots; sequences at most `config.max_length` long.
@@ -198,41 +208,54 @@ class Encoder(nn.Module):
         Raises:
             BrimfulError: the batch allows sequences longer than the encoder.
         """
-        if batch.max_length > self.config.max_length:
+        config = self.config
+        if batch.max_length > config.max_length:
             raise BrimfulError(
                 f"sequences of up to {batch.max_length} tokens do not fit an encoder of"
-                f" {self.config.max_length}; lower max_length, or train an encoder with a longer one"
+                f" {config.max_length}; lower max_length, or train an encoder with a longer one"
             )
-        layout = self.prepare(batch) if layout is None else layout
-        x = self.embedding(batch.tokens)
-        if self.position is not None and self.segment is not None:
-            reads = self.config.reads_segments  # with one type, ids of the tokenizer do not matter
-            types = self.segment(batch.segments.int()) if reads else self.segment.weight
-            x = x + types + self.position(batch.positions + self.config.position_offset)
-        x = self.embedding_norm(x)
-        x = self.embedding_projection(self.dropout(x if self._residual is None else x.to(self._residual)))
-        everywhere = self.rotary(batch.positions) if self.rotary is not None else None
-        nearby = self.rotary_local(batch.positions) if self.rotary_local is not None else None
+        if layout is None:
+            layout = self.prepare(batch)
+        x = self._embed(batch)  # (T, hidden)
+        global_rotation = local_rotation = None
+        if self.rotary is not None:
+            global_rotation = self.rotary(batch.positions)
+        if self.rotary_local is not None:
+            local_rotation = self.rotary_local(batch.positions)
         if capture is not None:
             capture.hidden[0] = x
         for index, layer in enumerate(self.layers):
-            keep = None if capture is None else capture.of_layer(index)
-            angles = everywhere if self.config.is_global(index) else nearby
-            slots = output_slots if capture is None and index == self.config.layers - 1 else None
-            if self.recomputes and self.training and torch.is_grad_enabled() and capture is None:
-                x = checkpoint(layer, x, layout, angles, None, slots, use_reentrant=False)
-            else:
-                x = layer(x, layout, angles, keep, slots)
+            rotation = global_rotation if config.is_global(index) else local_rotation
+            # Every other layer needs all slots, since the next attention reads them.
+            slots = output_slots if capture is None and index == config.layers - 1 else None
             if capture is not None:
-                capture.output(index, x)
+                x = layer(x, layout, rotation, capture.make_hook(index))
+                capture.keep_output(index, x)
+            elif self.recomputes and self.training and torch.is_grad_enabled():
+                x = checkpoint(layer, x, layout, rotation, None, slots, use_reentrant=False)
+            else:
+                x = layer(x, layout, rotation, None, slots)
         x = self.final_norm(x)
         if capture is not None:
-            capture.output(self.config.layers - 1, x)
-            return x if output_slots is None else x.index_select(0, output_slots)
+            capture.keep_output(config.layers - 1, x)
+            return select_rows(x, output_slots)
         return x
 
+    def _embed(self, batch: PackedBatch) -> Tensor:
+        """Return the residual stream before the first layer: (T, hidden)."""
+        x = self.embedding(batch.tokens)  # (T, embedding width)
+        if self.position is not None and self.segment is not None:
+            types = self.segment.weight  # with one type, (1, width), the ids of the tokenizer do not matter
+            if self.config.reads_segments:
+                types = self.segment(batch.segments.int())
+            x = x + types + self.position(batch.positions + self.config.position_offset)
+        x = self.embedding_norm(x)
+        if self._residual is not None:
+            x = x.to(self._residual)
+        return self.embedding_projection(self.dropout(x))
+
     def keep_layers(self, indices: Sequence[int]) -> Self:
-        """A new encoder with copies of the given layers, in that order: where a student starts.
+        """Return a new encoder with copies of the given layers, in that order: where a student starts.
 
         Embeddings and final norm are copied too. The first layer of modern has no norm before its attention:
         a layer that becomes the first loses that norm, and the old first layer gets a unit norm elsewhere.
@@ -246,8 +269,9 @@ class Encoder(nn.Module):
         with skip_initial_weights():
             student = type(self)(replace(self.config, layers=len(indices))).to(self.embedding.weight)
         student.tokenizer, student.pooling = self.tokenizer, self.pooling
-        weights = {k: v for k, v in self.state_dict().items() if not k.startswith("layers.")}
-        student.load_state_dict(weights, strict=False)
+        shared = {name: w for name, w in self.state_dict().items() if not name.startswith("layers.")}
+        student.load_state_dict(shared, strict=False)
         for target, index in zip(student.layers, indices, strict=True):
-            target.load_state_dict(copy.copy(self.layers[index].state_dict()), strict=False)
+            # Not strict: only one of the two may have a norm before its attention.
+            target.load_state_dict(self.layers[index].state_dict(), strict=False)
         return student

@@ -18,25 +18,29 @@ SWITCH = "BRIMFUL_KERNELS"
 _is_disabled = os.environ.get(SWITCH) == "off"
 
 
+def _always(*inputs: Any) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class FastForm:
-    """A fast form.
+    """One fast form of a computation.
 
     Attributes:
-        run: takes and gives what the plain form does.
-        applies: whether it computes what is given, from all of its arguments or the first ones.
+        run: takes the arguments of the plain form and returns the same result.
+        applies: whether `run` can compute these inputs, which are the first arguments of the plain form.
     """
 
     run: Callable[..., Any]
-    applies: Callable[..., bool] = lambda *given: True
+    applies: Callable[..., bool] = _always
 
 
 FORMS: dict[str, tuple[FastForm, ...]] = {}
-"""The fast forms by the name of the plain one. The first that applies computes."""
+"""The fast forms of each plain form, in the order in which they are tried."""
 
 
 def register(name: str, *forms: FastForm) -> None:
-    """Let these forms compute in place of the plain one of that name, the first that applies."""
+    """Register the fast forms of the plain form `name`; the first that applies computes."""
     FORMS[name] = forms
 
 
@@ -46,7 +50,8 @@ def check_switch() -> None:
     Raises:
         BrimfulError: BRIMFUL_KERNELS is neither on nor off.
     """
-    if (switch := os.environ.get(SWITCH, "on")) not in ("on", "off"):
+    switch = os.environ.get(SWITCH, "on")
+    if switch not in ("on", "off"):
         raise BrimfulError(f"{SWITCH} is {switch!r}: it is on or off")
 
 
@@ -55,26 +60,28 @@ def has_fast_forms() -> bool:
     return bool(FORMS) and not _is_disabled
 
 
-def find_fast_form(name: str, *given: Any) -> Callable[..., Any] | None:
-    """The fast form of that name that applies to what is given; None: the plain form computes."""
-    if not _is_disabled:
-        for form in FORMS.get(name, ()):
-            if form.applies(*given):
-                return form.run
+def find_fast_form(name: str, *inputs: Any) -> Callable[..., Any] | None:
+    """Return the first fast form of `name` that applies to the inputs, or None if the plain form computes."""
+    if _is_disabled:
+        return None
+    for form in FORMS.get(name, ()):
+        if form.applies(*inputs):
+            return form.run
     return None
 
 
-def open_fast_context(name: str, *given: Any) -> AbstractContextManager[Any]:
-    """The fast form of that name as a context for forward passes; an empty one without it."""
-    fast = find_fast_form(name, *given)
-    return nullcontext() if fast is None else fast(*given)
+def open_fast_context(name: str, *inputs: Any) -> AbstractContextManager[Any]:
+    """Return the context that the fast form of `name` makes for forward passes; without it an empty one."""
+    fast = find_fast_form(name, *inputs)
+    return nullcontext() if fast is None else fast(*inputs)
 
 
 @contextmanager
 def use_plain_forms() -> Iterator[None]:
-    """A context in which plain forms compute everything."""
+    """Inside this context plain forms compute everything."""
     global _is_disabled
-    before, _is_disabled = _is_disabled, True
+    before = _is_disabled
+    _is_disabled = True
     try:
         yield
     finally:

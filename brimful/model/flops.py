@@ -22,9 +22,9 @@ class Shape:
     Attributes:
         lengths: tokens of each sequence that goes through the layers, padding included.
         predictions: tokens that the decoder scores.
-        output_tokens: tokens for which the last layer goes on after attention; None: all.
         attention: STORED, the minimum, or RECOMPUTED.
         windowed: whether local layers skip pairs outside their window.
+        output_tokens: tokens that the last layer computes after its attention; None: all.
     """
 
     lengths: tuple[int, ...]
@@ -33,41 +33,44 @@ class Shape:
     windowed: bool = True
     output_tokens: int | None = None
 
-    def pairs(self, window: int | None) -> int:
-        """Pairs of tokens that a layer's attention scores."""
+    def count_pairs(self, window: int | None) -> int:
+        """Return the number of pairs of tokens that a layer's attention scores."""
         if window is None or not self.windowed:
             return sum(length**2 for length in self.lengths)
-        return sum(_near(length, window // 2) for length in self.lengths)
+        reach = window // 2
+        pairs = 0
+        for length in self.lengths:
+            if length <= reach:
+                pairs += length**2
+            else:  # a band of 2 * reach + 1 diagonals, without the corners that it would have outside
+                pairs += length * (2 * reach + 1) - reach * (reach + 1)
+        return pairs
 
 
-def _near(length: int, reach: int) -> int:
-    """Pairs of tokens at most `reach` apart."""
-    return length**2 if length <= reach else length * (2 * reach + 1) - reach * (reach + 1)
+def _count_matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
+    """Return the entries of the matrices that each token uses, and of those that each prediction uses."""
+    hidden, width = config.hidden_size, config.embedding_width
+    layers = config.layers * (3 * hidden**2 + _count_entries_after_attention(config))
+    if config.embedding_size is not None:
+        layers += width * hidden  # the projection of narrow embeddings
+    return layers, hidden * width + config.vocabulary_size * width
 
 
-def matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
-    """Entries of the matrices of the layers, for each token, and of the MLM head, for each prediction."""
+def _count_entries_after_attention(config: "EncoderConfig") -> int:
+    """Return the entries of a layer's matrices that are applied after its attention."""
+    feed_forward_matrices = 3 if config.gated else 2
     hidden = config.hidden_size
-    layers = config.layers * (3 * hidden**2 + entries_after_attention(config))
-    width = config.embedding_width
-    projection = 0 if config.embedding_size is None else width * hidden
-    return layers + projection, hidden * width + config.vocabulary_size * width
+    return hidden**2 + feed_forward_matrices * hidden * config.intermediate_size
 
 
-def entries_after_attention(config: "EncoderConfig") -> int:
-    """Entries of a layer's matrices that are applied after its attention."""
-    hidden = config.hidden_size
-    return hidden**2 + (3 if config.gated else 2) * hidden * config.intermediate_size
-
-
-def step_flops(config: "EncoderConfig", shape: Shape) -> int:
-    """Flops of forward and backward."""
-    layers, head = matrix_entries(config)
-    windows = [None if config.is_global(i) else config.local_attention for i in range(config.layers)]
-    pairs = sum(windows.count(window) * shape.pairs(window) for window in set(windows))
+def count_step_flops(config: "EncoderConfig", shape: Shape) -> int:
+    """Return the flops of forward and backward."""
+    layers, head = _count_matrix_entries(config)
+    pairs = 0
+    for layer in range(config.layers):
+        pairs += shape.count_pairs(None if config.is_global(layer) else config.local_attention)
     tokens = sum(shape.lengths)
-    dropped = 0 if shape.output_tokens is None else tokens - shape.output_tokens
-    return (
-        6 * (layers * tokens - entries_after_attention(config) * dropped + head * shape.predictions)
-        + shape.attention * pairs * config.hidden_size
-    )
+    products = layers * tokens + head * shape.predictions
+    if shape.output_tokens is not None:
+        products -= _count_entries_after_attention(config) * (tokens - shape.output_tokens)
+    return 6 * products + shape.attention * pairs * config.hidden_size

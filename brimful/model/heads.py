@@ -1,9 +1,9 @@
 """Heads: hidden states of a packed row -> logits. Their losses are in `objectives.losses`.
 
-All equal classes of `transformers`: ForMaskedLM, ForSequenceClassification,
+They equal classes of `transformers`: ForMaskedLM, ForSequenceClassification,
 ForTokenClassification and ForQuestionAnswering of Bert, Roberta, Electra, MegatronBert and ModernBert, and
 ForPreTraining and ForNextSentencePrediction of Bert and MegatronBert. Only the classifier of a mean in bert
-and prenorm has no class there: it is the Pooling and Dense of sentence-transformers.
+and prenorm has no class there; it is the Pooling and Dense of sentence-transformers.
 """
 
 from typing import get_args
@@ -15,16 +15,17 @@ from torch import Tensor, nn
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.data.batch import PackedBatch
 from brimful.model.encoder import Encoder
-from brimful.model.initial_weights import Linear, draw_normal
+from brimful.model.initial_weights import Linear, fill_normal
 from brimful.model.layer import initialize, make_norm
 from brimful.model.shape import Pooling, TextPooling
 from brimful.precision.policy import widen
 
 
 class MaskedLMHead(nn.Module):
-    """A transform, then scores of all tokens of the vocabulary, at masked positions alone.
+    """A transform, then scores of all tokens of the vocabulary, only at masked positions.
 
-    The matrix of the scores is the encoder's embedding matrix, and not among this module's parameters.
+    The matrix of the scores is the encoder's embedding matrix and does not belong to this module's parameters
+    (Press & Wolf 2017, "Using the Output Embedding to Improve Language Models").
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -37,13 +38,13 @@ class MaskedLMHead(nn.Module):
         initialize(self.dense, config, output=config.modern)
 
     def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
-        """hidden (T, hidden), positions int64 (M,) -> logits (M, vocabulary); (T, vocabulary) without."""
+        """Return logits (M, vocabulary) of hidden (T, hidden) at positions, int64 (M,); by default at all."""
         if positions is not None:
             hidden = hidden.index_select(0, positions)
         return F.linear(self.transform(hidden), *self.decoder)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """hidden (M, hidden) -> the input of the decoder, (M, embedding width)."""
+        """Return the input of the decoder: (M, hidden) -> (M, embedding width)."""
         return self.norm(F.gelu(self.dense(hidden)))
 
     @property
@@ -56,10 +57,13 @@ class ClassifierHead(nn.Module):
     """The common part of heads that score classes: a transform, dropout, and the matrix of the scores.
 
     The transform of modern is the same as in its masked-LM head: dense, GeLU and norm.
+
+    Attributes:
+        unit, zero: a single output is `unit * score + zero`, so that values far from 0 and 1 are learnt in
+            units of their deviation.
     """
 
     unit, zero = 1.0, 0.0
-    """Outputs are `unit * scores + zero`: a single value is learnt in units of its deviation."""
 
     def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None, dense: bool) -> None:
         """
@@ -83,17 +87,18 @@ class ClassifierHead(nn.Module):
         self.classifier = Linear(config.hidden_size, classes)
         initialize(self.classifier, config)
         if config.modern:
-            draw_normal(self.classifier.weight, config.hidden_size**-0.5, truncated=True)
+            fill_normal(self.classifier.weight, config.hidden_size**-0.5, truncated=True)
 
     def classify(self, x: Tensor) -> Tensor:
-        """x (N, hidden) -> logits (N, classes); a single one in float32 at least, for values far from 0."""
-        x = self.dropout(self.transform(x))
+        """Return logits: (N, hidden) -> (N, classes)."""
+        x = self.dropout(self.transform(x))  # (N, hidden)
         if self.classes > 1:
             return self.classifier(x)
+        # A regression's value may be far from 0, where 16 bits are too coarse: only the product has 16 bits.
         return self.unit * (widen(F.linear(x, self.classifier.weight)) + self.classifier.bias) + self.zero
 
     def transform(self, x: Tensor) -> Tensor:
-        """x (N, hidden) -> the input of the classifier, (N, hidden)."""
+        """Return the input of the classifier: (N, hidden) -> (N, hidden)."""
         return self.norm(F.gelu(self.dense(x))) if self.modern else x
 
 
@@ -105,7 +110,7 @@ class TokenHead(ClassifierHead):
         super().__init__(encoder, classes, dropout=dropout, dense=encoder.config.modern)
 
     def forward(self, hidden: Tensor, batch: PackedBatch | None = None) -> Tensor:
-        """hidden (T, hidden) -> logits (T, classes); ignore the rows of filler.
+        """Return logits: (T, hidden) -> (T, classes); ignore the rows of filler.
 
         Args:
             batch: not used; a SequenceHead needs it, and a task calls both alike.
@@ -117,7 +122,7 @@ class SpanHead(TokenHead):
     """Scores of each token as the start and as the end of an answer, (T, 2)."""
 
     def __init__(self, encoder: Encoder, *, dropout: float | None = None) -> None:
-        """dropout: in modern alone, by default the encoder's; the others have none here."""
+        """dropout: only in modern, by default the encoder's; the others have no dropout here."""
         super().__init__(encoder, 2, dropout=dropout if encoder.config.modern else 0.0)
 
 
@@ -130,17 +135,12 @@ class SequenceHead(ClassifierHead):
     encoder that was trained with it has no other layer.
 
     Attributes:
-        pooling: what stands for a sequence.
+        pooling: how the hidden states of a sequence become one vector.
         linear: whether the classifier reads the pooled vector as it is; `transformers` has no class for this.
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        classes: int,
-        *,
-        pooling: Pooling | None = None,
-        dropout: float | None = None,
+        self, encoder: Encoder, classes: int, *, pooling: Pooling | None = None, dropout: float | None = None
     ) -> None:
         """
         Args:
@@ -161,14 +161,16 @@ class SequenceHead(ClassifierHead):
         self.activation = F.gelu if config.variant == "electra" else torch.tanh
 
     def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
-        """hidden (T, hidden) -> logits (S, classes); ignore the rows of filler and empty sequences."""
+        """Return logits: (T, hidden) -> (S, classes); ignore the rows of filler and empty sequences."""
         return self.classify(pool(hidden, batch, self.pooling))
 
     def transform(self, x: Tensor) -> Tensor:
-        """pooled (S, hidden) -> the input of the classifier, (S, hidden)."""
+        """Return the input of the classifier of pooled vectors: (S, hidden) -> (S, hidden)."""
         if self.modern or self.linear:
             return super().transform(x)
-        return self.activation(self.dense(self.dropout(x) if self.drops_input else x))
+        if self.drops_input:
+            x = self.dropout(x)
+        return self.activation(self.dense(x))
 
 
 class PairHead(SequenceHead):
@@ -190,13 +192,17 @@ class PretrainingHead(MaskedLMHead):
 
 
 def choose_pooling(encoder: Encoder) -> Pooling:
-    """The pooling of the encoder's training, where that is known; else that of `transformers`' classifiers of
-    bert and prenorm, "first", and in modern "mean"."""
-    return encoder.pooling or ("mean" if encoder.config.modern else "first")
+    """Return the pooling that the encoder was trained with, where that is known.
+
+    Where it is not, `transformers`' classifiers decide: "first" in bert and prenorm, "mean" in modern.
+    """
+    if encoder.pooling:
+        return encoder.pooling
+    return "mean" if encoder.config.modern else "first"
 
 
 def pool(hidden: Tensor, batch: PackedBatch, pooling: TextPooling) -> Tensor:
-    """One vector for each sequence of a row: hidden (T, hidden) -> (S, hidden), finite in empty slots.
+    """Return one vector for each sequence of a row: (T, hidden) -> (S, hidden), finite in empty slots.
 
     The mean is summed in float32 or wider; on the CPU token by token, so that neighbours do not matter.
     """
@@ -204,10 +210,10 @@ def pool(hidden: Tensor, batch: PackedBatch, pooling: TextPooling) -> Tensor:
         return hidden.index_select(0, batch.first_positions)
     if pooling == "max":
         index = batch.sequence_of_token[:, None].expand_as(hidden)
-        empty = hidden.new_zeros(batch.offsets.numel() - 1, hidden.shape[1])
-        return empty.scatter_reduce(0, index, hidden, "amax", include_self=False)
+        zeros = hidden.new_zeros(batch.offsets.numel() - 1, hidden.shape[1])
+        return zeros.scatter_reduce(0, index, hidden, "amax", include_self=False)
     dtype = torch.promote_types(hidden.dtype, torch.float32)
-    sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)
-    total = hidden.new_zeros(sizes.numel(), hidden.shape[1], dtype=dtype)
+    sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)  # (S,); 1 where the sum is 0 / 0
+    total = hidden.new_zeros(sizes.numel(), hidden.shape[1], dtype=dtype)  # (S, hidden)
     total = total.index_add(0, batch.sequence_of_token, hidden.to(dtype))
     return (total / sizes[:, None]).to(hidden.dtype)

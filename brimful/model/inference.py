@@ -21,18 +21,20 @@ from brimful.model.int8_rounding import is_wide
 from brimful.model.shape import TextPooling
 from brimful.precision.policy import autocast, resolve
 
-TOKENS = 4096
+BATCH_TOKENS = 4096
 """Tokens in a batch: enough for fast matrix products, few enough for the cache."""
-BATCHED_AT_ONCE = 1 << 18
-"""Neighbouring examples that share batches: those of a file that is mapped are not read from all over it."""
+SORTED_EXAMPLES = 1 << 18
+"""Neighbouring examples that are sorted by length together. A mapped file is thus read from front to back."""
 Forward = Callable[[PackedBatch], Tensor]
 _outer_products: ContextVar[AbstractContextManager[Any] | None] = ContextVar("products", default=None)
 
 
 @contextmanager
 def share_products(products: AbstractContextManager[Any]) -> Iterator[None]:
-    """Inside, runs of inference of any length compute with these products, and share the copies of weights
-    that they make: for models whose weights do not change."""
+    """Inside this context all runs compute with these products and share their copies of the weights.
+
+    It is for models whose weights do not change, such as served ones, whatever the length of a run.
+    """
     token = _outer_products.set(products)
     try:
         yield
@@ -48,12 +50,12 @@ def text_vectors(
     unit: bool = False,
     precision: InferencePrecision = "fp32",
 ) -> np.ndarray:
-    """A vector of each text, on the encoder's device: its hidden states, pooled; of windows, the mean.
+    """Return a vector of each text: its hidden states, pooled; the mean of the windows of a long text.
 
     Args:
-        pooling: by default as the encoder was trained, where that is known, else the mean.
+        pooling: by default the pooling that the encoder was trained with, where that is known, else the mean.
         unit: whether vectors are scaled to length 1.
-        precision: hidden states are pooled in float32.
+        precision: of the encoder; hidden states are pooled in float32.
 
     Returns:
         float32 (texts, hidden), in the order of the texts.
@@ -61,36 +63,35 @@ def text_vectors(
     Raises:
         NotFiniteError: a number is NaN or infinite.
     """
-    how = pooling or encoder.pooling or "mean"
     if not len(examples):
         return np.zeros((0, encoder.config.hidden_size), dtype=np.float32)
+    chosen = pooling or encoder.pooling or "mean"
+
+    def pool_hidden_states(batch: PackedBatch) -> Tensor:
+        return pool(encoder(batch).float(), batch, chosen)  # (S, hidden)
+
     with evaluation_mode(encoder):
-        vectors = run_by_sequence(
-            lambda batch: pool(encoder(batch).float(), batch, how),
-            examples,
-            encoder.device,
-            precision=precision,
-        )
+        vectors = run_by_sequence(pool_hidden_states, examples, encoder.device, precision=precision)
     vectors = examples.mean_over_windows(vectors)
     return scale_to_length_1(vectors) if unit else vectors
 
 
 def scale_to_length_1(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (n, width), each scaled to length 1; zeros stay zeros."""
+    """Return vectors (n, width), each scaled to length 1; zeros stay zeros."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
 
 @contextmanager
 def evaluation_mode(encoder: Encoder) -> Iterator[None]:
-    """Evaluation mode, which turns dropout off, for a while."""
-    if not encoder.training:
-        yield
-        return
-    encoder.eval()
+    """Inside this context the encoder is in evaluation mode, which turns dropout off."""
+    was_training = encoder.training
+    if was_training:
+        encoder.eval()
     try:
         yield
     finally:
-        encoder.train()
+        if was_training:
+            encoder.train()
 
 
 def run_by_sequence(
@@ -101,13 +102,13 @@ def run_by_sequence(
     precision: InferencePrecision = "fp32",
     finite: bool = True,
 ) -> np.ndarray:
-    """One vector for each example.
+    """Return one vector for each example.
 
     Args:
-        forward: a batch on `device` -> (S, C).
+        forward: computes (S, C) from a batch on `device`.
         examples: at least one.
         precision: of the computation; auto: see `resolve`.
-        finite: whether NaN and infinity are refused. Training judges models without.
+        finite: whether NaN and infinity are refused. Training also judges models that have diverged.
 
     Returns:
         float32 (n, C), in the order of the examples.
@@ -117,10 +118,10 @@ def run_by_sequence(
     """
     result = np.empty(0, dtype=np.float32)
     for batch, output in _run(forward, examples, device, precision):
-        real = output[: batch.real_sequences]
+        real = output[: batch.real_sequences]  # the other rows stand for empty sequence slots
         if finite and not np.isfinite(real).all():
             raise NotFiniteError
-        if not len(result):
+        if not len(result):  # the first batch shows C
             result = np.empty((len(examples), *real.shape[1:]), dtype=real.dtype)
         result[batch.sequence_index] = real
     return result
@@ -134,69 +135,73 @@ def run_by_token(
     precision: InferencePrecision = "fp32",
     finite: bool = True,
 ) -> list[np.ndarray]:
-    """One vector for each token of each example.
+    """Return one vector for each token of each example.
 
     Args:
-        forward: a batch on `device` -> (T, C).
+        forward: computes (T, C) from a batch on `device`.
         precision, finite: as in `run_by_sequence`.
 
     Returns:
-        Of each example, float32 (tokens, C), in the order of the examples.
+        float32 (tokens, C) for each example, in the order of the examples.
 
     Raises:
         NotFiniteError: a number is NaN or infinite.
     """
-    found: dict[int, np.ndarray] = {}
+    results: dict[int, np.ndarray] = {}
     for batch, output in _run(forward, examples, device, precision):
         assert batch.sequence_index is not None
-        if finite and not np.isfinite(output[: batch.real_tokens]).all():
+        real = output[: batch.real_tokens]
+        if finite and not np.isfinite(real).all():
             raise NotFiniteError
         ends = np.cumsum(batch.lengths[: batch.real_sequences])
-        parts = np.split(output[: batch.real_tokens], ends[:-1])
-        # Copies: a view would keep the outputs of its whole batch in memory.
-        found |= {i: part.copy() for i, part in zip(batch.sequence_index.tolist(), parts, strict=True)}
-    return [found[index] for index in range(len(examples))]
+        for index, part in zip(batch.sequence_index.tolist(), np.split(real, ends[:-1]), strict=True):
+            results[index] = part.copy()  # a view would keep the outputs of its whole batch in memory
+    return [results[index] for index in range(len(examples))]
 
 
 def make_batches(
-    examples: Examples, fills: Callable[[int], bool] = lambda tokens: True, *, tokens: int = TOKENS
+    examples: Examples, fills: Callable[[int], bool] = lambda tokens: True, *, tokens: int = BATCH_TOKENS
 ) -> Iterator[PackedBatch]:
-    """Every example once, in micro-batches of at most `tokens` tokens (or one longer example).
+    """Yield every example once, in micro-batches of at most `tokens` tokens (or one longer example).
 
     The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
 
     Args:
         fills: see `rounded_batch`.
     """
-    for start in range(0, len(examples), BATCHED_AT_ONCE):
-        lengths = examples.lengths[start : start + BATCHED_AT_ONCE]
+    for start in range(0, len(examples), SORTED_EXAMPLES):
+        lengths = examples.lengths[start : start + SORTED_EXAMPLES]
         order = np.argsort(-lengths, kind="stable")
-        sums = np.concatenate([[0], np.cumsum(lengths[order])])
+        tokens_before = np.concatenate([[0], np.cumsum(lengths[order])])
+        # `first` goes up from the longest example, `end` down from the shortest, until they meet.
         first, end = 0, len(order)
         while first < end:
-            long = int(np.searchsorted(sums, sums[first] + tokens, "right")) - 1
-            long = min(max(long, first + 1), end)
-            room = tokens - (sums[long] - sums[first])
-            short = min(max(long, int(np.searchsorted(sums, sums[end] - room))), end)
-            chosen = np.concatenate([order[first:long], order[short:end]])
+            long_end = int(np.searchsorted(tokens_before, tokens_before[first] + tokens, "right")) - 1
+            long_end = min(max(long_end, first + 1), end)  # at least one example, even if it is too long
+            free = tokens - (tokens_before[long_end] - tokens_before[first])
+            short_start = int(np.searchsorted(tokens_before, tokens_before[end] - free))
+            short_start = min(max(long_end, short_start), end)
+            chosen = np.concatenate([order[first:long_end], order[short_start:end]])
             yield rounded_batch(examples, start + chosen, fills)
-            first, end = long, short
+            first, end = long_end, short_start
 
 
 def _run(
     forward: Forward, examples: Examples, device: torch.device, precision: InferencePrecision
 ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
-    """Batches, in the order of packing, and what `forward` returns for each, float32 on the host."""
-    tokens = int(examples.lengths.sum())
+    """Yield batches in the order of packing, each with what `forward` returns for it, float32 on the host."""
     precision = resolve(precision, device)
-    products = _outer_products.get() or open_fast_context("products", device, tokens, precision)
-    any_shape = precision == "fp32" and device.type == "cpu"  # torch's products are MKL's then
-    fills = getattr(products, "fills", lambda tokens: not any_shape)
     if precision == "int8" and not has_fast_forms():
         raise BrimfulError(f"int8 needs {SWITCH}=on")
+    run_tokens = int(examples.lengths.sum())
+    products = _outer_products.get() or open_fast_context("products", device, run_tokens, precision)
+    # oneDNN compiles for each shape, so it gets few. In float32 torch's products are MKL's, which does not.
+    any_shape = precision == "fp32" and device.type == "cpu"
+    fills = getattr(products, "fills", lambda tokens: not any_shape)
     between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():
         for batch in make_batches(examples, fills):
             with products, autocast(between, device):
                 outputs = forward(batch.to(device))
+            # numpy has no bfloat16.
             yield batch, outputs.float().cpu().numpy()

@@ -1,6 +1,6 @@
-"""Matrices that draw initial weights, and modules whose weights come from elsewhere and are not drawn."""
+"""Initial weights of matrices, and modules whose weights come from a file and so need no initial ones."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -8,73 +8,66 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_draws = ContextVar("draws", default=True)
+_initializes: ContextVar[bool] = ContextVar("initializes", default=True)
 
 
 @contextmanager
 def skip_initial_weights() -> Iterator[None]:
-    """Modules made inside draw no random numbers: matrices hold whatever is in their memory.
+    """Inside this context new modules draw no random numbers.
 
-    That memory is not touched, so it takes no room until it is written. Norms and rotary tables are made as
-    ever.
+    A matrix holds whatever is in its memory. The memory is not touched, so the operating system gives no page
+    to it before the real weights are written. Norms and rotary tables are made as always.
     """
-    token = _draws.set(False)
+    token = _initializes.set(False)
     try:
         yield
     finally:
-        _draws.reset(token)
-
-
-@torch.no_grad()
-def draw(tensor: Tensor, distribution: Callable[[Tensor], object]) -> None:
-    """Fill a tensor by `distribution`, a function that writes in place; see `skip_initial_weights`."""
-    if _draws.get():
-        distribution(tensor)
+        _initializes.reset(token)
 
 
 class Linear(nn.Linear):
-    """torch's, whose first random weights can be left out.
+    """torch's Linear, whose initial weights `skip_initial_weights` leaves out.
 
     Attributes:
-        steps: how inference in int8 rounds the inputs (`model.int8_rounding.Steps`); None: it does not.
-        integers: its weights as inference in int8 has laid them out, which it keeps.
+        steps: how int8 inference rounds the inputs (`model.int8_rounding.Steps`); None: not in int8.
+        integers: the weights in the form that int8 inference made of them, kept for its next run.
     """
 
     steps: Any = None
     integers: Any = None
 
     def reset_parameters(self) -> None:
-        """Draw weights as torch does, if weights are drawn."""
-        if _draws.get():
+        """Fill the weights as torch does, unless initial weights are skipped."""
+        if _initializes.get():
             super().reset_parameters()
 
 
 class Embedding(nn.Embedding):
-    """torch's, whose first random weights can be left out."""
+    """torch's Embedding, whose initial weights `skip_initial_weights` leaves out."""
 
     def reset_parameters(self) -> None:
-        """Draw weights as torch does, if weights are drawn."""
-        if _draws.get():
+        """Fill the weights as torch does, unless initial weights are skipped."""
+        if _initializes.get():
             super().reset_parameters()
 
 
-def draw_normal(weight: Tensor, std: float, *, truncated: bool) -> None:
-    """Fill a matrix from a normal distribution, truncated at two standard deviations if asked for."""
-    if truncated:
-        draw(weight, lambda matrix: _truncated_normal(matrix, std))
-    else:
-        draw(weight, lambda matrix: nn.init.normal_(matrix, std=std))
+@torch.no_grad()
+def fill_normal(weight: Tensor, std: float, *, truncated: bool) -> None:
+    """Fill a matrix from a normal distribution, unless initial weights are skipped.
 
-
-def _truncated_normal(matrix: Tensor, std: float) -> None:
-    """Draw again what is outside, until nothing is: 1.05 draws for each number.
-
-    torch.nn.init draws the whole matrix again each time, in another way in each version.
+    Args:
+        weight: of any shape, changed in place.
+        std: the standard deviation.
+        truncated: whether numbers beyond two standard deviations are drawn again.
     """
-    matrix.normal_(std=std)
-    if matrix.is_meta:
+    if not _initializes.get():
         return
-    numbers = matrix.view(-1)
+    weight.normal_(std=std)
+    if not truncated or weight.is_meta:
+        return
+    # Only the numbers outside are drawn again, 1.05 draws for each number in all. torch.nn.init.trunc_normal_
+    # draws the whole matrix again each time, and does it differently in each version of torch.
+    numbers = weight.view(-1)
     outside = (numbers.abs() > 2 * std).nonzero()[:, 0]
     while len(outside):
         drawn = numbers.new_empty(len(outside)).normal_(std=std)

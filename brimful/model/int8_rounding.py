@@ -1,4 +1,4 @@
-"""What inference in int8 needs: how inputs of products are rounded, and a processor that sums them right."""
+"""Rounding of inputs and weights for int8 inference, and whether a processor sums their products exactly."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 INSTRUCTIONS = ("amx_int8", "avx512_vnni", "avx_vnni")
-"""Of x86, any of them sums four 8-bit products in 32 bits. Older ones sum two in 16 bits, and saturate."""
+"""Instructions of x86 that sum four 8-bit products in 32 bits. Older ones sum two in 16 bits and saturate."""
 WHOLE, NARROW = 127, 64
-"""The largest integer of weights: of eight bits, and of seven: twice 255 * 64 is below 2 ** 15."""
+"""The largest integer of 8-bit weights, and of 7-bit weights: twice 255 * 64 is below 2 ** 15."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class Steps:
         size: of a step, above 0.
         zero: the integer that stands for 0.
         factors: float32 (in,), of each channel, above 0; None: all are 1.
-        largest: integer of the weights.
+        largest: the largest integer of the weights.
     """
 
     size: float
@@ -32,7 +32,7 @@ class Steps:
 
 
 def round_weights(weight: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
-    """Weights as integers from -steps.largest to steps.largest.
+    """Round weights to integers from -steps.largest to steps.largest.
 
     Args:
         weight: float32 (out, in).
@@ -42,47 +42,54 @@ def round_weights(weight: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
     """
     if steps.factors is not None:
         weight = weight * steps.factors
+    # An output whose weights are all 0 gets the smallest step rather than a division by 0.
     sizes = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / steps.largest
     return (weight / sizes[:, None]).round().to(torch.int8), sizes
 
 
 def find_largest_weight() -> int:
-    """The largest integer of weights whose products this processor sums right: `WHOLE`, without VNNI and AMX
-    `NARROW`; 0: none."""
-    able = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    if not hasattr(torch.ops.onednn, "qlinear_pointwise"):
+    """Return the largest integer of weights whose products this processor sums exactly.
+
+    It is `WHOLE` with VNNI or AMX, `NARROW` without them, and 0 if the processor sums neither exactly.
+    """
+    if not hasattr(torch.ops.onednn, "qlinear_pointwise") or not hasattr(torch.cpu, "get_capabilities"):
         return 0
-    if any(able.get(name) for name in INSTRUCTIONS) and _sums_right(WHOLE):
+    capabilities = torch.cpu.get_capabilities()
+    if any(capabilities.get(name) for name in INSTRUCTIONS) and _sums_exactly(WHOLE):
         return WHOLE
-    return NARROW if able.get("avx2") and _sums_right(NARROW) else 0
+    return NARROW if capabilities.get("avx2") and _sums_exactly(NARROW) else 0
 
 
 @cache
-def _sums_right(largest: int) -> bool:
-    """Whether the product of largest inputs and weights is exact: oneDNN may have been told to leave
-    instructions out."""
+def _sums_exactly(largest: int) -> bool:
+    """Whether a product of the largest inputs and weights is exact.
+
+    The processor's name does not decide it, since a user can tell oneDNN to leave instructions out.
+    """
     rows, width = 32, 64
     packed = torch.ops.onednn.qlinear_prepack(torch.full((width, width), largest, dtype=torch.int8), None)
     weights = packed, torch.ones(width), torch.zeros(width, dtype=torch.int64), None
     x = torch.full((rows, width), 255, dtype=torch.uint8)
-    out: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "none")
-    found = torch.ops.onednn.qlinear_pointwise(x, 1.0, 0, *weights, *out)
-    return bool((found == 255 * largest * width).all())
+    output_options: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "none")
+    sums = torch.ops.onednn.qlinear_pointwise(x, 1.0, 0, *weights, *output_options)
+    return bool((sums == 255 * largest * width).all())
 
 
 def is_wide() -> bool:
-    """Whether what is between the products of int8 is in float32: without VNNI and AMX, oneDNN's bfloat16 is
-    hundreds of times slower."""
+    """Whether numbers between int8 products are float32.
+
+    They are where VNNI and AMX are missing: oneDNN's bfloat16 is hundreds of times slower there.
+    """
     return find_largest_weight() < WHOLE
 
 
 def find_obstacle(largest: int = NARROW) -> str | None:
-    """Why products in int8 are wrong or slow here; None if they are neither.
+    """Return what is missing for products in int8 that are exact and fast, or None if nothing is.
 
     Args:
-        largest: integer of the weights.
+        largest: the largest integer of the weights.
     """
-    most = find_largest_weight()
-    if most < largest:
-        return "a processor with VNNI or AMX" if most else "an x86 processor with AVX2, VNNI or AMX"
+    largest_here = find_largest_weight()
+    if largest_here < largest:
+        return "a processor with VNNI or AMX" if largest_here else "an x86 processor with AVX2, VNNI or AMX"
     return None if importlib.util.find_spec("numba") else "numba"

@@ -11,8 +11,11 @@ from torch.utils.checkpoint import checkpoint
 
 from brimful.model.attention import CaptureFunction, Layout, attend
 from brimful.model.fast_forms import check_switch, find_fast_form
-from brimful.model.initial_weights import Linear, draw_normal
+from brimful.model.initial_weights import Linear, fill_normal
 from brimful.model.shape import EncoderConfig
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of the tokens' rotary angles, each (T, 1, head_dim / 2)."""
 
 
 class Layer(nn.Module):
@@ -26,6 +29,11 @@ class Layer(nn.Module):
     `transformers`.
 
     Backward computes norms, activations and gates again (see `recompute_in_backward`).
+
+    Attributes:
+        window: the width of local attention; None: global.
+        gate_draws: whether the activation draws dropout, so that backward must draw the same numbers again.
+        has_dropout: whether anything in the layer draws random numbers in training.
     """
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
@@ -37,6 +45,7 @@ class Layer(nn.Module):
         self.window = None if config.is_global(index) else config.local_attention
         self.attention_dropout = config.attention_dropout
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
+        # A second norm right after the embeddings' own would only repeat it.
         already_normalized = config.pre_norm and config.embedding_norm and index == 0
         self.attention_norm = nn.Identity() if already_normalized else make_norm(config)
         self.qkv = Linear(hidden, 3 * hidden, bias=bias)
@@ -47,70 +56,91 @@ class Layer(nn.Module):
         self.attention_out_dropout = make_dropout(config.attention_dropout if self.gated else config.dropout)
         self.gate_dropout = make_dropout(config.dropout if self.gated else 0.0)
         self.down_dropout = make_dropout(0.0 if self.gated else config.dropout)
-        self.draws = self.gated and config.dropout > 0
-        self.drops = config.dropout > 0 or config.attention_dropout > 0
+        self.gate_draws = self.gated and config.dropout > 0
+        self.has_dropout = config.dropout > 0 or config.attention_dropout > 0
 
     def forward(
         self,
         x: Tensor,
         layout: Layout,
-        rotation: tuple[Tensor, Tensor] | None,
+        rotation: Rotation | None,
         capture: CaptureFunction | None,
         output_slots: Tensor | None = None,
     ) -> Tensor:
-        """x (T, hidden) -> (T, hidden), or with `output_slots`, int64 (N,), the (N, hidden) of these slots.
+        """Compute the layer.
 
-        All slots are attended to; what follows attention is computed for the output_slots ones alone.
+        Args:
+            x: (T, hidden), the residual stream.
+            layout: which tokens see each other.
+            rotation: the angles of the positions; None: positions are embedded.
+            capture: receives queries, keys and values, (T, heads, head_dim) each.
+            output_slots: int64 (N,), the slots whose output is needed. Attention still reads all slots, but
+                what follows it is computed only for these.
+
+        Returns:
+            (T, hidden), or (N, hidden) with `output_slots`.
         """
-        if (fast := find_fast_form("layer", self, x, layout, rotation, capture)) is not None:
+        fast = find_fast_form("layer", self, x, layout, rotation, capture)
+        if fast is not None:
             return fast(self, x, layout, rotation, capture, output_slots)
-        if self.pre_norm:
-            qkv = recompute_in_backward(lambda x: self.qkv(self.attention_norm(x)), x)
-            out = select_rows(self.attention(qkv, layout, rotation, capture), output_slots)
-            x = select_rows(x, output_slots) + self.attention_out_dropout(self.attention_out(out))
-            return x + self.project_down(recompute_in_backward(lambda x: self.up(self.mlp_norm(x)), x))
-        out = select_rows(self.attention(self.qkv(x), layout, rotation, capture), output_slots)
-        x = select_rows(x, output_slots) + self.attention_out_dropout(self.attention_out(out))
-        x, up = recompute_in_backward(self._norm_and_up, x)
+        # (T, 3 * hidden). A product that reads a norm computes that norm again in backward.
+        qkv = recompute_in_backward(self._norm_and_qkv, x) if self.pre_norm else self.qkv(x)
+        attended = self.attention(qkv, layout, rotation, capture)  # (T, hidden)
+        # From here on the rows are N: no token reads another one any more.
+        attended = select_rows(attended, output_slots)
+        x = select_rows(x, output_slots) + self.attention_out_dropout(self.attention_out(attended))
+        if (
+            self.pre_norm
+        ):  # x + f(norm(x)): nothing normalizes the stream itself (Xiong et al. 2020, figure 1)
+            return x + self.project_down(recompute_in_backward(self._mlp_norm_and_up, x))
+        # norm(x + f(x)): post-LN, and the next sum adds to the normalized stream
+        x, up = recompute_in_backward(self._attention_norm_and_up, x)
         return self.mlp_norm(x + self.project_down(up))
 
     def attention(
-        self,
-        qkv: Tensor,
-        layout: Layout,
-        rotation: tuple[Tensor, Tensor] | None,
-        capture: CaptureFunction | None,
+        self, qkv: Tensor, layout: Layout, rotation: Rotation | None, capture: CaptureFunction | None
     ) -> Tensor:
-        """(T, 3 * hidden) -> (T, hidden), without the product after attention."""
+        """Attend, without the product that follows: (T, 3 * hidden) -> (T, hidden)."""
         T = qkv.shape[0]  # not len, which would be a constant in an ONNX graph
-        qkv = qkv.view(T, 3, self.heads, -1)
-        q, k, v = qkv.unbind(1) if rotation is None else rotate(qkv, rotation)
+        qkv = qkv.view(T, 3, self.heads, -1)  # (T, 3, heads, head_dim)
+        q, k, v = qkv.unbind(1) if rotation is None else rotate(qkv, rotation)  # (T, heads, head_dim) each
         rate = self.attention_dropout if self.training and layout.drops else 0.0
         out = attend(q, k, v, layout, window=self.window, dropout=rate, capture=capture)
         return out.reshape(T, -1)
 
-    def _norm_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _norm_and_qkv(self, x: Tensor) -> Tensor:
+        return self.qkv(self.attention_norm(x))
+
+    def _mlp_norm_and_up(self, x: Tensor) -> Tensor:
+        return self.up(self.mlp_norm(x))
+
+    def _attention_norm_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = self.attention_norm(x)
-        return x, self.up(x)
+        return x, self.up(x)  # the residual sum needs the norm's result too
 
     def project_down(self, up: Tensor) -> Tensor:
-        """What `up` gave -> (T, hidden)."""
-        return self.down_dropout(recompute_in_backward(self._activate_and_down, up, draws=self.draws))
+        """Activate the output of `up` and project it: (N, inner or 2 * inner) -> (N, hidden)."""
+        return self.down_dropout(recompute_in_backward(self._activate_and_down, up, draws=self.gate_draws))
 
     def _activate_and_down(self, up: Tensor) -> Tensor:
         return self.down(self.activate(up))
 
     def activate(self, up: Tensor) -> Tensor:
+        """Apply GeLU, and in modern the gate: (N, inner or 2 * inner) -> (N, inner)."""
         if not self.gated:
             return F.gelu(up)
-        if (fast := find_fast_form("gate", up)) is not None:
+        fast = find_fast_form("gate", up)
+        if fast is not None:
             return self.gate_dropout(fast(up))
-        value, gate = up.chunk(2, dim=-1)
-        return self.gate_dropout(F.gelu(value) * gate)
+        value, gate = up.chunk(2, dim=-1)  # (N, inner) each
+        return self.gate_dropout(F.gelu(value) * gate)  # GeGLU (Shazeer 2020, section 2)
 
 
 class Rotary(nn.Module):
-    """Tables of cosines and sines of rotary positions (Su et al. 2021, "RoFormer", section 3.2)."""
+    """Tables of cosines and sines of rotary positions (Su et al. 2021, "RoFormer", section 3.2).
+
+    Position p turns pair i by the angle p * theta^(-2i / head_dim).
+    """
 
     cosine: Tensor
     sine: Tensor
@@ -118,46 +148,50 @@ class Rotary(nn.Module):
     def __init__(self, head_dim: int, max_length: int, theta: float) -> None:
         super().__init__()
         frequency = 1.0 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
-        angle = torch.arange(max_length, dtype=torch.float32)[:, None] * frequency
+        # float32: bfloat16 could not tell positions above 256 apart.
+        positions = torch.arange(max_length, dtype=torch.float32)
+        angle = positions[:, None] * frequency  # (max_length, head_dim / 2)
         self.register_buffer("cosine", angle.cos(), persistent=False)
         self.register_buffer("sine", angle.sin(), persistent=False)
 
-    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """positions int32 (T,) -> cosines and sines (T, 1, head_dim / 2)."""
+    def forward(self, positions: Tensor) -> Rotation:
+        """Look up positions, int32 (T,): cosines and sines, (T, 1, head_dim / 2), alike for all heads."""
         cosine, sine = F.embedding(positions, self.cosine), F.embedding(positions, self.sine)
         return cosine[:, None], sine[:, None]
 
 
-def rotate(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-    """Queries, keys and values, with each pair (x[i], x[i + head_dim / 2]) of queries and keys rotated by its
-    position's angle.
+def rotate(qkv: Tensor, rotation: Rotation) -> tuple[Tensor, ...]:
+    """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys by its position's angle.
 
     Args:
         qkv: (T, 3, heads, head_dim).
-        rotation: what `Rotary` gives for the positions.
+        rotation: what `Rotary` returns for the positions.
 
     Returns:
-        Three of (T, heads, head_dim), in the dtype of `qkv`.
+        Queries, keys and values, each (T, heads, head_dim) in the dtype of `qkv`. Values are not rotated.
     """
-    if (fast := find_fast_form("rotate", qkv)) is not None:
+    fast = find_fast_form("rotate", qkv)
+    if fast is not None:
         return fast(qkv, *rotation)
     q, k, v = qkv.unbind(1)
     return rotate_pairs(q, *rotation), rotate_pairs(k, *rotation), v
 
 
 def rotate_pairs(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """x (T, heads, head_dim), rotated by angles whose cosines and sines are (T, 1, head_dim / 2)."""
+    """Rotate x (T, heads, head_dim) by angles whose cosines and sines are (T, 1, head_dim / 2)."""
+    # The numbers of a pair are half a head apart, as in `transformers`; RoFormer's own are neighbours.
     a, b = x.chunk(2, dim=-1)
+    # Under autocast x has 16 bits and the tables have 32, so only the result is rounded.
     return torch.cat((a * cosine - b * sine, b * cosine + a * sine), dim=-1).to(x.dtype)
 
 
-def select_rows(x: Tensor, output_slots: Tensor | None) -> Tensor:
-    """x (T, hidden) at the slots `output_slots`, int64 (N,); all of it without them."""
-    return x if output_slots is None else x.index_select(0, output_slots)
+def select_rows(x: Tensor, slots: Tensor | None) -> Tensor:
+    """Return the rows `slots`, int64 (N,), of x (T, hidden), or all of x without them."""
+    return x if slots is None else x.index_select(0, slots)
 
 
 def recompute_in_backward(function: Callable[[Tensor], Any], x: Tensor, *, draws: bool = False) -> Any:
-    """function(x); backward computes its cheap operations again instead of keeping their results.
+    """Return function(x), whose cheap operations backward computes again instead of keeping their results.
 
     The function must end with a matrix product. Backward stops when it has the input of that product, so the
     product is not computed again, and `x` is all that a norm or an activation keeps (as in DeepSpeed's
@@ -175,39 +209,40 @@ class Norm(nn.LayerNorm):
     """LayerNorm, which computes in float32 under autocast.
 
     Attributes:
-        dtype: of the output; None: what LayerNorm gives, which under autocast is float32.
+        dtype: of the output; None: the dtype that LayerNorm returns, which under autocast is float32.
     """
 
     dtype: torch.dtype | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (N, hidden) -> (N, hidden)."""
+        """Normalize each row: (N, hidden) -> (N, hidden)."""
         out = super().forward(x)
         return out if self.dtype is None else out.to(self.dtype)
 
 
 def make_norm(config: EncoderConfig, width: int | None = None) -> Norm:
-    """The LayerNorm of the architecture, by default over hidden states."""
+    """Return the LayerNorm of the architecture, by default over hidden states."""
     return Norm(width or config.hidden_size, eps=config.norm_eps, bias=config.bias)
 
 
 def make_dropout(rate: float) -> nn.Module:
-    """Dropout, or the identity where the rate is 0."""
+    """Return dropout, or the identity where the rate is 0."""
     return nn.Dropout(rate) if rate else nn.Identity()
 
 
 @torch.no_grad()
 def initialize(linear: nn.Linear | nn.Embedding, config: EncoderConfig, *, output: bool = False) -> None:
-    """Initial weights of a matrix; biases 0.
+    """Fill a matrix with its initial weights, and its bias with 0.
 
-    Normal (Devlin et al. 2018); truncated at two standard deviations in modern, as in `transformers`.
-    `output` matrices write to the residual stream. They are divided by sqrt(2 * layers) where that stream is
-    not normalized: in prenorm (Shoeybi et al. 2019, "Megatron-LM", section 4; `transformers` leaves this out)
-    and in modern (Warner et al. 2024, section B).
+    The distribution is normal (Devlin et al. 2018), in modern truncated at two standard deviations, as in
+    `transformers`. Where the residual stream is not normalized, the `output` matrices that write to it are
+    divided by sqrt(2 * layers), so that the sum over all layers keeps its size: in prenorm (Shoeybi et al.
+    2019, "Megatron-LM", section 4; `transformers` leaves this out) and in modern (Warner et al. 2024, section
+    B).
     """
     std = config.initializer_range
     if output and config.pre_norm:
         std /= math.sqrt(2 * config.layers)
-    draw_normal(linear.weight, std, truncated=config.modern)
+    fill_normal(linear.weight, std, truncated=config.modern)
     if isinstance(linear, nn.Linear) and linear.bias is not None:
         nn.init.zeros_(linear.bias)

@@ -1,4 +1,4 @@
-"""The shape of an encoder, and the published ones by name. Architectures differ by their shape alone."""
+"""The shape of an encoder, and the published shapes by name. Architectures differ only by their shape."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -8,9 +8,9 @@ from brimful.base.errors import BrimfulError, suggest_name
 Architecture = Literal["bert", "prenorm", "modern"]
 Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
 Pooling = Literal["mean", "first"]
-"""What stands for a text in classifiers: the mean of its tokens' hidden states, or its first token's."""
+"""What a classifier reads of a text: the mean of its tokens' hidden states, or the first token's."""
 TextPooling = Literal["mean", "first", "max"]
-"""And in vectors, where it may also be the largest value of each unit."""
+"""How hidden states become the vector of a text: `Pooling`, or the largest value of each unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +61,9 @@ class EncoderConfig:
     """Standard deviation of initial weights."""
 
     def __post_init__(self) -> None:
-        for name, kinds in (("architecture", Architecture), ("variant", Variant)):
-            value, known = getattr(self, name), get_args(kinds)
-            if value not in known and (name, value) != ("variant", None):
-                raise BrimfulError(f"unknown model.{name} {value!r}: {suggest_name(str(value), known)}")
+        _require_choice("architecture", self.architecture, get_args(Architecture))
+        if self.variant is not None:
+            _require_choice("variant", self.variant, get_args(Variant))
         sizes = ("vocabulary_size", "hidden_size", "layers", "heads", "intermediate_size", "max_length")
         for name in (*sizes, "segments", "local_attention", "global_every"):
             if getattr(self, name) < 1:
@@ -96,8 +95,7 @@ class EncoderConfig:
 
     @property
     def pre_norm(self) -> bool:
-        """Whether sub-layers normalize their input, and a final norm the output; else each residual sum is
-        normalized."""
+        """Whether sub-layers normalize their inputs and a final norm the output; else sums are normalized."""
         return self.architecture != "bert"
 
     @property
@@ -107,7 +105,7 @@ class EncoderConfig:
 
     @property
     def rotary(self) -> bool:
-        """Whether positions rotate queries and keys; else positions and token types are embedded."""
+        """Whether positions rotate queries and keys; if not, positions and token types are embedded."""
         return self.modern
 
     @property
@@ -123,11 +121,12 @@ class EncoderConfig:
     @property
     def position_offset(self) -> int:
         """The row of the position embeddings for a sequence's first token."""
+        # RoBERTa's family came from fairseq, whose positions begin after the padding token's id.
         return self.pad_id + 1 if self.variant in ("roberta", "xlm-roberta", "camembert") else 0
 
     @property
     def embedding_width(self) -> int:
-        """Width of the embeddings, also where it is that of the hidden states."""
+        """Width of the embeddings: `embedding_size`, by default `hidden_size`."""
         return self.hidden_size if self.embedding_size is None else self.embedding_size
 
     @property
@@ -143,6 +142,11 @@ class EncoderConfig:
     def is_global(self, layer: int) -> bool:
         """Whether a layer sees whole sequences."""
         return not self.rotary or layer % self.global_every == 0
+
+
+def _require_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise BrimfulError(f"unknown model.{field} {value!r}: {suggest_name(str(value), choices)}")
 
 
 SHAPES = {
@@ -180,17 +184,23 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         raise BrimfulError(f"unknown model {name!r}: {suggest_name(name, SHAPES)}")
     layers, published_hidden, heads = SHAPES[name]
     hidden = changes.get("hidden_size", published_hidden)
-    modern = architecture == "modern"
     values: dict[str, Any] = {
         "architecture": architecture,
         "layers": layers,
         "hidden_size": hidden,
         "heads": heads,
-        "intermediate_size": 2 * hidden if modern else 4 * hidden,
-        "norm_eps": 1e-5 if modern else 1e-12,
-        "initializer_range": 0.02 * (768 / max(hidden, 1)) ** 0.5 if modern else 0.02,
+        "intermediate_size": 4 * hidden,
+        "norm_eps": 1e-12,
+        "initializer_range": 0.02,
     }
-    published = dict(MODERN.get(name, {})) if modern else {}
-    if hidden != published_hidden:
-        published.pop("intermediate_size", None)
-    return EncoderConfig(**(values | published | changes))
+    if architecture == "modern":
+        values["intermediate_size"] = 2 * hidden
+        values["norm_eps"] = 1e-5
+        values["initializer_range"] = 0.02 * (768 / max(hidden, 1)) ** 0.5  # a width below 1 is refused below
+        published = dict(MODERN.get(name, {}))
+        if (
+            hidden != published_hidden
+        ):  # the published feed-forward width belongs to the published hidden size
+            published.pop("intermediate_size", None)
+        values |= published
+    return EncoderConfig(**(values | changes))

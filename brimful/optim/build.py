@@ -1,4 +1,4 @@
-"""Builds optimizers: which parameter belongs to which group of which optimizer."""
+"""The optimizers of a run: which parameter belongs to which group of which optimizer."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ def build_optimizers(
     muon_dtype: torch.dtype = torch.float32,
     depths: Mapping[str, int] | None = None,
 ) -> list[torch.optim.Optimizer]:
-    """The optimizers of a run. Each group has its peak rate under "peak"; the trainer sets "lr" from it.
+    """Return the optimizers of a run. A group has its peak rate under "peak"; the trainer sets "lr" from it.
 
     Args:
         parameters: all trainable parameters by name.
@@ -28,48 +28,43 @@ def build_optimizers(
         depths: how far below the head a parameter stands, by name: its rate is the peak rate times
             `config.layer_decay` to this power. 0 for other names.
     """
-
-    def decay(name: str) -> float:
-        return config.layer_decay ** (depths or {}).get(name, 0)
-
-    on_muon = parameters.keys() & fused_blocks.keys() if config.name == "muon" else set()
+    depths = depths or {}
     groups: dict[tuple[int, bool, float], list[nn.Parameter]] = defaultdict(list)
+    muon_groups: list[dict[str, Any]] = []
     for name, parameter in parameters.items():
-        if name not in on_muon:
-            blocks = fused_blocks.get(name, 1) if config.name == "lamb" else 1
-            groups[blocks, parameter.ndim >= 2, decay(name)].append(parameter)
-    kind: Any = partial(torch.optim.AdamW, fused=True)
+        decay = config.layer_decay ** depths.get(name, 0)
+        blocks = fused_blocks.get(name, 1)
+        if config.name == "muon" and name in fused_blocks:
+            peak = config.muon_learning_rate * decay
+            muon_groups.append({"params": [parameter], "blocks": blocks, "peak": peak})
+            continue
+        if config.name != "lamb":  # AdamW treats each number by itself, so it needs no logical matrices
+            blocks = 1
+        groups[blocks, parameter.ndim >= 2, decay].append(parameter)
+    adam_groups: list[dict[str, Any]] = []
+    for (blocks, is_matrix, decay), members in groups.items():
+        adam_groups.append(
+            {
+                "params": members,
+                "blocks": blocks,
+                # Vectors (biases, norms) do not decay, as in BERT's code (Devlin et al. 2018).
+                "weight_decay": config.weight_decay if is_matrix else 0.0,
+                "peak": config.learning_rate * decay,
+            }
+        )
+    make_optimizer: Any = partial(torch.optim.AdamW, fused=True)
     if config.name == "lamb":
         from brimful.optim.lamb import Lamb
 
-        kind = Lamb
-    optimizers: list[torch.optim.Optimizer] = [
-        kind(
-            [
-                {
-                    "params": chosen,
-                    "blocks": blocks,
-                    "weight_decay": config.weight_decay if decays else 0.0,
-                    "peak": config.learning_rate * factor,
-                }
-                for (blocks, decays, factor), chosen in groups.items()
-            ],
-            lr=config.learning_rate,
-            betas=(config.beta1, config.beta2),
-            eps=config.epsilon,
-        )
-    ]
-    if on_muon:
+        make_optimizer = Lamb
+    betas = config.beta1, config.beta2
+    optimizers = [make_optimizer(adam_groups, lr=config.learning_rate, betas=betas, eps=config.epsilon)]
+    if muon_groups:
         from brimful.optim.muon import Muon
 
-        muon = [
-            {"params": [p], "blocks": fused_blocks[name], "peak": config.muon_learning_rate * decay(name)}
-            for name, p in parameters.items()
-            if name in on_muon
-        ]
         optimizers.append(
             Muon(
-                muon,
+                muon_groups,
                 lr=config.muon_learning_rate,
                 weight_decay=config.weight_decay,
                 iteration_dtype=muon_dtype,

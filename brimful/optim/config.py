@@ -9,8 +9,11 @@ from brimful.base.errors import BrimfulError
 
 @dataclass(frozen=True, kw_only=True)
 class DecayConfig:
-    """The decays of an optimizer: what fine-tuning and distillation set of it, since their AdamW has its
-    usual constants and their rates stand elsewhere."""
+    """The decays of an optimizer.
+
+    Fine-tuning and distillation set nothing else: their AdamW has its usual constants, and other options of
+    theirs set the rates.
+    """
 
     weight_decay: float = 0.01
     """Decoupled weight decay of matrices. Vectors (biases, norms) do not decay."""
@@ -20,7 +23,7 @@ class DecayConfig:
     the first. 1 = none."""
 
     def at(self, rate: float) -> "OptimizerConfig":
-        """AdamW with these decays and a peak rate."""
+        """Return the options of AdamW with these decays and a peak rate."""
         return OptimizerConfig(**vars(self), learning_rate=rate)
 
     def __post_init__(self) -> None:
@@ -57,7 +60,7 @@ class OptimizerConfig(DecayConfig):
 
     @property
     def summary(self) -> str:
-        """Its name and the constants that it reads, for the first line of a run."""
+        """The optimizer's name and constants, for the first line of a run."""
         titles = {"adamw": "AdamW", "lamb": "LAMB", "muon": "Muon and AdamW"}
         return f"{titles[self.name]} (betas {self.beta1:g} and {self.beta2:g})"
 

@@ -21,17 +21,20 @@ from brimful.precision.gradients import grad_scale, is_skipped
 
 
 class LogicalMatrix(NamedTuple):
-    """A parameter or one logical matrix of it, its gradient and moments; all of one shape but `step`."""
+    """A parameter or one logical matrix of it, its gradient and moments; all of one shape except `step`.
+
+    Attributes:
+        step: the number of this step, from 1: a float32.
+    """
 
     weight: Tensor
     gradient: Tensor
     first_moment: Tensor
     second_moment: Tensor
     step: Tensor
-    """The number of this step, from 1: a float32."""
 
     def split(self, matrices: int) -> list["LogicalMatrix"]:
-        """The logical matrices of a fused weight, stacked along its rows."""
+        """Return views of the logical matrices of a fused weight, which are stacked along its rows."""
         rows = len(self.weight) // matrices
         parts = zip(*(tensor.split(rows) for tensor in self[:-1]), strict=True)
         return [LogicalMatrix(w, g, m, v, self.step) for w, g, m, v in parts]
@@ -55,27 +58,32 @@ def lamb_(
             run all operations on one matrix after the other, which uses the cache and needs room for one
             update.
     """
+    # AdamW's own kernel computes u. From a "weight" of -decay * w, a step of rate 1 without decay leaves
+    # -decay * w - m / (sqrt(v) + eps) = -u.
+    constants: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": eps, "scale": scale}
     weights = [matrix.weight for matrix in matrices]
     if together:
         updates = torch._foreach_mul(weights, -weight_decay)
-        blocks = [matrix._replace(weight=u) for matrix, u in zip(matrices, updates, strict=True)]
-        _adamw(blocks, lr=1.0, betas=betas, eps=eps, scale=scale)
-        lengths, others = (torch.stack(torch._foreach_norm(each)) for each in (weights, updates))
-        ratios = torch.where((lengths > 0) & (others > 0), lengths / others, torch.ones_like(lengths))
+        _adamw([m._replace(weight=u) for m, u in zip(matrices, updates, strict=True)], **constants)
+        weight_norms = torch.stack(torch._foreach_norm(weights))  # (matrices,)
+        update_norms = torch.stack(torch._foreach_norm(updates))
+        both = (weight_norms > 0) & (update_norms > 0)
+        ratios = torch.where(both, weight_norms / update_norms, 1.0)
         torch._foreach_addcmul_(weights, updates, (lr * ratios).unbind())
         return
-    room = torch.empty_like(max(weights, key=torch.numel)).view(-1)
+    # One buffer, as large as the largest matrix, holds each update in turn and so stays in the cache.
+    buffer = torch.empty_like(max(weights, key=torch.numel)).view(-1)
     for matrix in matrices:
         weight = matrix.weight
-        update = room[: weight.numel()].view(weight.shape)
+        update = buffer[: weight.numel()].view(weight.shape)
         torch.mul(weight, -weight_decay, out=update)
-        _adamw([matrix._replace(weight=update)], lr=1.0, betas=betas, eps=eps, scale=scale)
-        length, other = _norm(weight), _norm(update)
-        weight.add_(update, alpha=lr * length / other if length and other else lr)
+        _adamw([matrix._replace(weight=update)], **constants)
+        weight_norm, update_norm = _norm(weight), _norm(update)
+        weight.add_(update, alpha=lr * weight_norm / update_norm if weight_norm and update_norm else lr)
 
 
 def _norm(matrix: Tensor) -> float:
-    """By rows: on a CPU torch's norm of ten million float32 numbers is off by 5e-4."""
+    # By rows: on a CPU torch's norm of ten million float32 numbers is off by 5e-4.
     return torch.linalg.vector_norm(torch.linalg.vector_norm(matrix, dim=-1), dtype=torch.float64).item()
 
 
@@ -88,7 +96,7 @@ def _adamw(
     weight_decay: float = 0.0,
     scale: Tensor | None = None,
 ) -> None:
-    """AdamW's step. With lr 1 and -decay * w as weights, it leaves LAMB's update -u in them."""
+    """Make AdamW's step (Loshchilov & Hutter 2019) by torch's fused kernel."""
     weights, gradients, first_moments, second_moments, steps = map(list, zip(*blocks, strict=True))
     torch._fused_adamw_(
         weights,
@@ -109,7 +117,7 @@ def _adamw(
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB for contiguous float32 parameters. Their state has AdamW's keys. It takes scaled gradients.
+    """LAMB for contiguous float32 parameters, whose state has AdamW's keys. It takes scaled gradients.
 
     Args:
         params: parameters or groups. A group's "blocks" is the number of logical matrices, along the rows, in
@@ -139,14 +147,22 @@ class Lamb(torch.optim.Optimizer):
         for group in self.param_groups:
             constants = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
             constants["scale"] = grad_scale(self)
-            blocks = [self._block(p) for p in group["params"] if p.grad is not None]
-            vectors = [block for block in blocks if block.weight.ndim < 2]
-            matrices = [m for block in blocks if block.weight.ndim >= 2 for m in block.split(group["blocks"])]
-            if blocks:
-                torch._foreach_add_([block.step for block in blocks], 1)
+            steps, vectors, matrices = [], [], []
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                block = self._block(parameter)
+                steps.append(block.step)
+                if parameter.ndim < 2:
+                    vectors.append(block)
+                else:
+                    matrices += block.split(group["blocks"])
+            if steps:
+                torch._foreach_add_(steps, 1)
             if vectors:
                 _adamw(vectors, **constants)
             if matrices:
+                # The loop over matrices reads two norms on the host, for which a GPU would wait.
                 lamb_(matrices, **constants, together=matrices[0].weight.device.type != "cpu")
 
     def _block(self, parameter: Tensor) -> LogicalMatrix:
@@ -156,5 +172,5 @@ class Lamb(torch.optim.Optimizer):
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         assert parameter.grad is not None
-        gradient = parameter.grad.contiguous()
+        gradient = parameter.grad.contiguous()  # the fused kernel reads memory in order
         return LogicalMatrix(parameter, gradient, state["exp_avg"], state["exp_avg_sq"], state["step"])

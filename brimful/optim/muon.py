@@ -5,7 +5,7 @@ update is the result times sqrt(max(1, rows / columns)), the scale of `torch.opt
 fused weight is several logical matrices, each orthogonalised alone, and matrices of the same shape are
 iterated together.
 
-Floor per step: 5 iterations of 3 products, which is 30 * n^2 * m flops for an n x m matrix (n <= m).
+Least work per step: 5 iterations of 3 products, which is 30 * n^2 * m flops for an n x m matrix (n <= m).
 """
 
 from collections import defaultdict
@@ -18,6 +18,7 @@ from torch import Tensor
 from brimful.precision.gradients import grad_scale, is_skipped
 
 _QUINTIC = (3.4445, -4.7750, 2.0315)
+"""Jordan's coefficients: the steepest slope at 0 that still ends near 1, instead of converging to it."""
 _ITERATIONS = 5
 
 
@@ -29,14 +30,15 @@ def orthogonalise(matrices: Tensor, dtype: torch.dtype | None = None) -> Tensor:
             so float16 holds matrices of any size.
     """
     a, b, c = _QUINTIC
-    tall = matrices.size(-2) > matrices.size(-1)
-    x = matrices.mT if tall else matrices
+    is_tall = matrices.size(-2) > matrices.size(-1)
+    x = matrices.mT if is_tall else matrices  # (n, short side, long side): the Gram matrix is the small one
+    # The Frobenius norm bounds the largest singular value, so that all start within 0 to 1.
     x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).to(dtype)
-    for _ in range(_ITERATIONS):
-        gram = x @ x.mT
+    for _ in range(_ITERATIONS):  # x = a x + (b G + c G^2) x with G = x x^T
+        gram = x @ x.mT  # (n, short side, short side)
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
         x = torch.baddbmm(x, polynomial, x, beta=a)
-    return x.mT if tall else x
+    return x.mT if is_tall else x
 
 
 class Muon(torch.optim.Optimizer):
@@ -67,6 +69,7 @@ class Muon(torch.optim.Optimizer):
         if is_skipped(self):
             return
         scale = grad_scale(self)
+        # Matrices of one shape are iterated in one batch: (group, weight, update) of each logical matrix.
         by_shape: dict[torch.Size, list[tuple[dict, Tensor, Tensor]]] = defaultdict(list)
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -77,14 +80,15 @@ class Muon(torch.optim.Optimizer):
                     state["momentum"] = torch.zeros_like(parameter)
                 gradient = parameter.grad if scale is None else parameter.grad / scale
                 momentum = state["momentum"].lerp_(gradient, 1 - group["momentum"])
-                update = gradient.lerp(momentum, group["momentum"])
+                update = gradient.lerp(momentum, group["momentum"])  # Nesterov's
                 rows = parameter.size(0) // group["blocks"]
                 for weight, block in zip(parameter.split(rows), update.split(rows), strict=True):
                     by_shape[block.shape].append((group, weight, block))
-        for shape, entries in by_shape.items():
-            stacked = torch.stack([block for _, _, block in entries])
+        for (rows, columns), entries in by_shape.items():
+            stacked = torch.stack([block for _, _, block in entries])  # (matrices, rows, columns)
             updates = orthogonalise(stacked, self.iteration_dtype).float()
-            factor = max(1.0, shape[0] / shape[1]) ** 0.5
+            # A tall matrix has fewer singular values than rows. The factor keeps the size of a row's update.
+            factor = max(1.0, rows / columns) ** 0.5
             for (group, weight, _), update in zip(entries, updates, strict=True):
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
                 weight.add_(update, alpha=-group["lr"] * factor)

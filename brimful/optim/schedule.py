@@ -62,9 +62,9 @@ class Cycle:
     """A part of a run that goes through the schedule once, from warm-up to end.
 
     Attributes:
-        steps: its updates.
-        peak: its highest rate, as a factor on the run's.
-        warmup: its own warm-up; None: the schedule's.
+        steps: the number of updates.
+        peak: the highest rate, as a factor on the run's.
+        warmup: the cycle's own warm-up; None: the schedule's.
     """
 
     steps: int
@@ -79,7 +79,7 @@ class Schedule:
     Attributes:
         config: the shape.
         cycles: the parts of the run, in order.
-        hours: of training, after which the run ends before its last update; 0 = no limit.
+        hours: hours of training after which the run ends before its last update; 0 = no limit.
 
     Raises:
         BrimfulError: a warm-up is as long as its cycle, or leaves wsd no room to decay; or hours are limited,
@@ -107,29 +107,31 @@ class Schedule:
                 raise BrimfulError(
                     f"the warm-up takes {warmup:g} updates, and there are {cycle.steps}: make it shorter"
                 )
-            share = warmup / cycle.steps if warmup >= 1 else warmup
-            if self.config.shape == "wsd" and share + self.config.decay > 1 + 1e-9:
+            proportion = warmup / cycle.steps if warmup >= 1 else warmup
+            if self.config.shape == "wsd" and proportion + self.config.decay > 1 + 1e-9:
                 raise BrimfulError(
-                    f"the warm-up ({share:g} of the updates) and schedule.decay ({self.config.decay:g}) are"
-                    " more than the whole: make one smaller"
+                    f"the warm-up ({proportion:g} of the updates) and schedule.decay"
+                    f" ({self.config.decay:g}) are more than the whole: make one smaller"
                 )
 
     def _warmup(self, cycle: Cycle) -> float:
         return self.config.warmup if cycle.warmup is None else cycle.warmup
 
     def over(self, step: int, seconds: float = 0.0) -> bool:
-        """Whether the run ends after `step` updates and `seconds` of training."""
+        """Whether the run is over after `step` updates and `seconds` of training."""
         return step >= sum(cycle.steps for cycle in self.cycles) or 0 < self.hours <= seconds / 3600
 
     def left(self, seconds: float) -> float:
-        """The most seconds of training that are left after `seconds`."""
-        return max(0.0, 3600 * self.hours - seconds) if self.hours else math.inf
+        """Return how many seconds of training are left after `seconds`: infinity without a limit."""
+        if not self.hours:
+            return math.inf
+        return max(0.0, 3600 * self.hours - seconds)
 
     def rate(self, step: int, seconds: float = 0.0) -> float:
-        """The factor on the peak rate for update `step` (0-based), which begins after `seconds` of training.
+        """Return the factor on the peak rate for update `step` (0-based), which begins after `seconds`.
 
         It is above zero until the run is `over`. If hours are limited, the place in the schedule is the
-        larger of two proportions: of the updates that are done, and of the time that is gone.
+        larger of two proportions: updates made and time spent.
         """
         ends = list(accumulate(cycle.steps for cycle in self.cycles))
         number = bisect_right(ends, step)
@@ -137,25 +139,31 @@ class Schedule:
         before = float(step - (ends[number] - cycle.steps))
         after = before + 1
         if self.hours:
-            clock = cycle.steps * seconds / (3600 * self.hours)
-            before, after = max(before, clock), max(after, clock)
+            steps_by_clock = cycle.steps * seconds / (3600 * self.hours)
+            before, after = max(before, steps_by_clock), max(after, steps_by_clock)
         return cycle.peak * self._factor(cycle, before, after)
 
     def _factor(self, cycle: Cycle, before: float, after: float) -> float:
-        """The factor of the update from `before` to `after`, both in updates since the cycle began."""
+        """Return the factor of the update from `before` to `after`, in updates since the cycle began."""
         shape, steps, warmup = self.config.shape, cycle.steps, self._warmup(cycle)
         if warmup < 1:
             warmup *= steps
+        # The warm-up looks at the end of an update and the decay at its beginning, so that neither rate is 0.
         if after <= warmup:
             return after / warmup
         if shape == "constant":
             return 1.0
-        falling = steps - warmup if self.config.decay_from == "warmup" else steps
-        if shape == "wsd":
-            falling = self.config.decay * steps
-        left = min(1.0, max(0.0, (steps - before) / falling))
-        if shape == "wsd":
-            return 1 - math.sqrt(1 - left)
-        if shape == "cosine":
-            return (1 - math.cos(math.pi * left)) / 2
-        return left**self.config.power if shape == "polynomial" else left
+        falling_steps = float(steps)
+        if shape == "wsd":  # warmup-stable-decay (Hu et al. 2024, "MiniCPM", section 4)
+            falling_steps = self.config.decay * steps
+        elif self.config.decay_from == "warmup":
+            falling_steps = steps - warmup
+        # The proportion of the decay that is still to come; above 1 where it has not begun.
+        remaining = min(1.0, max(0.0, (steps - before) / falling_steps))
+        if shape == "wsd":  # the decay of Hägele et al. 2024
+            return 1 - math.sqrt(1 - remaining)
+        if shape == "cosine":  # Loshchilov & Hutter 2017, "SGDR", equation 5, without restarts
+            return (1 - math.cos(math.pi * remaining)) / 2
+        if shape == "polynomial":
+            return remaining**self.config.power
+        return remaining

@@ -15,11 +15,18 @@ from brimful.base.errors import BrimfulError
 
 
 def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """The norm of all gradients together, in few kernels: a float32 scalar, whatever their formats."""
-    parts = [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in gradients]
-    parts = [part.float() if part.itemsize > 4 else part for part in parts]
-    norms = torch._foreach_norm(parts, 2, dtype=torch.float32) if parts else [torch.zeros(())]
-    return torch.linalg.vector_norm(torch.stack([norm.to(norms[-1].device) for norm in norms]))
+    """Return the norm of all gradients together, in few kernels: a float32 scalar, whatever their formats."""
+    parts = []
+    for gradient in gradients:
+        if gradient.is_complex():
+            gradient = torch.view_as_real(gradient.resolve_conj())
+        # foreach computes a norm in a wider format than its input's, but not in a narrower one.
+        parts.append(gradient.float() if gradient.itemsize > 4 else gradient)
+    if not parts:
+        return torch.zeros(())
+    norms = torch._foreach_norm(parts, 2, dtype=torch.float32)
+    device = norms[-1].device  # a model may be spread over several
+    return torch.linalg.vector_norm(torch.stack([norm.to(device) for norm in norms]))
 
 
 def require_dense(tensor: Tensor) -> None:
@@ -36,11 +43,11 @@ def require_dense(tensor: Tensor) -> None:
 
 
 def grad_scale(optimizer: torch.optim.Optimizer) -> Tensor | None:
-    """The divisor of the gradients, or None if they are not scaled."""
+    """Return the divisor of the gradients, or None if they are not scaled."""
     return getattr(optimizer, "grad_scale", None)
 
 
 def is_skipped(optimizer: torch.optim.Optimizer) -> bool:
     """Whether this step is skipped. Waits for the device, but only under GradScaler."""
-    found = getattr(optimizer, "found_inf", None)
-    return found is not None and bool(found)
+    overflow = getattr(optimizer, "found_inf", None)
+    return overflow is not None and bool(overflow)

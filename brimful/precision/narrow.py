@@ -1,12 +1,13 @@
 """Parameters in 16 bits under any optimizer, which sees them and their gradients in float32.
 
 The optimizer steps for a few parameters at a time, and their float32 copies are dropped before the next ones
-are made. So no float32 copy of all parameters is kept, which would take 4 bytes each. Rounding decides how an
-update smaller than the spacing of the 16-bit format survives:
+are made. So there is no float32 copy of all parameters, which would take 4 bytes each. Rounding decides how
+an update smaller than the spacing of the 16-bit format survives:
 
     stochastic  at random, without bias (`round_stochastically`)
-    kahan       the rounding error is kept in 16 more bits and added the next time: 2 bytes
-    master      float32 parameters are kept after all: 4 bytes
+    kahan       16 more bits keep the rounding error and are added the next time: 2 bytes (Zamirai et al.
+                2020, "Revisiting BFloat16 Training")
+    master      float32 parameters are kept after all: 4 bytes (Micikevicius et al. 2018, section 3.1)
     nearest     it is lost: late in training, parameters stop moving. For comparison.
 """
 
@@ -19,19 +20,21 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.base.types import Rounding
-from brimful.precision.gradients import require_dense
+from brimful.precision.gradients import grad_scale, is_skipped, require_dense
 from brimful.precision.rounding import round_stochastically
 
-CHUNK = 4 << 20
-"""Elements whose weights and gradients are float32 at a time: 32 MiB. A larger parameter is alone."""
-_NARROW = (torch.bfloat16, torch.float16)
-_OWN = ("roundings", "compensation", "master")
+CHUNK_ELEMENTS = 4 << 20
+"""Elements whose weights and gradients are float32 at a time: 32 MiB. A larger parameter is one chunk."""
+_NARROW_DTYPES = (torch.bfloat16, torch.float16)
+_OWN_STATES = ("roundings", "compensation", "master")
+"""States of `NarrowWeights`, which the inner optimizer does not see."""
 
 
 class _Member(NamedTuple):
+    """A parameter, its group, and its number among all parameters."""
+
     group: dict[str, Any]
-    place: int
-    """The parameter's index among all."""
+    number: int
     parameter: Tensor
 
 
@@ -46,7 +49,7 @@ class NarrowWeights(torch.optim.Optimizer):
 
     Args:
         optimizer: the inner optimizer, new, with the parameters. This optimizer takes over its groups.
-        rounding: see the head of this file.
+        rounding: see the beginning of this file.
         seed: of stochastic rounding: the same on all ranks, a different one for each optimizer of a run.
 
     Raises:
@@ -76,18 +79,21 @@ class NarrowWeights(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        found, divisor = getattr(self, "found_inf", None), getattr(self, "grad_scale", None)
-        if found is not None and found.item():
+        if is_skipped(self):
             return loss
+        divisor = grad_scale(self)
         if divisor is not None and getattr(self.optimizer, "_step_supports_amp_scaling", False):
             self.optimizer.grad_scale, divisor = divisor, None  # type: ignore[attr-defined]
-        members = [_Member(group, -1, p) for group in self.param_groups for p in group["params"]]
-        whole = [group["params"] for group in self.param_groups]
+        members: list[_Member] = []
+        all_parameters = [group["params"] for group in self.param_groups]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                members.append(_Member(group, len(members), parameter))
         try:
-            for chunk in _chunks(member._replace(place=i) for i, member in enumerate(members)):
+            for chunk in _chunks(members):
                 self._step_chunk(chunk, divisor)
-        finally:
-            for group, parameters in zip(self.param_groups, whole, strict=True):
+        finally:  # what `_step_chunk` exchanged, also after an error
+            for group, parameters in zip(self.param_groups, all_parameters, strict=True):
                 group["params"] = parameters
             self.optimizer.param_groups = self.param_groups
             self.optimizer.state.clear()
@@ -99,7 +105,7 @@ class NarrowWeights(torch.optim.Optimizer):
         """Make 16-bit parameters float32, with the further bits of a master copy or a compensation."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.dtype in _NARROW:
+                if parameter.dtype in _NARROW_DTYPES:
                     parameter.data = self._widened(parameter, self.state.get(parameter, {}))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -107,7 +113,10 @@ class NarrowWeights(torch.optim.Optimizer):
         return super().__getstate__() | own
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, which would make the states 16 bits as the parameters are."""
+        """Load a state as torch does, but keep the format of its tensors.
+
+        torch would convert them to the format of the parameters, which is 16 bits.
+        """
         super().load_state_dict(state_dict)
         self.optimizer.param_groups = self.param_groups
         indices = [index for group in state_dict["param_groups"] for index in group["params"]]
@@ -118,6 +127,7 @@ class NarrowWeights(torch.optim.Optimizer):
                     self.state[parameter][key] = value.to(parameter.device, copy=True)
 
     def _step_chunk(self, chunk: list[_Member], divisor: Tensor | None) -> None:
+        """Let the inner optimizer step for some parameters, in whose place it sees float32 tensors."""
         for group in self.param_groups:
             group["params"] = []
         stand_ins = []
@@ -125,37 +135,44 @@ class NarrowWeights(torch.optim.Optimizer):
             state = self.state[parameter]
             stand_in = self._widened(parameter, state)
             assert parameter.grad is not None
-            gradient = parameter.grad.to(stand_in.dtype)
-            stand_in.grad = gradient if divisor is None else gradient / divisor.to(gradient.device)
-            self.optimizer.state[stand_in] = {key: state[key] for key in state if key not in _OWN}
+            stand_in.grad = parameter.grad.to(stand_in.dtype)
+            if divisor is not None:  # not in place, since a float32 parameter shares its gradient
+                stand_in.grad = stand_in.grad / divisor.to(parameter.grad.device)
+            inner_state = dict(state)
+            self.optimizer.state[stand_in] = inner_state
+            for name in _OWN_STATES:
+                inner_state.pop(name, None)
             group["params"].append(stand_in)
             stand_ins.append(stand_in)
         self.optimizer.param_groups = [group for group in self.param_groups if group["params"]]
         self.optimizer.step()
-        for (_, place, parameter), stand_in in zip(chunk, stand_ins, strict=True):
-            own = {}
-            if parameter.dtype in _NARROW:
-                own = self._narrow(parameter, stand_in, self.state[parameter], place)
-            self.state[parameter] = self.optimizer.state.pop(stand_in) | own
+        for (_, number, parameter), stand_in in zip(chunk, stand_ins, strict=True):
+            own_state = {}
+            if parameter.dtype in _NARROW_DTYPES:
+                own_state = self._narrow(parameter, stand_in, self.state[parameter], number)
+            self.state[parameter] = self.optimizer.state.pop(stand_in) | own_state
 
     def _widened(self, parameter: Tensor, state: dict[str, Any]) -> Tensor:
-        """The tensor for the inner optimizer: float32, or the memory of the parameter itself."""
-        if parameter.dtype not in _NARROW:
+        """Return the tensor for the inner optimizer: float32, or the memory of the parameter itself."""
+        if parameter.dtype not in _NARROW_DTYPES:
             return parameter.detach()
         if "master" in state:
             return state["master"].detach()
         wide = parameter.detach().float()
-        return wide.add_(state["compensation"]) if "compensation" in state else wide
+        if "compensation" in state:
+            wide.add_(state["compensation"])
+        return wide
 
     def _narrow(
-        self, parameter: Tensor, wide: Tensor, state: dict[str, Any], place: int
+        self, parameter: Tensor, wide: Tensor, state: dict[str, Any], number: int
     ) -> dict[str, Tensor]:
         """Round into the parameter. Returns the state to keep beside it."""
         if self.rounding == "stochastic":
-            number = int(state.get("roundings", 0))
-            key = int(derive_key(self.seed, "rounding", number, place))
+            # A number of its own for each rounding: the same bits twice would round the same way twice.
+            roundings = int(state.get("roundings", 0))
+            key = int(derive_key(self.seed, "rounding", roundings, number))
             parameter.copy_(round_stochastically(wide, parameter.dtype, key))
-            return {"roundings": torch.tensor(number + 1)}
+            return {"roundings": torch.tensor(roundings + 1)}
         parameter.copy_(wide)
         if self.rounding == "kahan":
             return {"compensation": wide.sub_(parameter).to(parameter.dtype)}
@@ -163,17 +180,17 @@ class NarrowWeights(torch.optim.Optimizer):
 
 
 def _chunks(members: Iterable[_Member]) -> Iterator[list[_Member]]:
-    """The members with a gradient, in order, in chunks that are float32 together."""
+    """Yield the members with a gradient, in order, in chunks that are float32 together."""
     chunk: list[_Member] = []
-    size = 0
+    elements = 0
     for member in members:
         if member.parameter.grad is None:
             continue
-        count = member.parameter.numel()
-        if chunk and size + count > CHUNK:
+        own_elements = member.parameter.numel()
+        if chunk and elements + own_elements > CHUNK_ELEMENTS:
             yield chunk
-            chunk, size = [], 0
+            chunk, elements = [], 0
         chunk.append(member)
-        size += count
+        elements += own_elements
     if chunk:
         yield chunk

@@ -26,17 +26,24 @@ THRESHOLD = 1e-7
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 products are the faster ones (docs/inference.md): Ampere, AVX-512-BF16 and AMX."""
+    """Whether bfloat16 products are faster than float32 ones (docs/inference.md).
+
+    They are on Ampere and newer GPUs, and on CPUs with AVX-512-BF16 or AMX.
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
         return False
-    can = torch.cpu.get_capabilities().get("avx512_bf16")
-    return bool(can) and getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", bool)()
+    if not torch.cpu.get_capabilities().get("avx512_bf16"):
+        return False
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return is_supported is not None and is_supported()  # oneDNN may be missing, or told to use less
 
 
 def resolve(precision: P, device: torch.device) -> P:
-    """Replace `auto` by what the device alone decides: of GPUs without bfloat16 products (V100, T4) float16.
+    """Replace `auto` by the format that suits the device.
+
+    It is bfloat16 where its products are fast, float16 on GPUs that have only that (V100, T4), else float32.
 
     Raises:
         BrimfulError: bf16 on a GPU that does not have it.
@@ -52,7 +59,7 @@ def resolve(precision: P, device: torch.device) -> P:
 
 
 def resolve_residual(setting: Residual, precision: Precision, device: torch.device) -> Residual:
-    """The format of the residual stream in pretraining, with auto replaced.
+    """Return the format of the residual stream in pretraining, with auto replaced.
 
     Args:
         precision: resolved, never "auto".
@@ -63,12 +70,12 @@ def resolve_residual(setting: Residual, precision: Precision, device: torch.devi
 
 
 def widen(tensor: Tensor) -> Tensor:
-    """The tensor in float32 or wider, in which losses are summed."""
+    """Return the tensor in float32 or wider, in which losses are summed."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def autocast(precision: InferencePrecision, device: torch.device) -> AbstractContextManager:
-    """The context for a forward pass with float32 parameters. `precision` must be resolved."""
+    """Return the context of a forward pass with float32 parameters. `precision` must be resolved."""
     if precision == "fp32":
         return nullcontext()
     return torch.autocast(device.type, dtype=DTYPES[precision])

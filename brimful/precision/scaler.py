@@ -16,8 +16,6 @@ from brimful.precision import watching
 from brimful.precision.gradients import gradient_norm, require_dense
 from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD
 
-CPU = torch.device("cpu")
-
 
 class AutomaticLossScaler:
     """Doubles or halves the scale of the loss after an update, so that gradients stay in float16's range.
@@ -59,11 +57,11 @@ class AutomaticLossScaler:
         self._window = torch.zeros(2)
         self._recent = torch.zeros(4)
         self._clipped = False
-        self._begin()
+        self._begin_update()
         watching.set_bin_edge(bin_edge)
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss times the scale, in float32 or wider."""
+        """Return the loss times the scale, in float32 or wider."""
         self._to(loss.device)
         if loss.dtype == torch.float16:
             # The gradient of such a loss is the scale, which must fit float16 itself.
@@ -72,7 +70,7 @@ class AutomaticLossScaler:
         return loss.to(torch.promote_types(loss.dtype, torch.float32)) * self._scale
 
     def get_scale(self) -> float:
-        """The scale. Waits for the device."""
+        """Return the scale. Waits for the device."""
         return self._scale.item()
 
     def clip_grad_norm_(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
@@ -92,7 +90,7 @@ class AutomaticLossScaler:
         if self._clipped:
             raise BrimfulError("clip_grad_norm_ once for each update(), with all parameters together")
         self._clipped = True
-        gradients = self._saturated(parameters)
+        gradients = self._saturate(parameters)
         norm = gradient_norm(gradients).to(self._scale.device) / self._scale
         self._divisor = self._scale * (norm / max_norm).clamp(min=1.0)
         return norm
@@ -106,7 +104,7 @@ class AutomaticLossScaler:
         """
         if id(optimizer) in self._unscaled:
             raise BrimfulError("unscale_ was called twice for one optimizer since the last update()")
-        gradients = self._saturated(_parameters(optimizer))
+        gradients = self._saturate(_parameters(optimizer))
         if any(gradient.dtype == torch.float16 for gradient in gradients):
             raise BrimfulError(
                 "unscale_ can't divide float16 gradients by the scale: what it saved would become 0 again; "
@@ -114,7 +112,7 @@ class AutomaticLossScaler:
             )
         self._unscaled.add(id(optimizer))
         for gradient in gradients:
-            gradient.div_(self._divisor_on(gradient.device))
+            gradient.div_(self._divisor.to(gradient.device, non_blocking=True))
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Call `optimizer.step(*args, **kwargs)` with unscaled gradients. No step is skipped.
@@ -138,30 +136,34 @@ class AutomaticLossScaler:
         All ranks call it. If no gradient was counted, the scale stays.
         """
         counts = watching.take_counts(self._scale.device)
-        two = torch.stack([counts[watching.LOWER], counts[watching.UPPER :].sum()])
+        # Gradients up to the edge and above it; what overflowed, or became NaN on the way, was above.
+        lower_and_above = torch.stack([counts[watching.LOWER], counts[watching.UPPER :].sum()])
         if _has_ranks():
-            dist.all_reduce(two)
-        self._recent = self._recent.to(two.device) + torch.cat([two, counts[watching.CLIPPED :]])
-        self._window = self._window.to(two.device) + two
+            dist.all_reduce(lower_and_above)
+        device = lower_and_above.device
+        self._recent = self._recent.to(device) + torch.cat([lower_and_above, counts[watching.CLIPPED :]])
+        self._window = self._window.to(device) + lower_and_above
         self._updates += 1
         if self._updates % self.period == 0:
             total = self._window.sum()
-            share = self._window[1] / total
-            factor = torch.where(share > self.threshold, 0.5, 2.0)
+            # The rule works on the device, so that nothing waits for it: docs/loss-scaling.md has its source.
+            above = self._window[1] / total
+            factor = torch.where(above > self.threshold, 0.5, 2.0)
             changed = (self._scale * factor).clamp(self.min_scale, self.max_scale)
             self._scale = torch.where(total > 0, changed, self._scale)
             self._window.zero_()
-        self._begin()
+        self._begin_update()
 
     def forget(self) -> None:
         """Drop the counts. Call it instead of `step` and `update` for an update that is left out."""
         watching.forget_counts()
-        self._begin()
+        self._begin_update()
 
     def metrics(self) -> dict[str, float]:
-        """The scale; and since the last call the proportion above the edge, and how many were clipped or NaN.
+        """Return the scale, the proportion of gradients above the edge, and how many were clipped or NaN.
 
-        The proportion is over all ranks, the two numbers are this rank's. Waits for the device.
+        All but the scale are since the last call. The proportion is over all ranks, the two numbers are this
+        rank's. Waits for the device.
         """
         lower, above, clipped, nan = self._recent.tolist()
         self._recent.zero_()
@@ -173,7 +175,7 @@ class AutomaticLossScaler:
         }
 
     def state_dict(self) -> dict[str, float]:
-        """The state to resume with the same scales, the same on all ranks. Take it after `update`."""
+        """Return the state with which a run resumes, the same on all ranks. Take it after `update`."""
         lower, above = self._window.tolist()
         return {"scale": self.get_scale(), "updates": self._updates, "lower": lower, "above": above}
 
@@ -183,62 +185,60 @@ class AutomaticLossScaler:
         Raises:
             BrimfulError: it is not a state of this class.
         """
-        if missing := {"scale", "updates", "lower", "above"} - state_dict.keys():
+        missing = {"scale", "updates", "lower", "above"} - state_dict.keys()
+        if missing:
             raise BrimfulError(f"not a state of AutomaticLossScaler: it lacks {', '.join(sorted(missing))}")
         self._scale.fill_(state_dict["scale"]).clamp_(self.min_scale, self.max_scale)
         self._updates = int(state_dict["updates"])
         self._window = self._window.new_tensor([state_dict["lower"], state_dict["above"]])
         self.forget()
 
-    def _begin(self) -> None:
-        """Begin a new update: nothing has been unscaled, clipped or looked at yet."""
+    def _begin_update(self) -> None:
+        """Begin a new update: nothing has been unscaled, clipped or saturated yet."""
         self._divisor = self._scale
         self._clipped = False
-        self._unscaled: set[int] = set()
-        self._seen: set[int] = set()
+        self._unscaled: set[int] = set()  # ids of optimizers
+        self._saturated_ids: set[int] = set()  # ids of parameters
 
     def _to(self, device: torch.device) -> None:
         if self._scale.device != device:
             self._scale, self._divisor = self._scale.to(device), self._divisor.to(device)
 
-    def _divisor_on(self, device: torch.device) -> Tensor:
-        return self._divisor.to(device, non_blocking=True)
-
     @torch.no_grad()
-    def _saturated(self, parameters: Iterable[Tensor]) -> list[Tensor]:
-        """The parameters' gradients, saturated, so that an optimizer may read them.
+    def _saturate(self, parameters: Iterable[Tensor]) -> list[Tensor]:
+        """Return the parameters' gradients, saturated, so that an optimizer may read them.
 
-        Gradients that were not watched in the backward passes are counted and saturated now. Of watched ones
-        only those are that have overflowed since.
+        Gradients that were not watched in the backward passes are counted and saturated now. Watched ones are
+        only mended if they have overflowed since.
 
         Raises:
             BrimfulError: a gradient is sparse or sharded.
         """
         gradients = []
         for parameter in parameters:
-            if self._scale.device == CPU:  # e.g. this rank has had no loss to scale yet
+            if self._scale.device.type == "cpu":  # e.g. this rank has had no loss to scale yet
                 self._to(parameter.device)
             if parameter.grad is None:
                 continue
             require_dense(parameter.grad)
             gradients.append(parameter.grad)
-            if id(parameter) in self._seen or parameter.is_complex():
+            if id(parameter) in self._saturated_ids or parameter.is_complex():
                 continue
-            self._seen.add(id(parameter))
+            self._saturated_ids.add(id(parameter))
             if watching.is_counted_elsewhere(parameter):
                 continue
-            numbers, skipped = parameter.grad, watching.is_skipped(parameter)
-            if skipped or not watching.is_watched(parameter):
-                numbers.copy_(watching.saturate_and_count(numbers, counts=not skipped))
-            elif numbers.dtype == torch.float16 or _has_ranks():  # whose reduction may be in float16
-                watching.mend(numbers)
+            gradient, is_skipped = parameter.grad, watching.is_skipped(parameter)
+            if is_skipped or not watching.is_watched(parameter):
+                gradient.copy_(watching.saturate_and_count(gradient, counts=not is_skipped))
+            elif gradient.dtype == torch.float16 or _has_ranks():  # whose sums may have overflowed
+                watching.mend(gradient)
         return gradients
 
     def _scaled_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        gradients = self._saturated(_parameters(optimizer))
+        gradients = self._saturate(_parameters(optimizer))
         if not gradients:
             return optimizer.step(*args, **kwargs)
-        optimizer.grad_scale = self._divisor_on(gradients[0].device)
+        optimizer.grad_scale = self._divisor.to(gradients[0].device, non_blocking=True)
         try:
             return optimizer.step(*args, **kwargs)
         finally:

@@ -24,9 +24,11 @@ _counters: dict[torch.device, Tensor] = {}
 
 
 def counter(device: torch.device) -> Tensor:
-    """The device's counter, a leaf: float32 (4,), the ends of the bins; its gradient holds the counts."""
+    """Return the device's counter, a leaf: float32 (4,), the ends of the bins; its gradient is the counts."""
     if device not in _counters:
-        edge = next(iter(_counters.values()))[LOWER].item() if _counters else BIN_EDGE
+        edge = BIN_EDGE
+        if _counters:  # all devices have the same edge
+            edge = next(iter(_counters.values()))[LOWER].item()
         ends = torch.tensor([edge, LARGEST, torch.inf, torch.nan], device=device)
         # Its gradient exists from the start and is never replaced, so that CUDA graphs can add to it.
         ends.grad = torch.zeros_like(ends)
@@ -47,19 +49,19 @@ def set_bin_edge(edge: float) -> None:
 
 
 def take_counts(device: torch.device) -> Tensor:
-    """The counts on all devices of this process since the last call: float32 (4,) on `device`.
+    """Return the counts on all devices of this process since the last call: float32 (4,) on `device`.
 
     The host does not wait for a device whose counts stay there.
     """
     counts = counter(device).grad
     assert counts is not None
-    taken = counts.clone()
+    total = counts.clone()
     for other, ends in _counters.items():
         # A CPU that has counted nothing costs no copy to the device.
         if other != device and ends.grad is not None and (other.type != "cpu" or ends.grad.any()):
-            taken += ends.grad.to(device)
+            total += ends.grad.to(device)
     forget_counts()
-    return taken
+    return total
 
 
 def forget_counts() -> None:
@@ -76,7 +78,7 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
         the gradient in the same dtype (`gradient` itself where a cheap test shows that nothing has to
         change); and the counts: float32 (4,).
     """
-    # On a CPU the extremes nearly always tell enough. On other devices the host would wait for them.
+    # On a CPU the extremes are nearly always enough. On other devices the host would wait for them.
     if gradient.device.type == "cpu" and not torch.compiler.is_compiling():
         extremes = _extremes(gradient).abs().float()
         if (extremes <= LARGEST).all():
@@ -84,7 +86,8 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
             if (extremes > ends[LOWER]).any():  # gt_ in place: a sum of booleans is five times as slow
                 above = gradient.abs().float().gt_(ends[LOWER]).sum()
             return gradient, torch.stack([gradient.numel() - above, above, *above.new_zeros(2)])
-    # Comparisons become float32 before they are summed: compiled code sums float32 four times as fast.
+    # Comparisons become float32 before they are summed: compiled code sums float32 four times as fast. NaN
+    # fails all three, so each count includes the ones after it.
     size = gradient.abs().float()
     tests = (size <= ends[LOWER], size <= LARGEST, size == size)
     above, beyond, nan = (torch.where(test, 0.0, 1.0).sum(dtype=torch.float32) for test in tests)
@@ -94,24 +97,24 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def saturate_and_count(gradient: Tensor, padding: int = 0, *, counts: bool = True) -> Tensor:
-    """`saturate`, and add the counts to the counter, where autograd can't.
+    """Saturate a gradient and add its counts to the counter, where autograd can't.
 
     Args:
-        padding: how many of the numbers are zeros that are no gradients.
+        padding: how many of its numbers are zeros that stand for no gradient.
         counts: False only saturates.
     """
-    on_cpu = gradient.device.type == "cpu"
-    saturated, found = (saturate if on_cpu else _compiled_saturate())(gradient, counter(gradient.device))
+    saturate_here = saturate if gradient.device.type == "cpu" else _compiled_saturate()
+    saturated, bin_counts = saturate_here(gradient, counter(gradient.device))
     if padding:
-        found[LOWER] -= padding
+        bin_counts[LOWER] -= padding
     if counts:
-        _add(found)
+        _add_counts(bin_counts)
     return saturated
 
 
 @cache
 def _compiled_saturate() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """`saturate` in two kernels instead of ten; any number of gradients shares one compilation."""
+    """Return `saturate` in two kernels instead of ten; gradients of all sizes share one compilation."""
     from brimful.base.torch_compile import Compiled  # for GPUs alone
 
     return Compiled(saturate, "the count of gradients", dynamic=True)
@@ -121,29 +124,33 @@ def mend(gradient: Tensor) -> None:
     """Saturate in place a gradient that was counted and may have overflowed since; count the overflow."""
     if gradient.device.type == "cpu" and torch.isfinite(_extremes(gradient)).all():
         return
-    infinite, nan = (mask.sum(dtype=torch.float32) for mask in (gradient.isinf(), gradient.isnan()))
-    none = torch.zeros_like(nan)
-    _add(torch.stack([none, none, infinite, nan]))
+    clipped = gradient.isinf().sum(dtype=torch.float32)
+    nan = gradient.isnan().sum(dtype=torch.float32)
+    zero = torch.zeros_like(nan)
+    _add_counts(torch.stack([zero, zero, clipped, nan]))
     limit = _limit(gradient.dtype)
     gradient.nan_to_num_(0.0, limit, -limit)
 
 
-def _add(counts: Tensor) -> None:
+def _add_counts(counts: Tensor) -> None:
     total = counter(counts.device).grad
     assert total is not None
     total += counts
 
 
 def _extremes(tensor: Tensor) -> Tensor:
-    """The minimum and maximum, or NaN twice if the tensor has one: the cheapest test on a CPU."""
+    """Return the minimum and maximum, or NaN twice if the tensor has one: the cheapest test on a CPU."""
     return torch.stack(torch.aminmax(tensor)) if tensor.numel() else torch.zeros(2)
 
 
 def _limit(dtype: torch.dtype) -> float:
-    return 65280.0 if dtype == torch.bfloat16 else LARGEST  # bfloat16 would round 65504 up, out of the range
+    # bfloat16 would round 65504 up, out of float16's range; 65280 is its next number below.
+    return 65280.0 if dtype == torch.bfloat16 else LARGEST
 
 
 class _Watch(torch.autograd.Function):
+    """The identity, whose backward saturates the gradient. Its second gradient are the counts."""
+
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, ends: Tensor) -> Tensor:
         ctx.save_for_backward(ends)
@@ -155,12 +162,16 @@ class _Watch(torch.autograd.Function):
 
 
 def watch(tensor: Tensor, *, counts: bool = True) -> Tensor:
-    """Return the tensor so that its gradient is counted (unless not `counts`) and saturated. Do not change it
-    in place. A complex tensor is returned as it is."""
+    """Return the tensor, whose gradient will be saturated and, with `counts`, counted.
+
+    Do not change it in place. A complex tensor is returned as it is.
+    """
     if not (tensor.requires_grad and torch.is_grad_enabled()) or tensor.is_complex():
         return tensor
     ends = counter(tensor.device)
-    return _Watch.apply(tensor, ends if counts else ends.detach())
+    if not counts:  # a detached counter gets no gradient, so no counts
+        ends = ends.detach()
+    return _Watch.apply(tensor, ends)
 
 
 def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), parameters: bool = True) -> None:
@@ -172,20 +183,25 @@ def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), paramet
     place. Complex tensors are not watched.
 
     Args:
-        skip: modules of it whose gradients, and those of modules in them, are saturated and not counted. A
-            parameter that a module outside shares is counted.
+        skip: modules whose gradients are saturated and not counted, with all modules inside them. A parameter
+            that another module shares is counted.
         parameters: False leaves the parameters to the caller, who counts and saturates the gradients of each
             backward pass with `saturate_and_count`, and `mend`s their sums.
 
     Raises:
         BrimfulError: a parameter is sharded.
     """
-    skipped = {inner for module in skip for inner in module.modules()}
-    counted = {p for module in {*model.modules()} - skipped for p in module.parameters(recurse=False)}
+    skipped_modules: set[nn.Module] = set()
+    for module in skip:
+        skipped_modules.update(module.modules())
+    counted_parameters: set[Tensor] = set()
+    for module in model.modules():
+        if module not in skipped_modules:
+            counted_parameters.update(module.parameters(recurse=False))
     for parameter in model.parameters():
         require_dense(parameter)
-        counter(parameter.device)
-        parameter._is_skipped = parameter not in counted  # type: ignore[attr-defined]
+        counter(parameter.device)  # made now, since a compiled step or a CUDA graph cannot make it
+        parameter._is_skipped = parameter not in counted_parameters  # type: ignore[attr-defined]
         if not parameters:
             count_elsewhere([parameter])
         elif parameter.requires_grad and not parameter.is_complex() and not is_watched(parameter):
@@ -195,7 +211,7 @@ def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), paramet
             continue
         module._inputs_are_watched = True  # type: ignore[assignment]  # a copy of the module has it too
         if next(module.parameters(recurse=False), None) is not None:
-            hook = partial(_watch_inputs, counts=module not in skipped)
+            hook = partial(_watch_inputs, counts=module not in skipped_modules)
             module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
@@ -216,7 +232,7 @@ def is_counted_elsewhere(parameter: Tensor) -> bool:
 
 
 def count_elsewhere(parameters: Iterable[Tensor], elsewhere: bool = True) -> None:
-    """What `watch_modules(parameters=False)` does for a model's parameters; not `elsewhere` undoes it."""
+    """Leave parameters to the caller, as `watch_modules(parameters=False)` does. False undoes it."""
     for parameter in parameters:
         parameter._is_counted_elsewhere = elsewhere  # type: ignore[attr-defined]
 
@@ -224,24 +240,23 @@ def count_elsewhere(parameters: Iterable[Tensor], elsewhere: bool = True) -> Non
 def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any], *, counts: bool) -> tuple[Any, Any]:
     # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
     # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
-    known: list[tuple[Tensor, Tensor]] = []
-    return (
-        tuple(_watched(value, known, counts) for value in args),
-        {name: _watched(value, known, counts) for name, value in kwargs.items()},
-    )
+    watched: list[tuple[Tensor, Tensor]] = []
+    args = _watch_input(args, watched, counts)
+    return args, {name: _watch_input(value, watched, counts) for name, value in kwargs.items()}
 
 
-def _watched(value: Any, known: list[tuple[Tensor, Tensor]], counts: bool) -> Any:
+def _watch_input(value: Any, watched: list[tuple[Tensor, Tensor]], counts: bool) -> Any:
     # Not a function within the hook: if it calls itself, it holds the inputs until Python looks for cycles.
-    if type(value) is tuple:  # e.g. the state of an LSTM
-        return tuple(_watched(part, known, counts) for part in value)
+    if type(value) is tuple:  # the arguments, and e.g. the state of an LSTM
+        return tuple(_watch_input(part, watched, counts) for part in value)
     if not isinstance(value, Tensor) or not value.requires_grad:
         return value
-    for tensor, result in known:
+    for tensor, result in watched:
         if tensor is value:
             return result
-    known.append((value, watch(value, counts=counts)))
-    return known[-1][1]
+    result = watch(value, counts=counts)
+    watched.append((value, result))
+    return result
 
 
 def _count_parameter(gradient: Tensor, *, counts: bool = True) -> Tensor:

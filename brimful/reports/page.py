@@ -15,11 +15,11 @@ from brimful.base.summary import (
     Summary,
     SummaryChart,
     SummaryTable,
-    compare_models,
     judge_models,
     make_table,
 )
 from brimful.reports.charts import COLOURS, DRAW, to_svg
+from brimful.reports.model_table import compare_models
 from brimful.reports.run_records import Run, walk_runs
 from brimful.version import VERSION
 

@@ -40,9 +40,13 @@ _RECORD = "checkpoint.json"
 
 
 def list_steps(directory: Path) -> list[int]:
-    """The steps of the checkpoints in a directory, also of damaged ones, ascending."""
-    found = (re.fullmatch(r"step-(\d+)", path.name) for path in directory.glob("step-*"))
-    return sorted(int(match[1]) for match in found if match)
+    """Return the steps of the checkpoints in a directory, also of damaged ones, ascending."""
+    steps = []
+    for path in directory.glob("step-*"):
+        match = re.fullmatch(r"step-(\d+)", path.name)
+        if match:
+            steps.append(int(match[1]))
+    return sorted(steps)
 
 
 def save(
@@ -53,19 +57,26 @@ def save(
     keep: int,
     spared: Collection[int] = (),
 ) -> None:
-    """Write `directory/step-N`. Of the checkpoints up to it, keep the newest `keep` and the steps `spared`.
+    """Write `directory/step-N`, and remove checkpoints of earlier steps.
 
     Checkpoints of later steps stay. They exist only if the run could not read them and went back to an
     earlier one.
+
+    Args:
+        tensors: tensors by name, on the CPU.
+        state: the rest of the training's state, as JSON values.
+        keep: how many of the newest checkpoints stay, with the one that is written.
+        spared: steps of older checkpoints that stay too.
     """
     with atomic_directory(directory / f"step-{step}") as temporary:
         write_tensors(temporary / _TENSORS, {name: tensor.contiguous() for name, tensor in tensors.items()})
         commit(temporary / _RECORD, [temporary / _TENSORS], format=FORMAT, step=step, state=state)
-    rotated = [other for other in list_steps(directory) if other <= step][:-keep]
-    for old in {*rotated}.difference(spared):
+    older = [other for other in list_steps(directory) if other <= step][:-keep]
+    for old in set(older).difference(spared):
         with suppress(OSError):
+            # Renamed before it is deleted, so that a reader sees the whole folder or none.
             aside = temporary_path(directory / f"step-{old}")
-            os.replace(directory / f"step-{old}", aside)  # a reader sees all of it or nothing
+            os.replace(directory / f"step-{old}", aside)
             shutil.rmtree(aside)
 
 
@@ -91,22 +102,20 @@ class Writer:
         state: dict[str, Any],
         spared: Collection[int] = (),
     ) -> None:
-        """Begin to write a checkpoint of the tensors as they are now.
-
-        Args:
-            step, tensors, state, spared: see `save`.
+        """Begin to write a checkpoint of the tensors as they are now. Arguments as for `save`.
 
         Raises:
             BrimfulError: the checkpoint before could not be written.
         """
         self.finish()
+        # Copies, because the next update changes the tensors while the thread still writes.
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing = thread.submit(save, self.directory, step, copies, state, self.keep, spared)
         thread.shutdown(wait=False)
 
     def check(self) -> None:
-        """Raise the error of a write that has failed. Does not wait for a write that is under way."""
+        """Raise the error of a write that has failed, without waiting for a write that is under way."""
         if self._writing is not None and self._writing.done():
             self.finish()
 
@@ -127,7 +136,9 @@ class _Checkpoint(TypedDict):
     state: dict[str, Any]
 
 
-class _Known(TypedDict):
+class _AnyState(TypedDict):
+    """The keys that the state of every readable version has."""
+
     cursor: dict[str, Any]
     best: NotRequired[tuple[int, float] | None]
 
@@ -141,7 +152,7 @@ class _GuardState(TypedDict):
 
 class _State(TypedDict):
     identity: str
-    versions: dict[str, str]
+    package_versions: dict[str, str]
     cursor: dict[str, Any]
     totals: dict[str, float]
     best: tuple[int, float] | None
@@ -153,25 +164,27 @@ class _State(TypedDict):
 _REMEDY = "continue with the checkpoint before it"
 
 
-def _record(path: Path, *, verify: bool) -> dict[str, Any]:
+def _read_record(path: Path, *, verify: bool) -> dict[str, Any]:
     return read_commit(path / _RECORD, _Checkpoint, verify=verify, remedy=_REMEDY)
 
 
 def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
-    """Refuse what another version of Brimful wrote.
+    """Refuse a record that another version of Brimful wrote.
 
     Args:
         record: the commit record of a checkpoint or of a training's result.
     """
-    if (found := record.get("format")) not in readable:
+    version_of_record = record.get("format")
+    if version_of_record not in readable:
         raise BrimfulError(
-            f"{path} was written by another version of Brimful (its format is {found or 'older'}, and"
-            f" this one reads {FORMAT}): continue with that version, or start a new run"
+            f"{path} was written by another version of Brimful (its format is"
+            f" {version_of_record or 'older'}, and this one reads {FORMAT}): continue with that version, or"
+            " start a new run"
         )
 
 
 def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
-    """The newest undamaged checkpoint, to resume from, as (step, tensors on the CPU, state), or None.
+    """Load the newest undamaged checkpoint as (step, tensors on the CPU, state); None without one.
 
     Raises:
         BrimfulError: another version wrote it.
@@ -179,11 +192,12 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
     for step in reversed(list_steps(directory)):
         path = directory / f"step-{step}"
         try:
-            record = _record(path, verify=True)
+            record = _read_record(path, verify=True)
             tensors = load_file(path / _TENSORS)
         except (BrimfulError, OSError) as error:
-            what, _, _ = str(error).partition(";")  # the rest says what to do, which is done here
-            warn(f"skipping a checkpoint: {what}")
+            # The part behind the semicolon tells the user what to do, which this loop does.
+            problem, _, _ = str(error).partition(";")
+            warn(f"skipping a checkpoint: {problem}")
             continue
         check_format(path, record)
         return step, tensors, record["state"]
@@ -191,7 +205,7 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
 
 
 def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The tensors, on the CPU, and the state of one checkpoint. Nothing on disk changes.
+    """Load the tensors, on the CPU, and the state of one checkpoint. Nothing on disk changes.
 
     Raises:
         BrimfulError: the checkpoint is missing or damaged, another version wrote it, or a run that is under
@@ -200,43 +214,46 @@ def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str,
     path = directory / f"step-{step}"
     if path.is_dir():
         try:
-            record = _record(path, verify=True)
+            record = _read_record(path, verify=True)
             check_format(path, record, READABLE)
             return load_file(path / _TENSORS), record["state"]
         except (BrimfulError, OSError) as error:
             if path.is_dir():
                 raise
-            raise BrimfulError(f"the run has removed {path} meanwhile: {_there(directory)}") from error
-    raise BrimfulError(f"there is no checkpoint {path}: {_there(directory)}")
+            raise BrimfulError(
+                f"the run has removed {path} meanwhile: {_describe_steps(directory)}"
+            ) from error
+    raise BrimfulError(f"there is no checkpoint {path}: {_describe_steps(directory)}")
 
 
-def _there(directory: Path) -> str:
-    found = list_steps(directory)
-    return f"the run has those of steps {', '.join(map(str, found))}" if found else "the run has none"
+def _describe_steps(directory: Path) -> str:
+    steps = ", ".join(map(str, list_steps(directory)))
+    return f"the run has checkpoints of steps {steps}" if steps else "the run has no checkpoint"
 
 
 def read_states(directory: Path) -> dict[int, dict[str, Any]]:
-    """The states of the complete checkpoints that this version can read, by step.
+    """Return the states of the complete checkpoints that this version can read, by step.
 
     No tensors are read, and nothing on disk changes.
     """
-    found = {}
+    states = {}
     for step in list_steps(directory):
+        path = directory / f"step-{step}"
         with suppress(BrimfulError):  # damaged, or removed meanwhile
-            record = _record(path := directory / f"step-{step}", verify=False)
+            record = _read_record(path, verify=False)
             check_format(path, record, READABLE)
-            require_shape(record["state"], _Known, path / _RECORD, _REMEDY)
-            found[step] = record["state"]
-    return found
+            require_shape(record["state"], _AnyState, path / _RECORD, _REMEDY)
+            states[step] = record["state"]
+    return states
 
 
 def load_for_resume(
     directory: Path, identity: str, world: World
 ) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
-    """The newest undamaged checkpoint as (step, tensors on the CPU, state), the same on every rank, or None.
+    """Load the newest undamaged checkpoint, the same on every rank, as `load_latest` does.
 
     Args:
-        identity: of the run that resumes.
+        identity: the identity of the run that resumes.
 
     Raises:
         BrimfulError: the checkpoint is of another run, another version wrote it, or ranks see different ones.
@@ -244,31 +261,37 @@ def load_for_resume(
     if world.is_main and directory.is_dir():
         sweep(directory)
     world.barrier()
-    found = load_latest(directory)
-    step = found[0] if found else -1
+    checkpoint = load_latest(directory)
+    step = checkpoint[0] if checkpoint else -1
+    # The least step and the greatest, as minus the least of the negated steps.
     if world.least(step) != -world.least(-step):
         raise BrimfulError(
             f"ranks see different checkpoints in {directory}: wait until the file system shows all of them"
             " the same, and try again"
         )
-    if found is None:
+    if checkpoint is None:
         return None
-    require_shape(found[2], _State, directory / f"step-{step}" / _RECORD, f"remove that folder and {_REMEDY}")
-    if found[2]["identity"] != identity:
+    state = checkpoint[2]
+    require_shape(state, _State, directory / f"step-{step}" / _RECORD, f"remove that folder and {_REMEDY}")
+    if state["identity"] != identity:
         raise BrimfulError(
             f"{directory} was made with another configuration or data, or by a version with other options;"
             " start a new run"
         )
     if world.is_main:
         say(f"resuming at step {step}")
-        for name, now in versions().items():
-            before = found[2]["versions"].get(name)
+        for name, now in package_versions().items():
+            before = state["versions"].get(name)
             if before != now:
                 warn(f"the checkpoint was made with {name} {before}, this is {now}: bits may differ")
-    return found
+    return checkpoint
 
 
-def versions() -> dict[str, str]:
-    """The versions of the packages that decide a run's bits."""
-    packages = {name: version(name) for name in ("torch", "numpy")}
-    return {"python": platform.python_version(), "brimful": VERSION, **packages}
+def package_versions() -> dict[str, str]:
+    """Return the versions of the packages that decide a run's bits."""
+    return {
+        "python": platform.python_version(),
+        "brimful": VERSION,
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+    }

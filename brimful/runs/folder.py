@@ -1,9 +1,9 @@
 """A run's folder, and the trainings in it, such as trials of learning rates.
 
 A training that has ended is not repeated. At its end it leaves a folder `result` with its metrics and the
-weights that are needed later, and its checkpoints are removed. The next one always reads the weights from
-that folder, even if nothing was interrupted. So an interrupted run and an uninterrupted one take the same
-path and give the same bits.
+weights that are needed later, and its checkpoints are removed. The next training always reads the weights
+from that folder, even if nothing was interrupted: so an interrupted run and an uninterrupted one take the
+same path and give the same bits.
 """
 
 import shutil
@@ -44,7 +44,7 @@ class _ResultRecord(TypedDict):
 
 
 class ResumableTraining(Protocol):
-    """A `brimful.train.trainer.Trainer`."""
+    """The part of `brimful.train.trainer.Trainer` that a run folder calls."""
 
     progress: Any
 
@@ -54,14 +54,14 @@ class ResumableTraining(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What a training leaves when it ends.
+    """The result that a training leaves when it ends.
 
     Attributes:
-        directory: of the training.
-        identity: of its run.
-        metrics: of the objective, at its end.
-        seconds: of training, without evaluations.
-        examples: that were trained on, each as often as it came.
+        directory: the folder of the training.
+        identity: the identity of its run.
+        metrics: metrics of the objective, at the end.
+        seconds: time of training, without evaluations.
+        examples: examples that were trained on, each as often as it came.
     """
 
     directory: Path
@@ -84,14 +84,15 @@ class Result:
     def save(self, modules: Mapping[str, nn.Module]) -> None:
         """Keep the metrics, and the weights of these modules."""
         with atomic_directory(self.directory / _RESULT) as temporary:
-            if modules:
-                parameters = nn.ModuleDict(modules).named_parameters()
-                tensors = {name: p.detach().cpu().contiguous() for name, p in parameters}
-                write_tensors(temporary / _WEIGHTS, tensors)
-            self._commit(temporary, [temporary / _WEIGHTS] if modules else [])
+            parameters = nn.ModuleDict(modules).named_parameters()
+            write_tensors(
+                temporary / _WEIGHTS, {name: p.detach().cpu().contiguous() for name, p in parameters}
+            )
+            self._commit(temporary, [temporary / _WEIGHTS])
 
     def forget_weights(self) -> None:
         """Keep the metrics only."""
+        # The record first: a kill in between leaves a file that no record names, not a record of no file.
         self._commit(self.directory / _RESULT, [])
         self._weights.unlink(missing_ok=True)
 
@@ -125,7 +126,7 @@ class RunFolder:
 
     @property
     def announces(self) -> bool:
-        """Whether this process tells the user what a new run will do."""
+        """Whether this process says what a new run will do."""
         return self.ranks.is_main and not self.resuming
 
     def train(
@@ -138,17 +139,17 @@ class RunFolder:
         """Train to the end, from the newest checkpoint if there is one. A finished training is not repeated.
 
         Args:
-            directory: of this training, the same as the trainer's.
-            title: of the progress bar.
-            make: makes the trainer, with the run's identity. Called only if there is something left to do.
+            directory: the folder of this training, the same as the trainer's.
+            title: the title of the progress bar.
+            make: makes the trainer, with the run's identity. It is not called for a finished training.
             keep: trained modules whose weights are needed later, by name.
 
         Raises:
             BrimfulError: a loss spike, or the directory belongs to another run.
             StoppedError: a signal asked any rank to stop.
         """
-        begun = directory.is_dir()
-        if begun and self.ranks.is_main:
+        has_begun = directory.is_dir()
+        if has_begun and self.ranks.is_main:
             sweep(directory)
         self.ranks.barrier()
         result = self._find(directory)
@@ -160,7 +161,7 @@ class RunFolder:
             return result
         with catch_stop_signals() as request:
             trainer = make()
-            if begun and not trainer.resume() and self.ranks.is_main:
+            if has_begun and not trainer.resume() and self.ranks.is_main:
                 say(f"{title}: no usable checkpoint: starting over")
             try:
                 metrics = trainer.run(title)
@@ -176,7 +177,8 @@ class RunFolder:
             if self.ranks.is_main:
                 result.save(keep)
                 _remove_checkpoints(directory)
-            # Ranks meet here once the result exists. A request that came after the last update counts too.
+            # The all-reduce is also a barrier: no rank goes on before the result exists. A request to stop
+            # that came after the last update counts too.
             (votes,) = self.ranks.sum_each(request.votes())
             if number := choose_signal(votes):
                 raise StoppedError(number, f"in {title}")
@@ -198,9 +200,8 @@ class RunFolder:
                 f"{folder} was made with another configuration or data, or by a version with other options;"
                 " start a new run"
             )
-        return Result(
-            directory, self.identity, record["figures"], record["seconds"], record.get("examples", 0)
-        )
+        examples = record.get("examples", 0)  # earlier versions did not count them
+        return Result(directory, self.identity, record["figures"], record["seconds"], examples)
 
 
 def _remove_checkpoints(directory: Path) -> None:
@@ -208,8 +209,9 @@ def _remove_checkpoints(directory: Path) -> None:
 
 
 def remove_results(run: Path) -> None:
-    """Remove what the trainings of a finished run have left for each other, and nothing else."""
+    """Remove the results that the trainings of a finished run have left for each other."""
     for record in run.rglob(f"{_RESULT}/{_RECORD}"):
-        found = read_json(record)
-        if isinstance(found, dict) and found.keys() >= _ResultRecord.__required_keys__ | {"format"}:
+        # A file of the user's may have the same name: only records of trainings have these keys.
+        content = read_json(record)
+        if isinstance(content, dict) and content.keys() >= _ResultRecord.__required_keys__ | {"format"}:
             shutil.rmtree(record.parent, ignore_errors=True)

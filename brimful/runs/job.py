@@ -1,14 +1,14 @@
-"""What every verb that trains does around its work (`Job.run`).
+"""The steps that every verb which trains takes around its work (`Job.run`).
 
-    open     rank, lock; a finished run only returns its summary
-    plan     the verb's: a configuration -> everything the run has decided, resolved once and frozen
-    inputs   the files that decide the result are those that an interrupted run began with
+    open     ranks and the lock of the folder; a finished run only returns its facts
+    plan     the verb's own: a configuration -> a frozen plan with everything that the run has decided
+    inputs   an interrupted run must find the files that it began with
     start    config.yaml, on the main rank; a dry run ends before
-    work     the verb's: train, save the model, return the summary
-    finish   seals, summary.json, and what only a resume needs goes
+    work     the verb's own: train, save the model, return the facts
+    finish   checksums, summary.json; files that only a resume needs are removed
 
 A plan writes no result; it may sweep what a killed run has left half-written. A kill after the start leaves a
-folder that `--resume` continues, and one before it nothing: the same command begins anew.
+folder that `--resume` continues. A kill before it leaves nothing, and the same command begins anew.
 """
 
 import shlex
@@ -18,34 +18,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from brimful.base.config import build, config_hash, identity, write_yaml
+from brimful.base.config import build, config_hash, identity, read_yaml, write_yaml
 from brimful.base.console import say
 from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import seal
 from brimful.base.storage import read_object, sweep, write_json
-from brimful.runs.directory import (
+from brimful.runs.folder import RunFolder, remove_results
+from brimful.runs.inputs import INPUTS, check_inputs
+from brimful.runs.signals import StoppedError, catch_start_signals
+from brimful.runs.start_checks import (
     CONFIG,
-    INPUTS,
     MODELS,
     SUMMARY,
-    check_inputs,
-    read_config,
+    require_options,
+    require_run,
+    require_run_place,
 )
-from brimful.runs.folder import RunFolder, remove_results
-from brimful.runs.places import require_options, require_run_place
-from brimful.runs.signals import StoppedError, catch_start_signals
 
-Summary = dict[str, Any]
-"""What summary.json holds."""
+Facts = dict[str, Any]
+"""The content of summary.json."""
 
 
 class RunPlan:
-    """What was decided for a run before it starts: a frozen dataclass.
+    """Everything that is decided before a run starts: the base of a frozen dataclass.
 
     Attributes:
-        config: what config.yaml says, everything resolved. It is itself a valid --config.
+        config: the content of config.yaml, everything resolved. It is itself a valid --config.
     """
 
     config: Any
@@ -57,7 +57,7 @@ class RunPlan:
 
     @property
     def decides(self) -> Sequence[Any]:
-        """What else decides the run's bits, as JSON."""
+        """Other values that decide the run's bits, as JSON."""
         return []
 
 
@@ -67,20 +67,20 @@ P = TypeVar("P", bound=RunPlan)
 
 @dataclass(frozen=True)
 class Opened(Generic[C]):
-    """The folder that a configuration names, held by this process.
+    """The folder of a configuration, held by this process.
 
     Attributes:
-        config: of the run; of an interrupted one, what it has saved.
+        config: the configuration of the run; an interrupted run has saved its own.
         resuming: whether the folder holds the beginning of the run.
-        again: how an interrupted run is continued: "brimful VERB --resume RUN".
-        summary: of a finished run, for which there is nothing to do.
+        resume_command: the command that continues an interrupted run: "brimful VERB --resume RUN".
+        facts: the facts of a finished run, for which there is nothing to do.
     """
 
     config: C
     path: Path
     resuming: bool
-    again: str
-    summary: Summary | None = None
+    resume_command: str
+    facts: Facts | None = None
 
 
 class Job(Generic[C, P]):
@@ -95,117 +95,143 @@ class Job(Generic[C, P]):
     temporary: tuple[str, ...] = ()
 
     def open(self, config: C, ranks: World, lock: FolderLock) -> Opened[C]:
-        """Take the folder of `out` for a new run, or the one of `resume`, and say how it is continued.
+        """Take the folder of `out` for a new run, or the one of `resume`.
 
         Raises:
             UsageError: an option is missing, or `resume` has options beside it.
             BrimfulError: the folder is in use, or holds something else, or there is no run to resume.
         """
-        asked: Any = config
-        path = Path(asked.resume or asked.out or "")
-        again = f"brimful {self.verb} --resume {shlex.quote(str(path))}"
-        works = ranks.is_main and not asked.dry_run
-        if asked.resume is None:
-            require_options(asked, self.verb, (*asked.NEEDS, "out"))
+        options: Any = config
+        path = Path(options.resume or options.out or "")
+        command = f"brimful {self.verb} --resume {shlex.quote(str(path))}"
+        writes = ranks.is_main and not options.dry_run
+        needs = (*options.NEEDS, "out")
+        if options.resume is None:
+            require_options(options, self.verb, needs)
             if ranks.is_main:
                 require_run_place(path, self.verb)
-            if works:
+            if writes:
                 lock.take(path)
-                require_run_place(path, self.verb)  # another process may have begun and ended there
-            return Opened(config, path, False, again)
-        if asked != build(type(asked), {"resume": asked.resume, "dry_run": asked.dry_run}):
+                # Again: another process may have begun and ended there before the lock was taken.
+                require_run_place(path, self.verb)
+            return Opened(config, path, False, command)
+        # Other options would change a run that has begun.
+        if options != build(type(options), {"resume": options.resume, "dry_run": options.dry_run}):
             raise UsageError("--resume continues with the run's own configuration and takes no other options")
         if (path / SUMMARY).is_file():
-            return Opened(config, path, False, again, self._finished(path, ranks))
-        if works and (path / CONFIG).is_file():
+            return Opened(config, path, False, command, self._read_finished(path, ranks))
+        if writes and (path / CONFIG).is_file():
             lock.take(path)
             if (path / SUMMARY).is_file():
                 raise BrimfulError(f"{path} was finished by another process just now")
             sweep(path)
-        saved: Any = read_config(path, type(config), self.verb, (*asked.NEEDS, "out"))
-        return Opened(replace(saved, dry_run=asked.dry_run), path, True, again)
+        saved = self._read_config(path, type(options), needs)
+        return Opened(replace(saved, dry_run=options.dry_run), path, True, command)
 
-    def _finished(self, run: Path, ranks: World) -> Summary:
-        summary = read_object(run / SUMMARY)
-        if summary.get("kind") != self.verb:
-            raise BrimfulError(f"{run} is a finished run of `brimful {summary.get('kind')}`, not {self.verb}")
+    def _read_finished(self, run: Path, ranks: World) -> Facts:
+        facts = read_object(run / SUMMARY)
+        if facts.get("kind") != self.verb:
+            raise BrimfulError(f"{run} is a finished run of `brimful {facts.get('kind')}`, not {self.verb}")
         if ranks.is_main:
             say(f"{run} is finished; there is nothing to resume")
-        return summary
+        return facts
+
+    def _read_config(self, run: Path, schema: Any, needs: Sequence[str]) -> Any:
+        """Read the configuration of an interrupted run.
+
+        Raises:
+            BrimfulError: there is no run to resume, or another verb has written it.
+        """
+        require_run(run)
+        values = read_yaml(run / CONFIG)
+        try:
+            saved = build(schema, values)
+            # A configuration of another verb may fit the schema, but lacks what this verb needs.
+            for need in needs:
+                if not getattr(saved, need):
+                    raise BrimfulError(f"key {need} is required")
+        except BrimfulError as error:
+            raise BrimfulError(
+                f"{run / CONFIG} was not written by `brimful {self.verb}`: {error}; --resume takes the --out"
+                " of an earlier run, with its files as they were. If a version with other options wrote it,"
+                f" start a new run; `brimful export {run} --step N` gives its model"
+            ) from error
+        return saved
 
     def plan(self, config: C, folder: RunFolder) -> P:
-        """Resolve a configuration, and say what a new run will do.
+        """Resolve a configuration, and tell the user what a new run will do.
 
         Raises:
             BrimfulError: a model, a file or a setting is unusable.
         """
         raise NotImplementedError
 
-    def outlook(self, plan: P) -> Summary:
-        """Return, and perhaps say, what a dry run found."""
+    def describe_plan(self, plan: P) -> Facts:
+        """Return the facts of a dry run, and perhaps say them."""
         raise NotImplementedError
 
-    def work(self, plan: P, folder: RunFolder) -> Summary:
-        """Train as planned and save the model; what the main rank returns is the summary.
+    def work(self, plan: P, folder: RunFolder) -> Facts:
+        """Train as planned and save the model; return the facts, on the main rank.
 
         Raises:
             StoppedError: a signal asked to stop.
         """
         raise NotImplementedError
 
-    def run(self, config: C) -> Summary:
-        """Run the verb, or continue what an interrupted run has begun.
+    def run(self, config: C) -> Facts:
+        """Run the verb, or continue an interrupted run.
 
         Raises:
-            BrimfulError: what the plan refuses; or the folder is in use, holds something else, or has begun
-                with other files.
+            BrimfulError: the plan refuses the configuration; or the folder is in use, holds something else,
+                or has begun with other files.
             StoppedError: a signal asked the run to stop.
         """
         with catch_start_signals() as start, join_ranks() as ranks, FolderLock() as lock:
             opened = self.open(config, ranks, lock)
             if opened.resuming:
-                start.rest = f"continue with {opened.again}"
-            if opened.summary is not None:
-                return opened.summary
+                start.remedy = f"continue with {opened.resume_command}"
+            if opened.facts is not None:
+                return opened.facts
             folder = RunFolder(opened.path, ranks, opened.resuming)
+            # Planned on every rank, and anew on a resume: the plan itself is not saved.
             plan = self.plan(opened.config, folder)
             inputs = check_inputs(folder.path, plan.files)
-            decides = config_hash([identity(plan.config), inputs, *plan.decides])
-            folder = replace(folder, identity=decides)
+            folder = replace(folder, identity=config_hash([identity(plan.config), inputs, *plan.decides]))
             try:
                 if plan.config.dry_run:
-                    return self.outlook(plan)
+                    return self.describe_plan(plan)
                 if ranks.is_main:
                     write_yaml(folder.path / CONFIG, plan.config)
                     if inputs:
                         write_json(folder.path / INPUTS, inputs)
                 ranks.barrier()
-                start.over()
-                summary = self.work(plan, folder)
+                start.end()
+                facts = self.work(plan, folder)
             except StoppedError as stopped:
-                raise stopped.resumed_by(opened.again) from stopped
+                raise stopped.with_command(opened.resume_command) from stopped
             except KeyboardInterrupt as stopped:
                 if (folder.path / CONFIG).is_file():
-                    start.rest = f"continue with {opened.again}"
-                    stopped.add_note(start.rest)
+                    start.remedy = f"continue with {opened.resume_command}"
+                    stopped.add_note(start.remedy)
                 raise
-            ranks.barrier()  # every rank has read what is removed now
+            ranks.barrier()  # every rank has read the files that are removed now
             if ranks.is_main:
-                finish(folder.path, summary, self.temporary)
+                finish(folder.path, facts, self.temporary)
             ranks.barrier()
-            return ranks.from_main(summary)
+            return ranks.from_main(facts)
 
 
-def finish(run: Path, summary: Summary, temporary: Sequence[str] = ()) -> None:
+def finish(run: Path, facts: Facts, temporary: Sequence[str] = ()) -> None:
     """Write the checksums of the run's models, then summary.json, which marks the run as finished.
 
     Args:
-        temporary: folders in the run that only a resume needs. They go last: a kill costs space alone.
+        temporary: folders in the run that only a resume needs.
     """
     for name in MODELS:
         if (run / name).is_dir():
             seal(run / name)
-    write_json(run / SUMMARY, summary)
+    write_json(run / SUMMARY, facts)
+    # Removed last: a kill before this line wastes space, and loses no result.
     for name in temporary:
         shutil.rmtree(run / name, ignore_errors=True)
     remove_results(run)

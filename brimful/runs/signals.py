@@ -22,31 +22,31 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 class StoppedError(BrimfulError):
     """A run was stopped by a signal. The exit code is 128 + the signal's number, as in a shell.
 
-    Attributes:
-        number: of the signal.
+    Args:
+        number: the number of the signal.
         where: how far the run was: "at step 5".
+        remedy: the end of the message, which says how to go on.
         is_saved: whether the run can be resumed from there.
     """
 
-    def __init__(self, number: int, where: str, rest: str = "", *, is_saved: bool = True) -> None:
-        """
-        Args:
-            rest: what to do; a run says it, and no training in it.
-        """
-        super().__init__(f"stopped by {signal.Signals(number).name} {where}{rest and f'; {rest}'}")
+    def __init__(self, number: int, where: str, remedy: str = "", *, is_saved: bool = True) -> None:
+        message = f"stopped by {signal.Signals(number).name} {where}"
+        if remedy:
+            message += f"; {remedy}"
+        super().__init__(message)
         self.number = number
         self.where = where
         self.is_saved = is_saved
         self.exit_code = 128 + number
 
-    def resumed_by(self, command: str) -> "StoppedError":
-        """The same, saying which command goes on; or that nothing was saved."""
-        rest = f"continue with {command}" if self.is_saved else "nothing was saved"
-        return StoppedError(self.number, self.where, rest, is_saved=self.is_saved)
+    def with_command(self, command: str) -> "StoppedError":
+        """Return the error with the command that continues the run, or saying that nothing was saved."""
+        remedy = f"continue with {command}" if self.is_saved else "nothing was saved"
+        return StoppedError(self.number, self.where, remedy, is_saved=self.is_saved)
 
 
 class StopRequest:
-    """The request.
+    """A request to stop, which handlers of signals make.
 
     Attributes:
         number: the signal that came, or 0.
@@ -54,7 +54,7 @@ class StopRequest:
 
     number = 0
 
-    def _come(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number and number == signal.SIGINT:
             raise KeyboardInterrupt
         if number == signal.SIGINT:
@@ -62,17 +62,21 @@ class StopRequest:
         self.number = number
 
     def votes(self) -> dict[str, float]:
-        """1 for the signal that came, 0 for the others, by name: what ranks sum for `choose_signal`."""
+        """Return 1 for the signal that came and 0 for the others, by name; ranks sum them for
+        `choose_signal`."""
         return {each.name: float(each == self.number) for each in SIGNALS}
 
 
 def choose_signal(votes: Mapping[str, float]) -> int:
-    """The number of the signal that came to any rank, the same on all ranks; 0 if none came.
+    """Return the number of the signal that came to any rank, the same on all ranks; 0 if none came.
 
     Args:
-        votes: sums over ranks, by name. Of several signals, the first in SIGNALS wins.
+        votes: sums over ranks, by name. The first signal in SIGNALS wins over the others.
     """
-    return next((int(each) for each in SIGNALS if votes[each.name]), 0)
+    for each in SIGNALS:
+        if votes[each.name]:
+            return int(each)
+    return 0
 
 
 @contextmanager
@@ -90,7 +94,7 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     if isinstance(outer, StopRequest):
         yield outer
         return
-    before = {number: signal.signal(number, request._come) for number in SIGNALS}
+    before = {number: signal.signal(number, request._handle) for number in SIGNALS}
     try:
         yield request
     finally:
@@ -98,64 +102,68 @@ def catch_stop_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-class Start:
-    """The start of a run.
+class RunStart:
+    """The start of a run, in which a signal ends the process at once.
 
     Attributes:
-        rest: what a signal leaves, or what goes on.
+        remedy: the end of the message of a signal: how to go on.
     """
 
-    rest = "nothing was written"
+    remedy = "nothing was written"
 
     def __init__(self) -> None:
-        self._came = 0
+        self.number = 0
         self._before: dict[int, Any] = {}
 
-    def _come(self, number: int, frame: FrameType | None) -> None:
-        self._came = number
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
         raise KeyboardInterrupt
 
-    def _begin(self) -> None:
-        """Heed the signals that nobody heeds. torchrun sends SIGTERM to ranks that have lost
-        another one, which say that instead."""
+    def begin(self) -> None:
+        """Handle the signals that have no handler of the caller's yet."""
         if threading.current_thread() is not threading.main_thread():
             return
-        alone = rank_and_size()[1] == 1
-        for number in (signal.SIGINT, signal.SIGTERM) if alone else (signal.SIGINT,):
+        numbers = [signal.SIGINT]
+        if rank_and_size()[1] == 1:
+            # Not among several ranks: torchrun sends SIGTERM to ranks that have lost another one, and those
+            # report the loss instead.
+            numbers.append(signal.SIGTERM)
+        for number in numbers:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                self._before[number] = signal.signal(number, self._come)
+                self._before[number] = signal.signal(number, self._handle)
 
-    def _end(self) -> None:
-        """Signals do what they did before."""
+    def restore(self) -> None:
+        """Give the signals the handlers that they had before."""
         while self._before:
             signal.signal(*self._before.popitem())
 
-    def over(self) -> None:
-        """The run has started: signals do what they did before.
+    def end(self) -> None:
+        """End the start: the run handles its signals from here on.
 
         Raises:
             KeyboardInterrupt: a signal came, and an import or a callback swallowed it.
         """
-        self._end()
-        if self._came:
+        self.restore()
+        if self.number:
             raise KeyboardInterrupt
 
 
 @contextmanager
-def catch_start_signals() -> Iterator[Start]:
-    """A context in which SIGINT and SIGTERM end the process with a line, until `over` is called.
+def catch_start_signals() -> Iterator[RunStart]:
+    """A context in which SIGINT and SIGTERM end the process with a line, until `RunStart.end` is called.
 
     Raises:
-        StoppedError: a signal came, whatever became of it: an import may make another error of it, or none.
+        StoppedError: a signal came. An import may have turned its KeyboardInterrupt into another error, or
+            have swallowed it.
     """
-    start = Start()
-    start._begin()
+    start = RunStart()
+    start.begin()
     try:
         yield start
     except BaseException:
-        if not start._came:
+        if not start.number:
             raise
     finally:
-        start._end()
-    if start._came:
-        raise StoppedError(start._came, "before the run had started", start.rest)
+        start.restore()
+    if start.number:
+        raise StoppedError(start.number, "before the run had started", start.remedy)

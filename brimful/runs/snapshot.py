@@ -14,16 +14,16 @@ from brimful.hf.tensor_names import Head
 from brimful.model.encoder import Encoder
 from brimful.runs import checkpoint
 from brimful.runs.checkpoint import WEIGHTS
-from brimful.runs.places import START
+from brimful.runs.start_checks import START
 
 
 class Snapshot(NamedTuple):
     """A model and its origin.
 
     Attributes:
-        labels: names of the head's outputs, if they have names.
-        folder: a folder with this model, or with another checkpoint of it.
-        facts: empty, or the `step` of the checkpoint.
+        labels: the names of the head's outputs, if they have names.
+        folder: a folder with this model, or with another checkpoint of its run.
+        facts: the `step` of the checkpoint; empty for a finished run.
     """
 
     encoder: Encoder
@@ -50,32 +50,42 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
         folder = ModelFolder.open(run, "model")
         return Snapshot(*load_model(folder), folder, {})
     directory = run / "checkpoints"
-    kept = [run / "encoder", run / START]
-    folders = [ModelFolder(folder) for folder in kept if (folder / "config.json").is_file()]
-    if not folders:
+    # A checkpoint holds tensors only: the shape of the model comes from a folder of the run.
+    for place in (run / "encoder", run / START):
+        if (place / "config.json").is_file():
+            folder = ModelFolder(place)
+            break
+    else:
         raise BrimfulError(
-            f"{run} has neither {kept[0].name}/ nor {START}/: --step is for runs of pretrain (one that an"
-            " earlier version began has them once it is resumed)"
+            f"{run} has neither encoder/ nor {START}/: --step is for runs of pretrain (one that an earlier"
+            " version began has them once it is resumed)"
         )
     if step == "best":
         step = _best(directory)
         if step is None:
             raise BrimfulError(f"{directory} has no checkpoint of the best evaluation: give --step a number")
     tensors, _ = checkpoint.load(directory, step)
-    encoder, head, labels = load_model(folders[0])
-    model = nn.ModuleDict({"encoder": encoder} | ({} if head is None else {"head": head}))
+    encoder, head, labels = load_model(folder)
+    model = nn.ModuleDict({"encoder": encoder})
+    if head is not None:
+        model["head"] = head
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # Until 0.2, a run could keep an average of its weights beside them (docs/history.md).
             parameter.copy_(tensors.get(f"average.{name}", tensors[f"{WEIGHTS}{name}"]))
-    return Snapshot(encoder, head, labels, folders[0], {"step": step})
+    return Snapshot(encoder, head, labels, folder, {"step": step})
 
 
 def _best(directory: Path) -> int | None:
     """The step of the best evaluation, if there was one and its checkpoint is there."""
     states = checkpoint.read_states(directory)
-    best = states[max(states)]["best"] if states else None
-    return int(best[0]) if best is not None and int(best[0]) in states else None
+    if not states:
+        return None
+    # The newest checkpoint knows of all evaluations before it.
+    best = states[max(states)]["best"]
+    if best is None or int(best[0]) not in states:
+        return None
+    return int(best[0])
 
 
 def _check_finished(run: Path) -> None:
@@ -86,5 +96,5 @@ def _check_finished(run: Path) -> None:
     steps = [str(step) for step in checkpoint.list_steps(directory)]
     if not steps:
         raise BrimfulError(f"{run} is not finished: it has no checkpoint yet")
-    choice = f"{'' if _best(directory) is None else 'best, or '}one of {', '.join(steps)}"
-    raise BrimfulError(f"{run} is not finished: give --step {choice}")
+    best = "" if _best(directory) is None else "best, or "
+    raise BrimfulError(f"{run} is not finished: give --step {best}one of {', '.join(steps)}")

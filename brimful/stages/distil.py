@@ -1,29 +1,35 @@
-"""The verb `brimful distil`: a student for each seed, of which the best is kept, and what it is worth."""
+"""The verb `brimful distil`: a student for each seed; the best one is kept and compared with its teacher."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import say
+import numpy as np
+
+from brimful.base.console import pluralise, say
+from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_percent, format_value
-from brimful.base.summary import (
-    ModelResult,
-    describe_gap,
-    make_facts_table,
-    with_overview,
-)
-from brimful.base.summary import Summary as Overview
+from brimful.base.summary import ModelResult, Summary, describe_gap, make_facts_table, with_overview
 from brimful.data.examples import Examples
+from brimful.hf.model_folder import ModelFolder
+from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
-from brimful.objectives.imitation import LayerDistillation, LogitDistillation
+from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Job, RunPlan, Summary
+from brimful.runs.inputs import model_files
+from brimful.runs.job import Facts, Job, RunPlan
+from brimful.runs.start_checks import CONFIG
 from brimful.stages.distil_options import DistilConfig, StageConfig
-from brimful.stages.students import CPU
-from brimful.stages.task_options import with_absolute_paths
-from brimful.stages.task_trainings import Stage, train_stage
-from brimful.stages.teaching_material import Material, read_material
+from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
+from brimful.stages.run_tables import choose_tables, find_held_out, merge_table_options
+from brimful.stages.students import CPU, ModelTeacher, StudentStart, load_teacher
+from brimful.stages.task_options import TablePaths, read_finetuning, with_absolute_paths
+from brimful.stages.task_trainings import Stage, name_table_files, train_stage
+from brimful.tables.layouts import find_layout
+from brimful.tables.table import require_pairs
+from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
 from brimful.tasks.judging.comparison import (
     Answer,
     Judged,
@@ -36,8 +42,10 @@ from brimful.tasks.judging.comparison import (
     read_costs,
     write_predictions,
 )
+from brimful.tasks.prediction_form import Outputs
+from brimful.tasks.row_groups import find_held_out_copies
 from brimful.tasks.task import Metric
-from brimful.tasks.task_data import make_evaluation
+from brimful.tasks.task_data import TaskData, load_task_data, make_evaluation
 from brimful.tasks.task_model import TaskModel, fold
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Objective, Runtime
@@ -49,18 +57,74 @@ class DistilPlan(RunPlan):
 
     Attributes:
         config: resolved.
-        shape: of the student.
+        tables: paths of train, dev and test.
+        held_out: rows of train that the teacher's run has held out, where its training table is used.
+        texts: the texts of train and of each unlabelled file, without empty ones.
+        reads_alike: whether the teacher reads the student's tokens, so that its layers can be imitated.
+        by_example: whether the teacher answers the student's own examples. Otherwise it answers each text,
+            which it reads with its own tokenizer.
+        shape: the shape of the student.
     """
 
     config: DistilConfig
-    material: Material
     runtime: Runtime
+    start: StudentStart
+    teacher: ModelTeacher
+    tables: TablePaths
+    held_out: HeldOut | None
+    data: TaskData
+    texts: list[Encoded]
+    reads_alike: bool
+    by_example: bool
     shape: EncoderConfig
 
     @property
+    def text_count(self) -> int:
+        """The number of texts; a long one may be several examples."""
+        return sum(map(len, self.texts))
+
+    @property
     def files(self) -> dict[str, Path]:
-        """The tables, the teacher, and what the student starts from."""
-        return self.material.files
+        """The tables, the teacher, and the folder that the student starts from."""
+        config, (train, dev, test) = self.config, self.tables
+        files = name_table_files(unlabelled=config.unlabelled, train=train, dev=dev, test=test)
+        assert config.teacher is not None
+        run = Path(config.teacher)
+        if self.start.teacher_run is not None:
+            files[f"teacher/{CONFIG}"] = run / CONFIG
+        if self.held_out is not None:
+            files[f"teacher/{HELD_OUT_FILE}"] = run / HELD_OUT_FILE
+        files |= model_files("teacher", ModelFolder.open(config.teacher, "model"))
+        return files | self.start.files
+
+    def ask_teacher(self) -> tuple[Examples, Any]:
+        """Return all examples with the target `TEACHER`, and the teacher's answers for test.
+
+        Raises:
+            BrimfulError: the teacher's outputs are not finite.
+        """
+        teacher, runtime = self.teacher, self.runtime
+        examples = []
+        for part in self.texts:
+            outputs: Outputs
+            if self.by_example:
+                outputs = teacher.compute_outputs(part, runtime)
+            else:
+                outputs = teacher.answer_table(part.table, runtime)
+            examples.append(_with_target(part.examples, outputs))
+        if self.by_example:
+            answers = teacher.answer_rows(self.data.test, runtime)
+        else:
+            answers = teacher.answer_table(self.data.test.table, runtime)
+        return Examples.chained(examples), answers
+
+
+def _with_target(examples: Examples, outputs: Outputs) -> Examples:
+    """The examples with the teacher's outputs as their only target."""
+    if isinstance(outputs, np.ndarray) and len(outputs) != len(examples):
+        # One row of outputs for a text: it is the target of all windows of the text.
+        outputs = outputs[examples.text_of_example]
+    return replace(examples, targets={TEACHER: outputs})
 
 
 class DistilJob(Job[DistilConfig, DistilPlan]):
@@ -69,235 +133,304 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
     verb = "distil"
 
     def plan(self, config: DistilConfig, folder: RunFolder) -> DistilPlan:
-        """Load the teacher and read what it is asked about.
+        """Load the teacher, and read the tables and the texts.
 
         Raises:
             BrimfulError: the teacher, a table or a setting is unusable, or does not go with the others.
         """
-        runtime = Runtime.of(folder.ranks, config.precision)
-        material, student = read_material(config, folder.ranks)
-        material.data.task.imitation(config.temperature)  # a wrong setting is refused now
-        shape = student.encoder.config
-        if config.layers.epochs and material.reads_alike:  # refused now, if it must be
-            LayerDistillation(material.teacher.model.encoder, student.encoder, config.layers.losses)
-        elif config.layers.epochs and folder.ranks.is_main:
-            say(
-                "the teacher does not read the student's tokens: its outputs alone are imitated, not its"
-                " layers"
+        ranks = folder.ranks
+        runtime = Runtime.of(ranks, config.precision)
+        assert config.teacher is not None
+        teacher, teacher_run = load_teacher(config.teacher), read_finetuning(config.teacher)
+        task = type(teacher.model.task)
+        if config.task not in (None, task.name):
+            raise BrimfulError(f"the teacher {teacher.name} is a model of {task.name}, not of {config.task}")
+        options = merge_table_options(config, teacher_run)
+        tables = choose_tables(config, teacher_run)
+        held_out = find_held_out(config, teacher_run, tables)
+        # The student must not learn rows that it is tested on. Rows of dev that the teacher has learned
+        # measure nothing, so they stay in train.
+        rows = dict(held_out.parts) if held_out else {}
+        if config.dev or (held_out and held_out.dev_in_train):
+            rows.pop("dev", None)
+        start = StudentStart.from_options(config, teacher_run, teacher)
+        data = load_task_data(
+            task,
+            start.encoder,
+            *tables,
+            max_length=start.max_length,
+            overlap=start.overlap,
+            test_rows=rows.get("test") if tables[2] is None else None,
+            dev_rows=rows.get("dev"),
+            layout=find_layout(options),
+            metric=teacher_run.metric if teacher_run else None,
+            ranks=ranks,
+        )
+        teacher = replace(teacher, order=teacher.order_of(data.task.labels))
+        # A layout describes labelled files. Unlabelled ones are read by their column names.
+        files = TaskFiles(task, find_layout(replace(options, layout=None)), ranks, labelled=False)
+        texts = [data.train.drop_empty()]
+        for path in config.unlabelled:
+            texts.append(_read_unlabelled(path, files, data, start).drop_empty())
+        student = start.make_student(data, config.seeds[0])
+        reads_alike = all(teacher.reads_as(student, part) for part in texts)
+        teacher_windows = (teacher.model.max_length, teacher.model.overlap)
+        has_teachers_windows = (student.max_length, student.overlap) == teacher_windows
+        by_token = not isinstance(student.head, SequenceHead)
+        if by_token and not reads_alike:
+            raise BrimfulError(
+                f"{task.name} is imitated token by token: give a student with its teacher's tokenizer"
             )
+        by_example = reads_alike and (by_token or has_teachers_windows)
+        # Made only so that a wrong setting is refused now, and not after the first stage.
+        data.task.imitation(config.temperature)
+        if config.layers.epochs and reads_alike:
+            LayerDistillation(teacher.model.encoder, student.encoder, config.layers.losses)
+        elif config.layers.epochs and ranks.is_main:
+            say("the teacher does not read the student's tokens: only its outputs are imitated")
+        plan = DistilPlan(
+            config=with_absolute_paths(config, precision=runtime.precision),
+            runtime=runtime,
+            start=start,
+            teacher=teacher,
+            tables=tables,
+            held_out=held_out,
+            data=data,
+            texts=texts,
+            reads_alike=reads_alike,
+            by_example=by_example,
+            shape=student.encoder.config,
+        )
         if folder.announces and not config.dry_run:
-            _announce(config, material, shape)
-        config = with_absolute_paths(config, precision=runtime.precision)
-        return DistilPlan(config, material, runtime, shape)
+            _announce(plan)
+        return plan
 
-    def outlook(self, plan: DistilPlan) -> Summary:
-        """What a dry run returns."""
-        return {"dry_run": True, "texts": plan.material.count, "student_layers": plan.shape.layers}
+    def describe_plan(self, plan: DistilPlan) -> Facts:
+        """Return the facts of a dry run."""
+        return {"dry_run": True, "texts": plan.text_count, "student_layers": plan.shape.layers}
 
-    def work(self, plan: DistilPlan, folder: RunFolder) -> Summary:
-        """Train all students, save the one that is best on dev, else the first, and compare it.
-
-        Raises:
-            StoppedError: a signal asked to stop.
-        """
-        config, material, runtime = plan.config, plan.material, plan.runtime
-        data, task = material.data, material.data.task
-        texts, teacher_answers = material.taught(runtime)
-        students = Students(plan, texts, folder)
-        trained = [students.distilled(seed) for seed in config.seeds]
-        # Every rank has read the kept weights, and leaves the processors to the main one.
+    def work(self, plan: DistilPlan, folder: RunFolder) -> Facts:
+        """Train all students, and save the one that is best on dev, or the first without dev."""
+        config, runtime, data = plan.config, plan.runtime, plan.data
+        examples, teacher_answers = plan.ask_teacher()
+        students = [_train_student(plan, examples, seed, folder) for seed in config.seeds]
+        # Every rank has read the trained weights, and leaves the processors to the main one for the timing.
         runtime.world.barrier()
         if not runtime.world.is_main:
             return {}
-        best = max(trained, key=lambda one: task.metrics[0].score(one.dev))
+        metrics = data.task.metrics
+        best = max(students, key=lambda student: metrics[0].score(student.dev))
         write_predictions(folder.path / "predictions.jsonl", *best.judged, data.test)
-        summary = {
+        facts = {
             "kind": "distil",
-            **compared(plan, trained, best.model, teacher_answers),
+            **_compare_with_teacher(plan, students, best.model, teacher_answers),
             **best.judged.task.facts,
             "precision": runtime.precision,
-            "seconds": students.seconds,
+            "seconds": sum(student.seconds for student in students),
         }
-        token_types = data.train.examples.typed
-        best.model.to(runtime.device).save(folder.path / "model", token_types=token_types)
-        return with_overview(summary, summarise_distillation(summary, task.metrics, config.teacher or ""))
+        model = best.model.to(runtime.device)
+        model.save(folder.path / "model", token_types=data.train.examples.typed)
+        return with_overview(facts, summarise_distillation(facts, metrics, config.teacher or ""))
 
 
-def _announce(config: DistilConfig, material: Material, shape: EncoderConfig) -> None:
+def _read_unlabelled(path: str, files: TaskFiles, data: TaskData, start: StudentStart) -> Encoded:
+    """Read the texts of a file, without those that equal rows which were held out of train."""
+    tokenizer, train, is_main = start.encoder.tokenizer, data.train.table, files.ranks.is_main
+    assert tokenizer is not None
+    texts = files.encode(data.task, path, tokenizer, start.max_length, start.overlap)
+    require_pairs(texts.table, train.second is not None, train.path)
+    if is_main:
+        warn_of_lost_ends(texts.examples.cut, len(texts), path, start.max_length)
+    held_out = []
+    for part in (data.test, data.dev):
+        if part is not None and part.table.rows is not None:  # it was cut from the file of train
+            held_out.append(part.table)
+    if not held_out:
+        return texts
+    copies = find_held_out_copies(texts.table, held_out, train)
+    if not copies.any():
+        return texts
+    if is_main:
+        rows = "test or dev" if len(held_out) > 1 else "held-out"
+        number = pluralise(int(copies.sum()), "text")
+        say(f"{path}: left out {number}, equal or nearly equal to {rows} rows")
+    return texts.take(np.flatnonzero(~copies))
+
+
+def _announce(plan: DistilPlan) -> None:
     """Say what a new run does."""
-    start, old = material.start, material.teacher.model.encoder.config
-    teacher_size = f"{old.layers} layers of width {old.hidden_size}"
-    into = f"{shape.layers} layers of width {shape.hidden_size}"
-    say(f"distilling {teacher_size} into {into} on {material.count:,} texts")
-    if start.layers is None and config.student is None and config.initialisation != "random":
+    config, teacher, student = plan.config, plan.teacher.model.encoder.config, plan.shape
+    say(
+        f"distilling {teacher.layers} layers of width {teacher.hidden_size} into {student.layers} layers of"
+        f" width {student.hidden_size} on {plan.text_count:,} texts"
+    )
+    if plan.start.layers is None and config.student is None and config.initialisation != "random":
         say("the student is wider than its teacher, and starts from random weights")
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A student of a seed.
+class Student:
+    """The trained student of a seed.
 
     Attributes:
         judged: its task, which may be fitted to dev, and its answers for test.
         dev: its metrics on dev; empty without dev.
+        seconds: time of its training.
     """
 
     judged: Judged
     model: TaskModel
     dev: dict[str, float]
+    seconds: float
 
 
-class Students:
-    """Trains the students of a run.
-
-    Args:
-        texts: what they learn from, with the target `TEACHER`.
-
-    Attributes:
-        seconds: of training, in all.
-    """
-
-    def __init__(self, plan: DistilPlan, texts: Examples, run: RunFolder) -> None:
-        self.config, self.material, self.data = plan.config, plan.material, plan.material.data
-        self.run, self.runtime, self.seconds = run, plan.runtime, 0.0
-        self.texts = texts
-
-    def distilled(self, seed: int) -> Trained:
-        """By the stage of the outputs, and where it is asked for by that of the layers before."""
-        config, task, material = self.config, self.data.task, self.material
-        student = material.start.student(self.data, seed)
-        if config.layers.epochs and material.reads_alike:
-            layers = LayerDistillation(material.teacher.model.encoder, student.encoder, config.layers.losses)
-            self._train("layers", seed, config.layers, student, layers)
-        logits = LogitDistillation(
-            student.head,
-            task.imitation(config.temperature),
-            task.primary_metric,
-            make_evaluation(task, student.head, self.data.dev),
-        )
-        self._train("logits", seed, config.logits, student, logits)
-        return self._judged(student)
-
-    def _train(
-        self, name: str, seed: int, stage: StageConfig, student: TaskModel, objective: Objective
-    ) -> None:
-        """Train one stage to its end; not at all if it has no epochs."""
-        if not stage.epochs:
-            return
-        trained = {"encoder": student.encoder, "head": student.head}
-        result = train_stage(
-            Stage(
-                f"distil {name}, seed {seed}",
-                self.run.path / "stages" / f"seed-{seed}" / name,
-                seed,
-                student.encoder,
-                objective,
-                self.texts,
-                stage.epochs,
-                stage.learning_rate,
-                trained,
-            ),
-            self.config,
-            self.run,
-            self.runtime,
-        )
-        result.load(trained)
-        self.seconds += result.seconds
-
-    def _judged(self, student: TaskModel) -> Trained:
-        data, runtime = self.data, self.runtime
-        student.to(runtime.device)
-        fold(student.head)
-        task, dev = student.task, dict[str, float]()
-        if data.dev is not None:
-            on_dev = student.judge(data.dev, runtime.precision)[0]
-            task = task.fit_settings(on_dev, data.dev)
-            dev = task.measure(on_dev, data.dev)
-        elif task.calibrates:  # the best guess: it imitates the teacher
-            task = task.with_settings(task.settings | self.material.teacher.model.task.settings)
-        answers = task.answers(student.outputs(data.test.examples, runtime.precision), data.test)
-        return Trained(Judged(task, answers), replace(student, task=task), dev)
-
-
-def compared(plan: DistilPlan, trained: Sequence[Trained], student: TaskModel, taught: Any) -> dict[str, Any]:
-    """What summary.json says of the student and its teacher.
+def _train_student(plan: DistilPlan, examples: Examples, seed: int, folder: RunFolder) -> Student:
+    """Train the stage of the layers, where it has epochs, and then the stage of the outputs.
 
     Args:
-        trained: the students of all seeds.
-        student: the one that is kept.
-        taught: the teacher's answers for test.
+        examples: the examples with the target `TEACHER`.
     """
-    material, data, task = plan.material, plan.material.data, plan.material.data.task
-    teacher = material.teacher.model
+    config, data, teacher = plan.config, plan.data, plan.teacher
+    student = plan.start.make_student(data, seed)
+    seconds = 0.0
+    if config.layers.epochs and plan.reads_alike:
+        layers = LayerDistillation(teacher.model.encoder, student.encoder, config.layers.losses)
+        seconds += _train_stage("layers", plan, seed, config.layers, student, layers, examples, folder)
+    logits = LogitDistillation(
+        student.head,
+        data.task.imitation(config.temperature),
+        data.task.primary_metric,
+        make_evaluation(data.task, student.head, data.dev),
+    )
+    seconds += _train_stage("logits", plan, seed, config.logits, student, logits, examples, folder)
+    precision = plan.runtime.precision
+    student.to(plan.runtime.device)
+    fold(student.head)
+    task, dev = student.task, dict[str, float]()
+    if data.dev is not None:
+        dev_answers, _ = student.judge(data.dev, precision)
+        task = task.fit_settings(dev_answers, data.dev)
+        dev = task.measure(dev_answers, data.dev)
+    elif task.calibrates:  # the settings of the teacher, which it imitates, are the best guess
+        task = task.with_settings(task.settings | teacher.model.task.settings)
+    answers = task.answers(student.outputs(data.test.examples, precision), data.test)
+    return Student(Judged(task, answers), replace(student, task=task), dev, seconds)
+
+
+def _train_stage(
+    name: str,
+    plan: DistilPlan,
+    seed: int,
+    config: StageConfig,
+    student: TaskModel,
+    objective: Objective,
+    examples: Examples,
+    folder: RunFolder,
+) -> float:
+    """Train one stage to its end, load its weights into the student, and return its seconds."""
+    if not config.epochs:
+        return 0.0
+    trained = {"encoder": student.encoder, "head": student.head}
+    stage = Stage(
+        title=f"distil {name}, seed {seed}",
+        folder=folder.path / "stages" / f"seed-{seed}" / name,
+        seed=seed,
+        encoder=student.encoder,
+        objective=objective,
+        texts=examples,
+        epochs=config.epochs,
+        rate=config.learning_rate,
+        trained=trained,
+    )
+    result = train_stage(stage, plan.config, folder, plan.runtime)
+    result.load(trained)
+    return result.seconds
+
+
+def _compare_with_teacher(
+    plan: DistilPlan, students: Sequence[Student], model: TaskModel, teacher_answers: Any
+) -> Facts:
+    """Return the facts of the students and their teacher.
+
+    Args:
+        students: the students of all seeds.
+        model: the student that is kept.
+        teacher_answers: the teacher's answers for test.
+    """
+    data, task, teacher = plan.data, plan.data.task, plan.teacher.model
+    # Both answer with the settings that were fitted for them, such as a threshold.
     judged = {
-        "student": [one.judged for one in trained],
-        "teacher": [Judged(task.with_settings(teacher.task.settings), taught)],
+        "student": [student.judged for student in students],
+        "teacher": [Judged(task.with_settings(teacher.task.settings), teacher_answers)],
     }
-    models = {"student": student, "teacher": teacher}
-    timed: dict[str, Answer] = {name: _answer(model) for name, model in models.items()}
     comparison = MethodComparison(judged, data.test)
-    measured = {name: comparison.metrics(name) for name in judged}
-    parameters = {name: model.parameters for name, model in models.items()}
-    for name, count in parameters.items():
-        measured[name]["parameters"] = count
+    models = {"student": model, "teacher": teacher}
+    parameters = {name: each.parameters for name, each in models.items()}
+    measured: dict[str, Facts] = {}
+    timed: dict[str, Answer] = {}
+    for name, each in models.items():
+        measured[name] = comparison.metrics(name)
+        measured[name]["parameters"] = parameters[name]
+        timed[name] = _answer_on_cpu(each)
     speeds = measure_speeds(timed, data.test.table)
-    return {
+    facts: Facts = {
         "task": task.name,
         "primary_metric": task.metrics[0].name,
         **measured,
         "test": comparison.test_facts,
-        "texts": material.count,
+        "texts": plan.text_count,
         **task.facts,
         "parameters": parameters,
         "megabytes": {name: 4 * count / 1e6 for name, count in parameters.items()},
-        **{
-            measure: {name: getattr(speed, measure) for name, speed in speeds.items()}
-            for measure in Speed._fields
-        },
-        "comparisons": {"student_minus_teacher": comparison.difference("student", "teacher")},
     }
+    for measure in Speed._fields:
+        facts[measure] = {name: getattr(speed, measure) for name, speed in speeds.items()}
+    facts["comparisons"] = {"student_minus_teacher": comparison.difference("student", "teacher")}
+    return facts
 
 
-def _answer(model: TaskModel) -> Answer:
-    """How a model answers on this machine's CPU, in float32, for its speed."""
+def _answer_on_cpu(model: TaskModel) -> Answer:
+    """Return a function that answers a table on the CPU in float32, to measure the model's speed."""
     model.to(CPU)
     return lambda table: model.rows(model.encode(table), "fp32")
 
 
-def summarise_distillation(facts: Mapping[str, Any], metrics: Sequence[Metric], folder: str) -> Overview:
-    """The student beside its teacher.
+def summarise_distillation(facts: Facts, metrics: Sequence[Metric], folder: str) -> Summary:
+    """Summarise a distillation: the student beside its teacher.
 
     Args:
-        facts: what summary.json holds.
-        metrics: of the task.
-        folder: of the teacher.
+        facts: the content of summary.json.
+        metrics: the metrics of the task.
+        folder: the folder of the teacher.
     """
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
     error = find_number(facts, "comparisons.student_minus_teacher.standard_error")
-    models = []
-    for key, name in (("student", "Student"), ("teacher", "Teacher")):
-        measured = find_mapping(facts, key)
-        costs = read_costs(facts, key)
-        if key == "student":
-            costs["seconds"] = find_number(facts, "seconds")
-        models.append(
-            ModelResult(
-                name=name,
-                value=find_number(measured, primary.name) or 0.0,
-                error=find_error(measured, primary, test.n),
-                pairs={} if key == "teacher" or error is None else {"Teacher": error},
-                is_own=key == "student",
-                folder=folder if key == "teacher" else "",
-                **costs,
-            )
-        )
-    student, teacher = models
+    measured = find_mapping(facts, "student")
+    costs = read_costs(facts, "student") | {"seconds": find_number(facts, "seconds")}
+    student = ModelResult(
+        name="Student",
+        value=find_number(measured, primary.name) or 0.0,
+        error=find_error(measured, primary, test.n),
+        pairs={} if error is None else {"Teacher": error},
+        is_own=True,
+        **costs,
+    )
+    measured = find_mapping(facts, "teacher")
+    teacher = ModelResult(
+        name="Teacher",
+        value=find_number(measured, primary.name) or 0.0,
+        error=find_error(measured, primary, test.n),
+        folder=folder,
+        **read_costs(facts, "teacher"),
+    )
     is_ahead = (student.value > teacher.value) == test.higher_is_better
-    side = "ahead of its teacher" if is_ahead else "behind its teacher"
-    small, large = student.parameters, teacher.parameters
-    share = f", with {format_percent(small / large)} of its parameters" if small and large else ""
-    verdict = f"The student is {describe_gap(test, student, teacher, side)}{share}, on {test.n:,} test rows."
+    gap = describe_gap(test, student, teacher, f"{'ahead of' if is_ahead else 'behind'} its teacher")
+    verdict = f"The student is {gap}"
+    if student.parameters and teacher.parameters:
+        verdict += f", with {format_percent(student.parameters / teacher.parameters)} of its parameters"
+    verdict += f", on {test.n:,} test rows."
     result = {"Texts learned from": format_value(facts.get("texts")), **list_outcome(facts, None)}
     tables = make_facts_table("Result", result)
-    return Overview(f"Student for {facts['task']}", verdict, tables, test=test, models=models)
+    models = [student, teacher]
+    return Summary(f"Student for {facts['task']}", verdict, tables, test=test, models=models)

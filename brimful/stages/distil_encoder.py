@@ -12,8 +12,7 @@ import torch
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_number, format_megabytes, format_percent, format_short, format_value
-from brimful.base.summary import Summary as Overview
-from brimful.base.summary import make_facts_table, with_overview
+from brimful.base.summary import Summary, make_facts_table, with_overview
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.data.config import MaskingConfig, PackingConfig
 from brimful.data.examples import check_length
@@ -24,32 +23,32 @@ from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import LayerDistillation
-from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Job, RunPlan, Summary
+from brimful.runs.inputs import model_files
+from brimful.runs.job import Facts, Job, RunPlan
 from brimful.stages.distil_options import DistilEncoderConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources, make_stream
-from brimful.stages.students import CPU, kept_layers, layers_of, random_encoder, read_encoder
+from brimful.stages.students import CPU, choose_layers, copy_layers, random_encoder, read_encoder
 from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.task_trainings import Stage, train_stage
 from brimful.train.metrics import list_outcome
 from brimful.train.objective import Runtime
 
 BLOCKS = "blocks"
-"""The folder of packing plans, kept until the run is finished."""
+"""The folder of packing plans, which stays until the run is finished."""
 UNMASKED = MaskingConfig(mask_share=0.0, random_share=0.0)
-"""Tokens that are drawn for prediction are shown as they are. No loss here reads the draws."""
+"""Masking that leaves all tokens as they are: the loss here predicts none."""
 
 
 class ShardTexts:
-    """The training documents of prepared folders, as pretraining reads them: cut into other sequences in each
-    epoch.
+    """The training documents of prepared folders, as pretraining reads them: each epoch cuts them into other
+    sequences.
 
     Args:
-        encoder: whose tokenizer made them.
+        encoder: an encoder with the tokenizer that made them.
         max_length: the most tokens of a sequence.
-        directory: where plans of blocks are kept while the stage runs.
+        directory: a folder for plans of blocks while the stage runs.
         main: whether to check every byte and to plan blocks ahead, which one rank does.
 
     Raises:
@@ -81,11 +80,15 @@ class ShardTexts:
 
     def __len__(self) -> int:
         """The sequences of an epoch, estimated from the first block of each corpus."""
-        blocks = [source.blocks[self.config.packing.max_length] for source in self.sources]
-        return sum(len(each.preview()[0].length) * each.count for each in blocks)
+        sequences = 0
+        for source in self.sources:
+            blocks = source.blocks[self.config.packing.max_length]
+            first_block, _ = blocks.preview()
+            sequences += len(first_block.length) * blocks.count
+        return sequences
 
     def stream(self, runtime: Runtime) -> RowStream:
-        """Updates for this rank."""
+        """Open the stream of this rank's updates."""
         return make_stream(
             self.config,
             self.sources,
@@ -102,7 +105,7 @@ class DistilEncoderPlan(RunPlan):
 
     Attributes:
         config: resolved.
-        folder: of the teacher.
+        folder: the teacher's folder.
         max_length: the most tokens of a sequence.
         layers: the objective.
     """
@@ -118,7 +121,7 @@ class DistilEncoderPlan(RunPlan):
 
     @property
     def files(self) -> dict[str, Path]:
-        """The teacher, and what the student starts from."""
+        """The teacher, and the folder that the student starts from."""
         files = model_files("teacher", self.folder)
         if self.config.student is not None:
             files |= model_files("student", ModelFolder.open(self.config.student, "encoder"))
@@ -148,7 +151,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         if teacher_folder.has_task:
             raise BrimfulError(f"{teacher_folder} is a model of a task: `brimful distil` makes its student")
         teacher = read_encoder(teacher_folder)
-        student = _student(config, teacher)
+        student = _make_student(config, teacher)
         assert student.tokenizer is not None
         assert teacher.tokenizer is not None
         if tokenizer_hash(student.tokenizer) != tokenizer_hash(teacher.tokenizer):
@@ -156,49 +159,49 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
                 f"--student {config.student} has another tokenizer than the teacher, whose layers it cannot"
                 " learn then: leave --student out, or give a folder with the teacher's tokenizer.json"
             )
-        longest = student.config.max_length
-        max_length = config.max_length or min(teacher_folder.text_length(teacher.config), longest)
-        check_length(max_length, longest)
+        max_length = config.max_length
+        if not max_length:
+            max_length = min(teacher_folder.text_length(teacher.config), student.config.max_length)
+        check_length(max_length, student.config.max_length)
         shards = ShardTexts(config, teacher, max_length, folder.path / BLOCKS, main=folder.ranks.is_main)
         if folder.announces and not config.dry_run:
             into = f"{student.config.layers} layers of width {student.config.hidden_size}"
             say(f"distilling {teacher_folder} into {into} on about {len(shards):,} sequences an epoch")
-        layers = LayerDistillation(teacher, student, config.layers.losses)
+        layers = LayerDistillation(teacher, student, config.layers.losses)  # refuses losses that do not fit
+        # The weight in any case: it decides the result, and a path may hold a colon.
         data = tuple(f"{source.path}:{source.weight!r}" for source in parse_sources(config.data))
         config = with_absolute_paths(config, precision=runtime.precision, data=data)
         return DistilEncoderPlan(
             config, teacher_folder, teacher, student, max_length, shards, layers, runtime
         )
 
-    def outlook(self, plan: DistilEncoderPlan) -> Summary:
-        """What a dry run returns."""
+    def describe_plan(self, plan: DistilEncoderPlan) -> Facts:
+        """Return the facts of a dry run."""
         layers = plan.student.config.layers
         return {"dry_run": True, "sequences": len(plan.shards), "student_layers": layers}
 
-    def work(self, plan: DistilEncoderPlan, folder: RunFolder) -> Summary:
-        """Train the student, and save it.
-
-        Raises:
-            StoppedError: a signal asked to stop.
-        """
+    def work(self, plan: DistilEncoderPlan, folder: RunFolder) -> Facts:
+        """Train the student, and save it."""
         config, student, runtime = plan.config, plan.student, plan.runtime
         stage = Stage(
-            f"distil layers, seed {config.seed}",
-            folder.path / "stages" / f"seed-{config.seed}" / "layers",
-            config.seed,
-            student,
-            plan.layers,
-            plan.shards,
-            config.layers.epochs,
-            config.layers.learning_rate,
-            {"encoder": student},
+            title=f"distil layers, seed {config.seed}",
+            folder=folder.path / "stages" / f"seed-{config.seed}" / "layers",
+            seed=config.seed,
+            encoder=student,
+            objective=plan.layers,
+            texts=plan.shards,
+            epochs=config.layers.epochs,
+            rate=config.layers.learning_rate,
+            trained={"encoder": student},
         )
         result = train_stage(stage, config, folder, runtime)
         result.load(stage.trained)
         if not runtime.world.is_main:
             return {}
-        models = {"student": student, "teacher": plan.teacher}
-        parameters = {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()}
+        parameters = {
+            "student": sum(p.numel() for p in student.parameters()),
+            "teacher": sum(p.numel() for p in plan.teacher.parameters()),
+        }
         save_model(folder.path / "encoder", student, max_length=plan.max_length)
         facts = {
             "kind": "distil-encoder",
@@ -211,29 +214,30 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         return with_overview(facts, summarise_encoder_distillation(facts))
 
 
-def _student(config: DistilEncoderConfig, teacher: Encoder) -> Encoder:
-    """The student before training."""
-    torch.manual_seed(config.seed)
+def _make_student(config: DistilEncoderConfig, teacher: Encoder) -> Encoder:
+    """Make the student before training."""
+    torch.manual_seed(config.seed)  # for a student of random weights
     if config.student is not None:
         return _without_dropout(read_encoder(ModelFolder.open(config.student, "encoder")))
-    layers = kept_layers(config, teacher.config)
+    layers = choose_layers(config, teacher.config)
     if layers is None:
         return random_encoder(config, teacher)
-    return _without_dropout(layers_of(config, teacher.to(CPU), layers))
+    return _without_dropout(copy_layers(config, teacher.to(CPU), layers))
 
 
 def _without_dropout(encoder: Encoder) -> Encoder:
+    # Dropout is part of the modules, so that it takes another encoder with the same weights.
     fresh = Encoder(replace(encoder.config, dropout=0.0, attention_dropout=0.0))
     fresh.load_state_dict(encoder.state_dict(), assign=True)
     fresh.tokenizer, fresh.pooling = encoder.tokenizer, encoder.pooling
     return fresh
 
 
-def summarise_encoder_distillation(facts: Summary) -> Overview:
-    """What came out of the distillation of an encoder.
+def summarise_encoder_distillation(facts: Facts) -> Summary:
+    """Summarise the distillation of an encoder.
 
     Args:
-        facts: what summary.json holds.
+        facts: the content of summary.json.
     """
     small, large = find_number(facts, "parameters.student"), find_number(facts, "parameters.teacher")
     verdict = f"The student has {format_short(small or 0)} parameters"
@@ -245,4 +249,4 @@ def summarise_encoder_distillation(facts: Summary) -> Overview:
         "Size": None if size is None else format_megabytes(size),
         **list_outcome(facts, None),
     }
-    return Overview("Student encoder", f"{verdict}.", make_facts_table("Result", result))
+    return Summary("Student encoder", f"{verdict}.", make_facts_table("Result", result))

@@ -19,9 +19,9 @@ class StageConfig:
     """Peak learning rate."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "learning_rate"):
-            if not getattr(self, name) >= 0:
-                raise BrimfulError(f"a stage's {name} is {getattr(self, name)}: it must not be negative")
+        for name, value in (("epochs", self.epochs), ("learning_rate", self.learning_rate)):
+            if not value >= 0:  # also refuses NaN
+                raise BrimfulError(f"a stage's {name} is {value}: it must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class StudentOptions(TrainingOptions):
     max_length: int | None = None
     """The most tokens of a text; by default as the teacher's."""
     student_layers: int | None = None
-    """Layers of the student, by default 2. Those that it starts from are spread evenly over the teacher's."""
+    """Layers of the student, by default 2. It starts from layers spread evenly over the teacher's."""
     keep_layers: tuple[int, ...] | None = None
     """Start from these layers of the teacher (0-based) instead."""
     student_hidden: int | None = None
@@ -72,8 +72,8 @@ class StudentOptions(TrainingOptions):
         for name in ("student_layers", "student_hidden"):
             if getattr(self, name) is not None:
                 require_positive(self, name)
-        shape = self.student_layers or self.keep_layers or self.student_hidden
-        if self.student is not None and (shape or self.initialisation != type(self).initialisation):
+        has_shape = self.student_layers or self.keep_layers or self.student_hidden
+        if self.student is not None and (has_shape or self.initialisation != type(self).initialisation):
             raise BrimfulError(
                 "--student has a shape and weights: leave --student-layers, --keep-layers, --student-hidden"
                 " and --initialisation out"
@@ -88,8 +88,10 @@ class StudentOptions(TrainingOptions):
 
     @property
     def depth(self) -> int:
-        """The layers of a student without a folder."""
-        return len(self.keep_layers) if self.keep_layers else self.student_layers or 2
+        """The number of layers of a student that has no folder."""
+        if self.keep_layers:
+            return len(self.keep_layers)
+        return self.student_layers or 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,15 +121,15 @@ class DistilConfig(TaskOptions, StudentOptions):
     temperature: float = 1.0
     """Divides the logits that are compared, of teacher and student. Only for tasks with probabilities."""
     layers: LayerStageConfig = LayerStageConfig(epochs=0.0, learning_rate=5e-4)
-    """A stage before that of the outputs, if it has epochs: embeddings, hidden states, attention scores."""
+    """A first stage on the layers, if it has epochs: embeddings, hidden states, attention scores."""
     logits: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)
-    """The stage of the outputs: the only one, or the second after that of the layers."""
+    """The stage of the outputs: the only one, or the second after the stage of the layers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_task()
         require_seeds(*self.seeds)
-        if len(set(self.seeds)) < max(1, len(self.seeds)):
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
         if not self.temperature > 0:
             raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
@@ -160,7 +162,7 @@ class DistilEncoderConfig(StudentOptions):
     seed: int = 0
     """Decides random weights and the order of texts."""
     layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
-    """What is imitated: embeddings, hidden states, attention scores."""
+    """The stage: embeddings, hidden states and attention scores are imitated."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,8 +16,7 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.numbers import find_number, find_records, format_metric, format_percent
 from brimful.base.storage import read_record
-from brimful.base.summary import ModelResult, judge_models, make_table, with_overview
-from brimful.base.summary import Summary as Overview
+from brimful.base.summary import ModelResult, Summary, judge_models, make_table, with_overview
 from brimful.corpus.shards import MANIFEST, Corpus
 from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.data.batch import PackedBatch
@@ -30,12 +29,11 @@ from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.runs.directory import model_files
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Job, Opened, RunPlan, Summary
-from brimful.stages.run_tables import named_tables
+from brimful.runs.inputs import model_files
+from brimful.runs.job import Facts, Job, Opened, RunPlan
 from brimful.stages.task_options import EvaluateConfig
-from brimful.stages.task_trainings import Finetuning, load_data, resolved
+from brimful.stages.task_trainings import Finetuning, load_data, name_table_files, resolve_finetuning
 from brimful.tables.layouts import find_layout
 from brimful.tasks.judging import baselines
 from brimful.tasks.judging.comparison import (
@@ -51,26 +49,28 @@ from brimful.tasks.task import Metric
 from brimful.tasks.task_data import TaskData
 from brimful.train.objective import Runtime
 
-CAPACITY = 1024
+CAPACITY_TOKENS = 1024
 """Token slots of a row, or the maximum length if that is more."""
 HOW_TO_PREPARE = "brimful prepare TEXT --out DIR --tokenizer ENCODER --validation-share 1"
 PLANS = "text"
-"""The folder with the packing of the text, kept until the evaluation is finished."""
+"""The folder with the packing of the text, which stays until the evaluation is finished."""
 MAJORITY, TFIDF, FROZEN = "majority", "TF-IDF + linear", ", frozen"
-"""The names of baselines; a frozen encoder's has its own before it."""
+"""The names of baselines; the name of a frozen encoder stands before its own."""
 
 
-class _Summary(TypedDict):
+class _ManifestSummary(TypedDict):
     tokens_per_character: float
 
 
 class _Manifest(TypedDict):
-    summary: _Summary
+    summary: _ManifestSummary
 
 
 def mean_of_ratios(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
-    """sum(sums) / sum(counts) over n rows, and the standard error of this ratio estimator (Cochran 1977,
-    section 6.4), NaN of one row."""
+    """Return sum(sums) / sum(counts) over n rows, and the standard error of this ratio estimator.
+
+    Cochran 1977, section 6.4. The error of a single row is NaN.
+    """
     mean = sums.sum() / counts.sum()
     n = len(sums)
     if n == 1:
@@ -80,10 +80,10 @@ def mean_of_ratios(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
 
 
 def open_held_out(texts: Sequence[str]) -> dict[str, Corpus]:
-    """The validation documents of prepared folders, by the paths in `texts`.
+    """Open the validation documents of prepared folders, by the paths in `texts`.
 
     Raises:
-        BrimfulError: a path is no prepared folder, or its corpus holds no validation documents.
+        BrimfulError: a path is not a prepared folder, or its corpus holds no validation documents.
     """
     corpora = {}
     for text in texts:
@@ -110,14 +110,14 @@ def evaluate_text(
 
     Args:
         encoders: folders by name.
-        corpora: what `open_held_out` gives.
+        corpora: the result of `open_held_out`.
         plans: a folder for the packing of the text.
-        max_length: the longest sequence.
-        tokens: the most tokens of a corpus that are read.
+        max_length: the most tokens of a sequence.
+        tokens: the most tokens that are read of a corpus.
 
     Returns:
         `text`, a record for each corpus and encoder; `text_differences`, a record for each corpus and pair of
-        encoders; and `without_masked_lm`, the encoders that have no masked-LM head.
+        encoders; and `without_masked_lm`, the encoders without a masked-LM head.
 
     Raises:
         BrimfulError: a loss is not finite, or no word of a text is masked.
@@ -135,12 +135,13 @@ def evaluate_text(
         encoder = encoder.to(runtime.device)
         objective = MaskedLM(head.to(runtime.device), {})
         reader = SequenceReader(tokenizer, MaskingConfig())
-        packing = PackingConfig(max_length=max_length, capacity=max(CAPACITY, max_length))
+        packing = PackingConfig(max_length=max_length, capacity=max(CAPACITY_TOKENS, max_length))
         for text, corpus in corpora.items():
             if corpus.tokenizer_hash != tokenizer_hash(tokenizer):
                 continue
-            place = corpus.fingerprint
-            batches = validation_batches(place, corpus, reader, packing, SequencesConfig(), tokens, plans)
+            # Its file is named after the fingerprint: a path cannot be the name of a file.
+            key = corpus.fingerprint
+            batches = validation_batches(key, corpus, reader, packing, SequencesConfig(), tokens, plans)
             rows = _measure_rows(encoder, objective, batches, runtime)
             if not rows[:, 2].sum():
                 raise BrimfulError(f"{text} is too short: none of its words is masked; give more text")
@@ -154,9 +155,9 @@ def evaluate_text(
     for text, by_encoder in scores.items():
         rate = read_record(Path(text) / MANIFEST, _Manifest)["summary"]["tokens_per_character"]
         for name, rows in by_encoder.items():
-            record = _describe_losses(rows, rate)
-            records.append({"source": text, "encoder": name, **record})
+            records.append({"source": text, "encoder": name, **_describe_losses(rows, rate)})
         for (first, ours), (second, theirs) in combinations(by_encoder.items(), 2):
+            # Row by row: both encoders have the same masked tokens, so the difference is paired.
             difference, error = mean_of_ratios(ours[:, 0] - theirs[:, 0], ours[:, 2])
             pair = {"source": text, "first": first, "second": second}
             differences.append(pair | {"difference": difference, "standard_error": error})
@@ -166,7 +167,7 @@ def evaluate_text(
 def _measure_rows(
     encoder: Encoder, objective: MaskedLM, batches: Sequence[PackedBatch], runtime: Runtime
 ) -> np.ndarray:
-    """float64 (R, 3): of each packed row the summed loss, the right predictions, the predictions."""
+    """Measure each packed row: the summed loss, the right predictions, the predictions. float64 (R, 3)."""
     rows = []
     with torch.inference_mode():
         for batch in batches:
@@ -179,7 +180,7 @@ def _measure_rows(
 
 
 def _describe_losses(rows: np.ndarray, tokens_a_character: float) -> dict[str, float]:
-    """The metrics of an encoder on a text, as summary.json has them."""
+    """Return the metrics of an encoder on a text, as summary.json has them."""
     _, right, predictions = rows.sum(0)
     mean, error = mean_of_ratios(rows[:, 0], rows[:, 2])
     return {
@@ -197,9 +198,9 @@ class EvaluatePlan(RunPlan):
 
     Attributes:
         config: resolved.
-        folders: of the encoders, by the names that the user gave.
+        folders: folders of the encoders, by the names that the user gave.
         corpora: held-out text, by the paths that the user gave.
-        parameters: of each encoder.
+        parameters: the number of parameters of each encoder.
     """
 
     config: EvaluateConfig
@@ -212,7 +213,7 @@ class EvaluatePlan(RunPlan):
     def files(self) -> dict[str, Path]:
         """The tables, the texts and the encoders."""
         config = self.config
-        files = named_tables(train=config.train, dev=config.dev, test=config.test)
+        files = name_table_files(train=config.train, dev=config.dev, test=config.test)
         files |= {text: Path(text) / MANIFEST for text in config.text}
         for name, folder in self.folders.items():
             files |= model_files(name, folder)
@@ -232,7 +233,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         return super().open(config, ranks, lock)
 
     def plan(self, config: EvaluateConfig, folder: RunFolder) -> EvaluatePlan:
-        """Open the encoders, and refuse what would fail after an hour.
+        """Open the encoders, and refuse early those that would fail after an hour.
 
         Raises:
             BrimfulError: an encoder or a text cannot be used.
@@ -245,59 +246,62 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         task = choose_task(config.task, find_layout(config)).name
         config = replace(config, task=task, max_length=max_length, precision=runtime.precision)
         corpora = open_held_out(config.text)
-        return EvaluatePlan(config, folders, corpora, _measured(config, folders, corpora), runtime)
+        return EvaluatePlan(config, folders, corpora, _check_encoders(config, folders, corpora), runtime)
 
-    def outlook(self, plan: EvaluatePlan) -> Summary:
-        """What a dry run returns."""
+    def describe_plan(self, plan: EvaluatePlan) -> Facts:
+        """Return the facts of a dry run."""
         return {"dry_run": True, "encoders": list(plan.folders), "text": list(plan.config.text)}
 
-    def work(self, plan: EvaluatePlan, folder: RunFolder) -> Summary:
-        """Score the encoders on text, then probe and fine-tune them.
-
-        Raises:
-            StoppedError: a signal asked to stop.
-        """
+    def work(self, plan: EvaluatePlan, folder: RunFolder) -> Facts:
+        """Score the encoders on text, then probe and fine-tune them."""
         config, runtime = plan.config, plan.runtime
-        facts: Summary = {"kind": "evaluate", "parameters": plan.parameters, "precision": runtime.precision}
+        facts: Facts = {"kind": "evaluate", "parameters": plan.parameters, "precision": runtime.precision}
         assert config.max_length is not None
         if config.text:
-            plans, lengths = folder.path / PLANS, (config.max_length, config.text_tokens)
-            facts |= evaluate_text(plan.folders, plan.corpora, plans, *lengths, runtime)
+            facts |= evaluate_text(
+                plan.folders,
+                plan.corpora,
+                folder.path / PLANS,
+                config.max_length,
+                config.text_tokens,
+                runtime,
+            )
         if config.train is not None:
             facts |= _evaluate_task(plan, folder)
         return with_overview(facts, summarise_evaluation(facts, choose_task(config.task).metrics))
 
 
-def _measured(
+def _check_encoders(
     config: EvaluateConfig, folders: dict[str, ModelFolder], corpora: dict[str, Corpus]
 ) -> dict[str, int]:
-    """The parameters of each encoder.
+    """Check that each encoder can be evaluated, and return its number of parameters.
 
     Raises:
         BrimfulError: an encoder has no tokenizer, or no text is prepared for it.
     """
     unread = {text: corpus.tokenizer_hash for text, corpus in corpora.items()}
     prepared_for = set(unread.values())
-    parameters, scored = {}, False
+    parameters, has_scores = {}, False
     for name, folder in folders.items():
         encoder, head = load_pretrained(folder)
         if encoder.tokenizer is None:
             raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
         assert config.max_length is not None
         check_length(config.max_length, encoder.config.max_length)
-        made_by = tokenizer_hash(encoder.tokenizer)
-        unread = {text: other for text, other in unread.items() if other != made_by}
+        own_hash = tokenizer_hash(encoder.tokenizer)
+        unread = {text: text_hash for text, text_hash in unread.items() if text_hash != own_hash}
         if head is not None:
-            scored = True
-            if corpora and made_by not in prepared_for:
-                how = HOW_TO_PREPARE.replace("ENCODER", str(folder.path))  # of a run: its encoder
+            has_scores = True
+            if corpora and own_hash not in prepared_for:
+                # The folder of the encoder, also where the user has named its run.
+                command = HOW_TO_PREPARE.replace("ENCODER", str(folder.path))
                 raise BrimfulError(
-                    f"no --text was prepared with the tokenizer of {name}; make one with: {how}"
+                    f"no --text was prepared with the tokenizer of {name}; make one with: {command}"
                 )
         parameters[name] = sum(p.numel() for p in encoder.parameters())
-    if config.train is None and not scored:
+    if config.train is None and not has_scores:
         raise BrimfulError("no encoder has a masked-LM head, so text says nothing; give --train and --test")
-    if scored and unread:
+    if has_scores and unread:
         raise BrimfulError(f"{next(iter(unread))} was prepared with a tokenizer that no encoder has")
     return parameters
 
@@ -310,12 +314,12 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
     data: TaskData | None = None
     for number, (name, folder) in enumerate(plan.folders.items(), 1):
         encoder, _ = load_pretrained(folder)
-        finetuning = resolved(config.finetuning(str(folder)), encoder, runtime.precision)
+        finetuning = resolve_finetuning(config.finetuning(str(folder)), encoder, runtime.precision)
         data = load_data(finetuning, encoder)
         reason = baselines.find_obstacle(data.task)
         rungs: dict[str, baselines.Rung | None] = {}
-        if reason is None:
-            if number == 1:
+        if reason is None:  # the task has labels that a linear model can learn
+            if number == 1:  # these baselines are the same for every encoder
                 rungs[MAJORITY] = baselines.fit_majority(data.task, data)
                 rungs[TFIDF] = baselines.fit_linear(data.task, data, baselines.Tfidf())
             say(f"{name}: frozen, under a linear model")
@@ -329,22 +333,27 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
                 judged[method], seconds[method] = [Judged(data.task, rung.answers)], rung.seconds
         if config.seeds:
             trainings = Finetuning(finetuning, data, run, runtime, f"trials/{number}-{folder.path.name}")
-            # Each seed chooses its own learning rate and the settings of its task.
-            models = [trainings.seed_model(seed, {"": data.test}) for seed in finetuning.seed]
-            results = [result for model in models for result in model.results.values()]
             method = f"{name}, fine-tuned"
-            judged[method] = [Judged(model.task, model.answers[""]) for model in models]
-            seconds[method] = sum(result.seconds for result in results)
+            judged[method], seconds[method] = [], 0.0
+            for seed in finetuning.seed:
+                # Each seed chooses its own learning rate and the settings of its task.
+                model = trainings.train_seed_model(seed, {"": data.test})
+                judged[method].append(Judged(model.task, model.answers[""]))
+                seconds[method] += sum(result.seconds for result in model.results)
     assert data is not None
-    return _compared(MethodComparison(judged, data.test), seconds, data)
+    return _compare_methods(MethodComparison(judged, data.test), seconds, data)
 
 
-def _compared(comparison: MethodComparison, seconds: dict[str, float], data: TaskData) -> dict[str, Any]:
-    """What the summary says of methods: `models`, each with its metrics and how far it is behind the best,
-    and `differences` of all pairs.
+def _compare_methods(
+    comparison: MethodComparison, seconds: dict[str, float], data: TaskData
+) -> dict[str, Any]:
+    """Return the facts of the comparison.
+
+    They have `models`, each with its metrics and how far it is behind the best, and `differences` of all
+    pairs.
 
     Args:
-        seconds: of the training of each method.
+        seconds: the time of the training of each method.
     """
     primary, values = data.task.metrics[0], comparison.values
     best = max(values, key=lambda name: primary.score({primary.name: values[name]}))
@@ -355,6 +364,9 @@ def _compared(comparison: MethodComparison, seconds: dict[str, float], data: Tas
             gap = comparison.difference(best, name)
             record |= {"behind": abs(gap["difference"]), "standard_error": gap["standard_error"]}
         models.append(record | {"seconds": seconds[name]})
+    differences = []
+    for first, second in combinations(comparison.methods, 2):
+        differences.append({"first": first, "second": second, **comparison.difference(first, second)})
     return {
         "task": data.task.name,
         "primary_metric": primary.name,
@@ -362,35 +374,33 @@ def _compared(comparison: MethodComparison, seconds: dict[str, float], data: Tas
         "test": comparison.test_facts,
         "leaked_test_texts": data.leaked,
         "models": models,
-        "differences": [
-            {"first": first, "second": second, **comparison.difference(first, second)}
-            for first, second in combinations(comparison.methods, 2)
-        ],
+        "differences": differences,
     }
 
 
-def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) -> Overview:
-    """The encoders side by side on a task and on held-out text.
+def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) -> Summary:
+    """Summarise an evaluation: the encoders side by side on a task and on held-out text.
 
     Args:
-        facts: what summary.json holds.
-        metrics: of the task; empty without one.
+        facts: the content of summary.json.
+        metrics: the metrics of the task; empty without one.
     """
     title = "Encoders side by side"
-    rows = [
-        [
-            f"{row['encoder']} on {row['source']}",
-            format_metric(row["loss"], row["standard_error"], share=False),
-            format_percent(row["accuracy"]),
-            f"{row['bits_per_character']:.3f}",
-        ]
-        for row in sorted(find_records(facts, "text"), key=lambda row: row["loss"])
-    ]
+    rows = []
+    for row in sorted(find_records(facts, "text"), key=lambda row: row["loss"]):
+        rows.append(
+            [
+                f"{row['encoder']} on {row['source']}",
+                format_metric(row["loss"], row["standard_error"], share=False),
+                format_percent(row["accuracy"]),
+                f"{row['bits_per_character']:.3f}",
+            ]
+        )
     columns = ["Encoder", "Loss", "Masked tokens found", "Bits a character"]
     tables = make_table("Held-out text, 15 % of the words masked", columns, rows)
     if not facts.get("models"):
         verdict = f"The lowest loss on held-out text is {rows[0][1]}, of {rows[0][0]}."
-        return Overview(title, verdict, tables)
+        return Summary(title, verdict, tables)
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
     pairs: dict[str, dict[str, float]] = {}
@@ -399,15 +409,19 @@ def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) ->
     models = []
     for row in find_records(facts, "models"):
         name = str(row["model"])
-        role: Any = "baseline" if name == TFIDF or name.endswith(FROZEN) else "model"
+        role: Any = "model"
+        if name == MAJORITY:
+            role = "guess"
+        elif name == TFIDF or name.endswith(FROZEN):
+            role = "baseline"
         models.append(
             ModelResult(
                 name=name,
                 value=find_number(row, primary.name) or 0.0,
                 error=find_error(row, primary, test.n),
                 pairs=pairs.get(name, {}),
-                role="guess" if name == MAJORITY else role,
+                role=role,
                 **read_costs(row),
             )
         )
-    return Overview(title, judge_models(test, models), tables, test=test, models=models)
+    return Summary(title, judge_models(test, models), tables, test=test, models=models)

@@ -15,7 +15,6 @@ from brimful.data.mixture import SOURCES, DataSource
 from brimful.model.shape import EncoderConfig, preset
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
-from brimful.start.config import InitialConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.phases import PHASES, PhaseConfig, data_phases, schedule_cycles
 
@@ -34,40 +33,17 @@ FAST_SIZES = ("tiny", "mini")
 """Where `fast` was measured (docs/training.md)."""
 
 
-def _is_measured(given: Mapping[str, Any]) -> bool:
+def _is_measured(options: Mapping[str, Any]) -> bool:
     """Whether `fast` is the default with these options."""
-    sizes = ("shape.layers", "shape.hidden_size", "model.layers", "model.hidden_size")
-    return (
-        (given.get("model") or "mini") in FAST_SIZES
-        and (given.get("architecture") or "modern") == "modern"
-        and all(given.get(name) is None for name in ("start_from", *sizes))
-    )
+    if (options.get("model") or "mini") not in FAST_SIZES:
+        return False
+    if (options.get("architecture") or "modern") != "modern":
+        return False
+    names = ("start_from", "shape.layers", "shape.hidden_size", "model.layers", "model.hidden_size")
+    return all(options.get(name) is None for name in names)
 
 
-def defaults(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of options that are left out.
-
-    Args:
-        given: the options that are not, by name: `masking.rate`.
-    """
-    if given.get("resume") is not None:
-        return {}  # the run has its own configuration
-    chosen = given.get("recipe")
-    recipe = ("fast" if _is_measured(given) else "plain") if chosen is None else str(chosen)
-    groups = dict(RECIPES.get(recipe, {}))
-    rates = {"optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate"} & given.keys()
-    phases = given.get("phases")
-    for phase in phases if isinstance(phases, list | tuple) else ():
-        if isinstance(phase, Mapping) and "learning_rate" in phase:
-            rates.add("phases")
-    if given.get("optimizer.name", "muon") != "muon" or (rates and chosen is None):
-        groups.pop("optimizer", None)  # its rates belong together
-    if "masking.rate" in given:
-        groups.pop("masking", None)
-    return groups | ({"recipe": recipe} if recipe in RECIPES else {})
-
-
-LARGEST_UPDATE = 1 << 24
+MAX_UPDATE_SIZE = 1 << 24
 """Rows or sequences."""
 
 
@@ -88,8 +64,28 @@ class ShapeConfig:
     """Dropout of hidden states in training, by default 0; exported with the model."""
 
     def changes(self) -> dict[str, Any]:
-        """The fields that are given."""
+        """Return the fields that differ from the preset."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialConfig:
+    """The weights of a new model before its first update. By default, modern starts from the data."""
+
+    attention: Literal["neighbours", "random"] | None = None
+    """neighbours: heads of the first three layers, but not of the last one, look at the tokens beside each
+    token; modern only. random: attention begins as a mean over the sequence."""
+    vocabulary: Literal["data", "random"] | None = None
+    """data: embeddings from the neighbourhoods of the pieces in the data, biases of the scores from their
+    frequencies; it takes seconds at mini. random: embeddings are drawn, and biases are 0."""
+
+    def resolved(self, architecture: str) -> "InitialConfig":
+        """Return the options with the defaults of an architecture in place of None."""
+        by_data = architecture == "modern"
+        return InitialConfig(
+            attention=self.attention or ("neighbours" if by_data else "random"),
+            vocabulary=self.vocabulary or ("data" if by_data else "random"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,13 +159,33 @@ class PretrainConfig:
     """Check everything, say what the run would do and take (epochs, disk, memory), and stop."""
 
     @classmethod
-    def defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults of options that a command line, a --config file or keywords leave out.
+    def defaults(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the defaults of the options that a command line, a --config file or keywords leave out.
 
         Args:
-            given: the options that they give, by name: `masking.rate`.
+            options: the options that they give, by name: `masking.rate`.
         """
-        return defaults(given)
+        if options.get("resume") is not None:
+            return {}  # the run has its own configuration
+        recipe = options.get("recipe")
+        has_recipe = recipe is not None
+        if not has_recipe:
+            recipe = "fast" if _is_measured(options) else "plain"
+        if str(recipe) not in RECIPES:
+            return {}  # building the configuration refuses it
+        groups = dict(RECIPES[str(recipe)])
+        rates = ("optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate")
+        has_rates = any(name in options for name in rates)
+        phases = options.get("phases")
+        if isinstance(phases, list | tuple):
+            for phase in phases:
+                has_rates |= isinstance(phase, Mapping) and "learning_rate" in phase
+        # The rates of a recipe belong together: one rate of the user's replaces all.
+        if options.get("optimizer.name", "muon") != "muon" or (has_rates and not has_recipe):
+            groups.pop("optimizer", None)
+        if "masking.rate" in options:
+            groups.pop("masking", None)
+        return {**groups, "recipe": recipe}
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)
@@ -180,13 +196,10 @@ class PretrainConfig:
             raise BrimfulError(f"validation_tokens is {self.validation_tokens}: it must not be negative")
         self._check_phases()
         self._check_updates()
-        new = [name for name in ("model", "architecture") if getattr(self, name) is not None]
-        new += [f"model.{name}" for name in self.shape.changes()]
-        new += [f"initial.{name}" for name, value in vars(self.initial).items() if value is not None]
         if self.start_from is None:
-            self.encoder_config()  # checks it
-        elif new:
-            raise BrimfulError(f"{new[0]} is for a new model, and start_from has its own: leave out {new[0]}")
+            self.encoder_config()  # checks the shape
+        else:
+            self._refuse_new_model()
         if self.sequences.paired and self.start_from is None and self.architecture in (None, "modern"):
             raise BrimfulError(
                 f"sequences.kind={self.sequences.kind} needs token types, and modern has none:"
@@ -194,30 +207,39 @@ class PretrainConfig:
             )
         if self.initial.attention == "neighbours" and self.architecture not in (None, "modern"):
             raise BrimfulError("initial.attention=neighbours is for architecture modern: leave it out")
-
         if self.trainer.keeps_best and not self.trainer.evaluate_every:
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
 
+    def _refuse_new_model(self) -> None:
+        """Refuse options of a new model beside start_from."""
+        options: dict[str, Any] = {"model": self.model, "architecture": self.architecture}
+        for group, config in (("model", self.shape), ("initial", self.initial)):
+            for name, value in vars(config).items():
+                options[f"{group}.{name}"] = value
+        for name, value in options.items():
+            if value is not None:
+                raise BrimfulError(f"{name} is for a new model, and start_from has its own: leave it out")
+
     def _check_phases(self) -> None:
-        lengths = {
-            self.packing.max_length if phase.max_length is None else phase.max_length for phase in self.phases
-        }
-        for length in lengths:
-            replace(self.packing, max_length=length)  # checks it
+        for phase in self.phases:
+            if phase.max_length is not None:
+                replace(self.packing, max_length=phase.max_length)  # checks the length
         steps = sum(phase.steps for phase in self.phases)
         if self.phases and steps != self.trainer.steps:
             raise BrimfulError(
                 f"the steps of phases add up to {steps}, and trainer.steps is {self.trainer.steps}:"
                 " make them equal"
             )
-        Schedule(self.schedule, self.cycles(), self.trainer.hours)  # checks it
+        Schedule(self.schedule, self.cycles(), self.trainer.hours)  # checks the cycles
 
     def _check_updates(self) -> None:
-        """The size of an update is given once, and micro-batches divide it."""
+        """Require one size of an update, which micro-batches divide."""
         phases = [phase.update_size for phase in self.phases]
         for size in (self.sequences_per_update, self.rows_per_update, *phases):
-            if size is not None and size > LARGEST_UPDATE:
-                raise BrimfulError(f"an update of {size:,} rows or sequences: the most is {LARGEST_UPDATE:,}")
+            if size is not None and size > MAX_UPDATE_SIZE:
+                raise BrimfulError(
+                    f"an update of {size:,} rows or sequences: the most is {MAX_UPDATE_SIZE:,}"
+                )
         if self.sequences_per_update is not None:
             require_positive(self, "sequences_per_update")
             if self.rows_per_update != PretrainConfig.rows_per_update:
@@ -236,33 +258,35 @@ class PretrainConfig:
                 )
 
     def run_phases(self) -> list[Phase]:
-        """The phases of the data; a run without `phases` has one."""
-        sequences = self.sequences_per_update
-        size = sequences or self.rows_per_update
-        return data_phases(self._phases(), self.packing, size, "sequences" if sequences else "rows")
+        """Return the phases of the data; a run without `phases` has one."""
+        if self.sequences_per_update:
+            return data_phases(self._phases(), self.packing, self.sequences_per_update, "sequences")
+        return data_phases(self._phases(), self.packing, self.rows_per_update, "rows")
 
     def cycles(self) -> list[Cycle]:
-        """The cycles of the schedule; see `schedule_cycles`."""
+        """Return the cycles of the schedule; see `schedule_cycles`."""
         return schedule_cycles(self._phases(), self.optimizer.learning_rate)
 
     def _phases(self) -> tuple[PhaseConfig, ...]:
         return self.phases or (PhaseConfig(steps=self.trainer.steps),)
 
     def longest_sequence(self) -> int:
-        """The largest number of tokens that a sequence of the run may have."""
+        """Return the largest number of tokens that a sequence of the run may have."""
         return max(phase.packing.max_length for phase in self.run_phases())
 
     def encoder_config(self, tokenizer: Tokenizer | None = None) -> EncoderConfig:
-        """The shape of a new model, for the data of a tokenizer (without one: for checks)."""
-        data = (
-            {}
-            if tokenizer is None
-            else {"vocabulary_size": tokenizer.get_vocab_size(), "pad_id": special_ids(tokenizer).pad}
-        )
+        """Return the shape of a new model.
+
+        Args:
+            tokenizer: the tokenizer of the data; None where the shape is only checked.
+        """
+        changes = self.shape.changes()
+        if tokenizer is not None:
+            changes["vocabulary_size"] = tokenizer.get_vocab_size()
+            changes["pad_id"] = special_ids(tokenizer).pad
         return preset(
             self.model or "mini",
             self.architecture or "modern",
             max_length=self.longest_sequence(),
-            **data,
-            **self.shape.changes(),
+            **changes,
         )

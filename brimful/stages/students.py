@@ -1,5 +1,7 @@
-"""The teacher of a task, and its students: their shape, and what they start from (layers of the teacher, a
-folder, or random weights)."""
+"""The teacher of a task, and its students: their shape and their first weights.
+
+A student starts from layers of the teacher, from a folder, or from random weights.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32
@@ -20,7 +21,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, choose_pooling
 from brimful.model.shape import EncoderConfig, Pooling
 from brimful.objectives.layer_losses import spread_layers
-from brimful.runs.directory import model_files
+from brimful.runs.inputs import model_files
 from brimful.stages.distil_options import DistilConfig, StudentOptions
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
@@ -36,16 +37,19 @@ from brimful.train.objective import Runtime
 CPU = torch.device("cpu")
 
 
-def kept_layers(config: StudentOptions, shape: EncoderConfig) -> tuple[int, ...] | None:
-    """The layers of the teacher that the student starts from, as wide as they are or narrower; None where it
-    starts from random weights.
+def choose_layers(config: StudentOptions, shape: EncoderConfig) -> tuple[int, ...] | None:
+    """Return the teacher's layers that the student starts from; None where it starts from random weights.
+
+    Args:
+        shape: the teacher's.
 
     Raises:
-        BrimfulError: the teacher has no such layers, or not as many.
+        BrimfulError: the teacher has no such layers, or fewer.
     """
     layers = config.keep_layers
     if layers is not None and not (layers and all(0 <= layer < shape.layers for layer in layers)):
         raise BrimfulError(f"keep_layers is {list(layers)}: the teacher has layers 0 to {shape.layers - 1}")
+    # Weights can be made narrower, not wider.
     if config.initialisation == "random" or (config.student_hidden or 0) > shape.hidden_size:
         if layers is not None:
             raise BrimfulError(
@@ -58,45 +62,48 @@ def kept_layers(config: StudentOptions, shape: EncoderConfig) -> tuple[int, ...]
     return layers or spread_layers(shape.layers, config.depth)
 
 
-def student_shape(config: StudentOptions, shape: EncoderConfig) -> EncoderConfig:
-    """The shape of a student: the teacher's, with its own depth and width."""
+def make_student_shape(config: StudentOptions, shape: EncoderConfig) -> EncoderConfig:
+    """Make the shape of a student: the teacher's, with its own depth and width."""
     width = config.student_hidden or shape.hidden_size
-    inner = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
+    # The same ratio to the width, rounded up to a multiple of 64.
+    intermediate = -(-shape.intermediate_size * width // shape.hidden_size // 64) * 64
     if width < shape.hidden_size:
-        inner = min(inner, shape.intermediate_size)  # its neurons are the teacher's
+        intermediate = min(intermediate, shape.intermediate_size)  # its neurons are the teacher's
     return replace(
         shape,
         layers=config.depth,
         hidden_size=width,
-        intermediate_size=inner,
+        intermediate_size=intermediate,
         dropout=0.0,
         attention_dropout=0.0,
     )
 
 
-def layers_of(config: StudentOptions, encoder: Encoder, layers: tuple[int, ...]) -> Encoder:
-    """Copies of layers of an encoder, narrower if the student is.
+def copy_layers(config: StudentOptions, encoder: Encoder, layers: tuple[int, ...]) -> Encoder:
+    """Copy layers of an encoder, and make them narrower if the student is.
 
     Raises:
         BrimfulError: the width does not fit the heads.
     """
     student = encoder.keep_layers(layers)
-    shape = student_shape(config, encoder.config)
-    return student if shape.hidden_size == encoder.config.hidden_size else narrow(student, shape)
+    shape = make_student_shape(config, encoder.config)
+    if shape.hidden_size == encoder.config.hidden_size:
+        return student
+    return narrow(student, shape)
 
 
-def random_encoder(config: StudentOptions, like: Encoder) -> Encoder:
-    """A student of random weights, with the tokenizer and the pooling of an encoder."""
-    encoder = Encoder(student_shape(config, like.config))
-    encoder.tokenizer, encoder.pooling = like.tokenizer, like.pooling
+def random_encoder(config: StudentOptions, teacher: Encoder) -> Encoder:
+    """Make a student of random weights, with the tokenizer and the pooling of its teacher."""
+    encoder = Encoder(make_student_shape(config, teacher.config))
+    encoder.tokenizer, encoder.pooling = teacher.tokenizer, teacher.pooling
     return encoder
 
 
 def read_encoder(folder: ModelFolder) -> Encoder:
-    """An encoder with its tokenizer.
+    """Read an encoder with its tokenizer.
 
     Raises:
-        BrimfulError: it has none.
+        BrimfulError: it has no tokenizer.
     """
     encoder, _ = load_pretrained(folder)
     if encoder.tokenizer is None:
@@ -104,21 +111,14 @@ def read_encoder(folder: ModelFolder) -> Encoder:
     return encoder
 
 
-def are_alike(ours: Tokenizer, theirs: Tokenizer) -> bool:
-    """Whether two tokenizers make the same tokens of every text, and cut it on the same side."""
-    hashes = tokenizer_hash(ours), tokenizer_hash(theirs)
-    return hashes[0] == hashes[1] and truncation_side(ours) == truncation_side(theirs)
-
-
 @dataclass(frozen=True)
 class ModelTeacher:
-    """A task model.
+    """A task model whose outputs students imitate.
 
     Attributes:
-        model: the teacher.
-        order: the place of each label of the task among the model's.
-        name: for messages.
-        files: of the model, by name, which decide its outputs.
+        order: the place of each label of the task among the model's labels.
+        name: the folder, for messages.
+        files: CRCs of the model's files, by name: they decide its outputs.
     """
 
     model: TaskModel
@@ -133,33 +133,36 @@ class ModelTeacher:
         return head.pooling if isinstance(head, SequenceHead) else choose_pooling(self.model.encoder)
 
     def reads_as(self, student: TaskModel, data: Encoded) -> bool:
-        """Whether its examples of these texts are the student's: it may then be imitated token by token."""
-        ours, theirs = student.encoder.tokenizer, self.model.encoder.tokenizer
-        assert ours is not None
-        assert theirs is not None
+        """Whether it makes the student's examples of these texts, and can be imitated token by token."""
+        tokenizer, teacher_tokenizer = student.encoder.tokenizer, self.model.encoder.tokenizer
+        assert tokenizer is not None
+        assert teacher_tokenizer is not None
         if student.max_length > self.model.encoder.config.max_length:
             return False
-        if are_alike(ours, theirs):
+        # Equal tokenizers that cut on the same side make the same tokens of every text.
+        has_same_hash = tokenizer_hash(tokenizer) == tokenizer_hash(teacher_tokenizer)
+        if has_same_hash and truncation_side(tokenizer) == truncation_side(teacher_tokenizer):
             return True
-        if ours.get_vocab() != theirs.get_vocab():
+        if tokenizer.get_vocab() != teacher_tokenizer.get_vocab():
             return False
-        lengths = student.max_length, student.overlap
-        examples = self.model.task.encode(data.table, theirs, *lengths, labelled=False).examples
-        return len(examples) == len(data.examples) and all(
-            np.array_equal(*pair) for pair in zip(examples.tokens, data.examples.tokens, strict=True)
-        )
+        # Tokenizers of one vocabulary may still agree on these texts: compare all tokens.
+        examples = self.model.task.encode(
+            data.table, teacher_tokenizer, student.max_length, student.overlap, labelled=False
+        ).examples
+        if len(examples) != len(data.examples):
+            return False
+        pairs = zip(examples.tokens, data.examples.tokens, strict=True)
+        return all(np.array_equal(first, second) for first, second in pairs)
 
-    def outputs(self, data: Encoded, runtime: Runtime) -> Outputs:
-        """Its head's outputs for examples of its own tokens, in the order of the task's labels."""
-        outputs, order = self._outputs(data, runtime), self.order
-        if order == list(range(len(order))):
-            return outputs
-        if isinstance(outputs, np.ndarray):
-            return outputs[:, order]
-        return outputs.map_parts(lambda scores: scores[:, order])
+    def compute_outputs(self, data: Encoded, runtime: Runtime) -> Outputs:
+        """Compute the head's outputs, or take them from the cache.
 
-    def _outputs(self, data: Encoded, runtime: Runtime) -> Outputs:
-        """The same in the order of its own labels, out of the cache if they are known."""
+        Args:
+            data: examples of its own tokens.
+
+        Returns:
+            outputs in the order of the task's labels.
+        """
 
         def compute() -> Outputs:
             self.model.to(runtime.device)
@@ -169,64 +172,68 @@ class ModelTeacher:
                 raise BrimfulError(f"the teacher {self.name}: {error}") from error
 
         decides = {"model": self.files, "precision": runtime.precision, "device": runtime.device.type}
-        return cache_outputs(decides, data, compute, runtime.world)
+        # The cache has the order of the model's own labels, so that other tables can use it.
+        outputs = cache_outputs(decides, data, compute, runtime.world)
+        if self.order == list(range(len(self.order))):
+            return outputs
+        if isinstance(outputs, np.ndarray):
+            return outputs[:, self.order]
+        return outputs.map_parts(lambda scores: scores[:, self.order])
 
-    def row_outputs(self, table: Table, runtime: Runtime) -> np.ndarray:
-        """What it says of each row, with the tokenizer and the windows of its own; float32 (rows, C), in the
-        order of the task's labels."""
-        return self.answers(self.model.encode(table), runtime)
+    def answer_table(self, table: Table, runtime: Runtime) -> np.ndarray:
+        """Answer each row with its own tokenizer and windows: float32 (rows, C), in the order of the task's
+        labels."""
+        return self.answer_rows(self.model.encode(table), runtime)
 
-    def answers(self, data: Encoded, runtime: Runtime) -> Any:
-        """Its answer for each row, from examples of its own tokens, as `Task.measure` takes them."""
-        return self.model.task.answers(_writable(self.outputs(data, runtime)), data)
+    def answer_rows(self, data: Encoded, runtime: Runtime) -> Any:
+        """Answer each row, from examples of its own tokens, as `Task.measure` takes answers."""
+        outputs = self.compute_outputs(data, runtime)
+        if isinstance(outputs, np.ndarray):
+            outputs = np.array(outputs)  # a copy: torch would warn of a read-only map of the cache's file
+        return self.model.task.answers(outputs, data)
 
     def order_of(self, labels: Sequence[str]) -> list[int]:
-        """The place of each label among the model's.
+        """Return the place of each label among the model's labels.
 
         Raises:
             BrimfulError: they are not the same labels.
         """
-        theirs = self.model.task.labels
-        if sorted(theirs) != sorted(labels):
+        own_labels = self.model.task.labels
+        if sorted(own_labels) != sorted(labels):
             raise BrimfulError(
-                f"the teacher {self.name} has the labels {', '.join(theirs[:8])}, the training table"
+                f"the teacher {self.name} has the labels {', '.join(own_labels[:8])}, the training table"
                 f" {', '.join(labels[:8])}: name them alike, in id2label of its config.json"
             )
-        return [theirs.index(label) for label in labels]
+        return [own_labels.index(label) for label in labels]
 
 
 def load_teacher(path: str) -> ModelTeacher:
-    """A task model, whose labels are put in the order of the data later.
+    """Load a task model. Its labels are put in the order of the data later.
 
     Raises:
-        BrimfulError: it is none.
+        BrimfulError: the folder holds an encoder without a task.
     """
     folder = ModelFolder.open(path, "model")
     if not folder.has_task:
         raise BrimfulError(f"{path} is an encoder without a task: `brimful distil-encoder` makes its student")
-    model, files = load_task_model(folder), model_files("teacher", folder)
-    crcs = {name: crc32(file) for name, file in files.items()}
-    return ModelTeacher(model, list(range(len(model.task.labels))), path, crcs)
-
-
-def _writable(outputs: Outputs) -> Outputs:
-    """A copy of a mapped array, which torch would warn of."""
-    return np.array(outputs) if isinstance(outputs, np.ndarray) else outputs
+    model = load_task_model(folder)
+    files = {name: crc32(file) for name, file in model_files("teacher", folder).items()}
+    return ModelTeacher(model, list(range(len(model.task.labels))), path, files)
 
 
 @dataclass(frozen=True)
 class StudentStart:
-    """What students of a task start from.
+    """The start of the students of a task.
 
     Attributes:
-        origin: the teacher's fine-tuning, where it is known.
-        encoder: whose tokenizer the student has.
+        teacher_run: the teacher's fine-tuning, where it is known.
+        encoder: an encoder with the student's tokenizer.
         max_length, overlap: as in `TaskModel`.
-        layers: of the teacher that are kept; None: the student has a folder or random weights.
+        layers: the teacher's layers that the student starts from; None with a folder or random weights.
     """
 
     config: DistilConfig
-    origin: FinetuneConfig | None
+    teacher_run: FinetuneConfig | None
     teacher: ModelTeacher
     encoder: Encoder
     max_length: int
@@ -234,31 +241,33 @@ class StudentStart:
     layers: tuple[int, ...] | None
 
     @classmethod
-    def of(cls, config: DistilConfig, origin: FinetuneConfig | None, teacher: ModelTeacher) -> "StudentStart":
-        """What the options say.
+    def from_options(
+        cls, config: DistilConfig, teacher_run: FinetuneConfig | None, teacher: ModelTeacher
+    ) -> "StudentStart":
+        """Resolve the options of a distillation.
 
         Raises:
             BrimfulError: the shape does not fit the teacher.
         """
         encoder, layers = teacher.model.encoder, None
         if config.student is None:
-            layers = kept_layers(config, encoder.config)
+            layers = choose_layers(config, encoder.config)
         else:
             encoder = read_encoder(ModelFolder.open(config.student, "model"))
         length = config.max_length or min(teacher.model.max_length, encoder.config.max_length)
-        return cls(config, origin, teacher, encoder, length, teacher.model.overlap, layers)
+        return cls(config, teacher_run, teacher, encoder, length, teacher.model.overlap, layers)
 
     @property
-    def origin_folder(self) -> ModelFolder | None:
-        """Of the encoder that the teacher was fine-tuned from, where students start from its layers.
+    def pretrained_folder(self) -> ModelFolder | None:
+        """The encoder that the teacher was fine-tuned from, where students start from its layers.
 
         Raises:
-            BrimfulError: it is there no more.
+            BrimfulError: it does not exist any more.
         """
-        if self.layers is None or self.origin is None or self.config.initialisation != "pretrained":
+        if self.layers is None or self.teacher_run is None or self.config.initialisation != "pretrained":
             return None
         try:
-            return self.origin.encoder_folder
+            return self.teacher_run.encoder_folder
         except BrimfulError as error:
             raise BrimfulError(
                 f"the student would start from the encoder that the teacher was fine-tuned from, but {error};"
@@ -267,37 +276,43 @@ class StudentStart:
 
     @property
     def files(self) -> dict[str, Path]:
-        """Those of the student's folder or of the encoder that the teacher was fine-tuned from."""
+        """The files of the folder, other than the teacher's, that the student starts from."""
         if self.config.student is not None:
             return model_files("student", ModelFolder.open(self.config.student, "model"))
-        folder = self.origin_folder
+        folder = self.pretrained_folder
         return {} if folder is None else model_files("encoder", folder)
 
-    def student(self, data: TaskData, seed: int) -> TaskModel:
-        """The student before training."""
-        task, config, teacher = data.task, self.config, self.teacher
-        options = FinetuneConfig(dropout=0.0)
-        model: tuple[Encoder, Any]
+    def make_student(self, data: TaskData, seed: int) -> TaskModel:
+        """Make the student before training."""
+        config, task = self.config, data.task
+        encoder: Encoder
+        head: Any
         if config.student is not None:
-            start = TaskStart.of(ModelFolder.open(config.student, "model"))
+            start = TaskStart.read(ModelFolder.open(config.student, "model"))
+            options = FinetuneConfig(dropout=0.0)
             if start.model is None and start.encoder.pooling is None:
-                options = replace(options, pooling=teacher.pooling)
-            model = starting_model(options, seed, task, start)
+                options = replace(options, pooling=self.teacher.pooling)
+            encoder, head = starting_model(options, seed, task, start)
         elif self.layers is None:
             torch.manual_seed(seed)
-            encoder = random_encoder(config, teacher.model.encoder)
-            encoder.pooling = teacher.pooling
-            model = encoder, task.new_head(encoder)
+            encoder = random_encoder(config, self.teacher.model.encoder)
+            encoder.pooling = self.teacher.pooling
+            head = task.new_head(encoder)
         else:
-            layers, folder = self.layers, self.origin_folder
-            start = TaskStart(teacher.model.encoder.to(CPU), {}, teacher.model)
-            if folder is not None:
-                assert self.origin is not None
-                among = self.origin.layers or range(teacher.model.encoder.config.layers)
-                layers = tuple(among[layer] for layer in layers)
-                start = TaskStart.of(folder)
-            options = replace(options, pooling=teacher.pooling)
-            start = replace(start, encoder=layers_of(config, start.encoder, layers))
-            model = starting_model(options, seed, task, start)
+            options = FinetuneConfig(dropout=0.0, pooling=self.teacher.pooling)
+            encoder, head = starting_model(options, seed, task, self._start_from_layers(self.layers))
         pairs = data.train.table.second is not None
-        return TaskModel(task, *model, self.max_length, self.overlap, pairs=pairs)
+        return TaskModel(task, encoder, head, self.max_length, self.overlap, pairs=pairs)
+
+    def _start_from_layers(self, layers: tuple[int, ...]) -> TaskStart:
+        """The weights of layers of the teacher, or of the encoder that it was fine-tuned from."""
+        teacher, folder = self.teacher.model, self.pretrained_folder
+        if folder is None:
+            start = TaskStart(teacher.encoder.to(CPU), {}, teacher)
+        else:
+            assert self.teacher_run is not None
+            start = TaskStart.read(folder)
+            # The teacher may have kept only some layers of its encoder: count in the encoder's.
+            teacher_layers = self.teacher_run.layers or range(teacher.encoder.config.layers)
+            layers = tuple(teacher_layers[layer] for layer in layers)
+        return replace(start, encoder=copy_layers(self.config, start.encoder, layers))

@@ -1,6 +1,6 @@
 """The options of `brimful finetune`, `evaluate` and `check`, and those that every verb of tasks has."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -11,7 +11,7 @@ from brimful.base.types import Precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
-from brimful.runs.places import CONFIG
+from brimful.runs.start_checks import CONFIG
 from brimful.tables.layouts import LabelOptions
 from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
@@ -19,6 +19,9 @@ from brimful.train.config import LoopConfig
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
 NO_DEV = "none"
+"""The value of --dev with which a training uses all rows of train."""
+TablePaths = tuple[str, str | None, str | None]
+"""Paths of train, and of dev and test where they are tables of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +41,13 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions(LabelOptions):
-    """What the tables of a verb are about."""
+    """The options of every verb that reads tables of a task."""
 
     task: Annotated[str | None, TASK_HELP] = None
 
     def require_task(self) -> None:
-        """
+        """Refuse a name that no task has.
+
         Raises:
             BrimfulError: there is no task of that name.
         """
@@ -53,7 +57,7 @@ class TaskOptions(LabelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig(TaskOptions):
-    """Look for what is odd in labelled tables: repeats, leaks, contradictions."""
+    """Look for oddities in labelled tables: repeats, leaks, contradictions."""
 
     EXAMPLE = "train.tsv test.tsv"
 
@@ -98,7 +102,7 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     """A table of the same columns, on which the finished model is measured once. By default a fifth of train:
     alike texts stay together, labels keep their proportions."""
     more_tests: tuple[str, ...] = incidental(())
-    """More tables to measure the finished model on, such as those of another domain."""
+    """More tables to measure the finished model on, such as tables of another domain."""
     metric: str | None = None
     """The metric that learning rates and checkpoints are compared by, such as f1 (macro-averaged), matthews
     or spearman. By default the first of the task, or the one of the layout."""
@@ -126,7 +130,7 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     """Longer texts become windows that share this many tokens, and their answers are merged. By default tasks
     of whole texts cut them, and tasks of tokens read them in windows."""
     initialisation: Literal["pretrained", "random"] = "pretrained"
-    """random: the encoder's shape and tokenizer with new weights, to measure what pretraining is worth."""
+    """random: the encoder's shape and tokenizer with new weights, to measure the gain of pretraining."""
     pooling: Literal["auto", "mean", "first"] = "auto"
     """What a classifier or regression reads of a text: the mean over its tokens, or its first token. auto: as
     the encoder was trained, where its folder says it; else the mean in modern, the first token in others."""
@@ -143,19 +147,18 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
         super().__post_init__()
         self.require_task()
         require_seeds(*self.seed)
-        for name in ("epochs", "trial_epochs", "learning_rates"):
-            value = getattr(self, name)
-            for each in value if isinstance(value, tuple) else (value,):
-                if each is not None and not each > 0:
-                    raise BrimfulError(f"{name} is {each}: it must be above 0")
-        for name in ("seed", "learning_rates"):
-            values = getattr(self, name)
-            missing = not values and name == "seed"
-            if missing or len(set(values)) < len(values):
+        above_zero = [("epochs", self.epochs), ("trial_epochs", self.trial_epochs)]
+        above_zero += [("learning_rates", rate) for rate in self.learning_rates]
+        for name, value in above_zero:
+            if value is not None and not value > 0:  # also refuses NaN
+                raise BrimfulError(f"{name} is {value}: it must be above 0")
+        for name, values in (("seed", self.seed), ("learning_rates", self.learning_rates)):
+            is_missing = not values and name == "seed"
+            if is_missing or len(set(values)) < len(values):
                 raise BrimfulError(f"{name} is {list(values)}: give at least one value, and no value twice")
 
     def refuse_unread(self, *, pools: bool) -> None:
-        """Refuse what a new run would not read. Runs of earlier versions may have such options.
+        """Refuse options that a new run would not read. Runs of earlier versions may have such options.
 
         Args:
             pools: whether the task's head makes one vector of a text.
@@ -194,34 +197,37 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
         return ModelFolder.open(self.encoder, "encoder")
 
     @property
-    def tables(self) -> tuple[str, str | None, str | None]:
+    def tables(self) -> TablePaths:
         """Paths of train, and of dev and test where they are tables of their own."""
         assert self.train is not None
         return self.train, self.dev_table, self.test
 
 
 def read_finetuning(run: Path | str) -> FinetuneConfig | None:
-    """The configuration of a run of `brimful finetune`; None for a folder that is no run of it, and, with a
-    warning, for a run whose options another version of Brimful has written.
+    """Read the configuration of a run of `brimful finetune`: students and exports use its tables and encoder.
 
-    A model, its students and its exports know their tables, settings and encoder by it.
+    Returns:
+        None for another folder, and, with a warning, for a run of another version of Brimful.
     """
     try:
         options = read_yaml(Path(run) / CONFIG)
     except BrimfulError:
         return None
-    if not (options.get("encoder") and options.get("train")):
+    if not (options.get("encoder") and options.get("train")):  # a run of another verb
         return None
     try:
         return build(FinetuneConfig, options)
     except BrimfulError as error:
-        why = f"was written by another version of Brimful: {str(error).partition(': ')[0]}"
-        warn(f"{run} {why}: its tables and metric are not used; give students its layout and columns")
+        problem = str(error).partition(": ")[0]
+        warn(
+            f"{run} was written by another version of Brimful: {problem}: its tables and metric are not used;"
+            " give students its layout and columns"
+        )
         return None
 
 
 def default_rate(width: int) -> float:
-    """The learning rate for an encoder of a width: 3e-4 up to 256, and then inversely proportional to it.
+    """Return the learning rate for an encoder of a width: 3e-4 up to 256, then inversely proportional to it.
 
     These are the rates of ELECTRA small (256) and base (768; Clark et al. 2020); large has 5e-5 there.
     """
@@ -229,27 +235,29 @@ def default_rate(width: int) -> float:
 
 
 C = TypeVar("C", bound=RunOptions)
-_PATHS = ("encoder", "teacher", "student", "train", "dev", "test", "more_tests", "unlabelled")
+_PATH_OPTIONS = ("encoder", "teacher", "student", "train", "dev", "test", "more_tests", "unlabelled")
 
 
 def with_absolute_paths(config: C, **changes: Any) -> C:
-    """The configuration as config.yaml has it: its paths mean the same from any working directory.
+    """Return the configuration of config.yaml: its paths mean the same from any working directory.
 
     Args:
         changes: other options that are resolved.
     """
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if field.name in _PATHS and value and value != NO_DEV:
-            paths = (value,) if isinstance(value, str) else value
-            absolute = tuple(str(Path(path).absolute()) for path in paths)
-            changes[field.name] = absolute[0] if isinstance(value, str) else absolute
+    for name in _PATH_OPTIONS:
+        value = getattr(config, name, None)
+        if not value or value == NO_DEV:
+            continue
+        if isinstance(value, str):
+            changes[name] = str(Path(value).absolute())
+        else:
+            changes[name] = tuple(str(Path(path).absolute()) for path in value)
     return replace(config, **changes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(TaskOptions, RunOptions):
-    """Compare encoders: their loss on held-out text, and what they reach on a task."""
+    """Compare encoders: their loss on held-out text, and their metrics on a task."""
 
     MAIN = (
         *("encoders", "text", "train", "test", "out", "task"),
@@ -276,7 +284,7 @@ class EvaluateConfig(TaskOptions, RunOptions):
     metric: str | None = None
     """The metric that is compared; by default the first of the task, or the one of the layout."""
     seeds: int = 3
-    """Trainings of each encoder; 0 leaves fine-tuning out, so that the probe alone remains."""
+    """Trainings of each encoder; 0 leaves fine-tuning out, so that only the probe remains."""
     learning_rates: tuple[float, ...] = (1e-4, 3e-4)
     """Peak learning rates; each encoder and seed takes the one that is best on dev."""
     epochs: float = 3.0
@@ -289,8 +297,8 @@ class EvaluateConfig(TaskOptions, RunOptions):
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, as in finetune."""
     precision: Precision = "auto"
-    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: that of
-    the device, as in finetune and predict."""
+    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: the format
+    of the device, as in finetune and predict."""
 
     def __post_init__(self) -> None:
         self.require_task()
@@ -302,7 +310,7 @@ class EvaluateConfig(TaskOptions, RunOptions):
         if (self.train is None) != (self.test is None):
             raise BrimfulError("a task needs --train and --test")
         if self.dev and self.train is None:
-            raise BrimfulError("--dev is of a task, which needs --train and --test")
+            raise BrimfulError("--dev is for a task, which needs --train and --test")
 
     def require_complete(self) -> None:
         """Refuse an evaluation of nothing.
@@ -318,22 +326,11 @@ class EvaluateConfig(TaskOptions, RunOptions):
             raise UsageError("evaluate needs --text, or --train and --test, or all of them")
 
     def finetuning(self, encoder: str) -> FinetuneConfig:
-        """The fine-tuning of one encoder."""
-        return FinetuneConfig(
-            encoder=encoder,
-            train=self.train,
-            dev=self.dev or (None if len(self.learning_rates) > 1 else NO_DEV),
-            test=self.test,
-            task=self.task,
-            columns=self.columns,
-            layout=self.layout,
-            read=self.read,
-            offsets=self.offsets,
-            metric=self.metric,
-            seed=tuple(range(self.seeds)) or (0,),
-            learning_rates=self.learning_rates,
-            epochs=self.epochs,
-            batch=self.batch,
-            max_length=self.max_length,
-            overlap=self.overlap,
-        )
+        """Return the configuration of the fine-tunings of one encoder."""
+        names = ["train", "test", "task", "columns", "layout", "read", "offsets", "metric"]
+        names += ["learning_rates", "epochs", "batch", "max_length", "overlap"]
+        options = {name: getattr(self, name) for name in names}
+        dev = self.dev
+        if not dev and len(self.learning_rates) <= 1:
+            dev = NO_DEV  # nothing is chosen, so all rows of train are trained on
+        return FinetuneConfig(encoder=encoder, dev=dev, seed=tuple(range(self.seeds)) or (0,), **options)

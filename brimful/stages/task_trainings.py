@@ -1,10 +1,6 @@
-"""The trainings of fine-tuning and distillation: one way to train, and what a fine-tuning starts from.
+"""The trainings of fine-tuning and distillation, and the weights that a fine-tuning starts from."""
 
-A stage has its encoder, its loss and its texts. How often they are read, in what updates, and what is left
-for a resume is decided here alike.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +27,7 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import Result, RunFolder
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.registry import choose_task
 from brimful.tasks.task import Metric, Task, TaskHead
@@ -47,10 +44,10 @@ from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 
-CALIBRATION = 0.1
-"""Of train, what is dev where there is nothing to choose, but probabilities to calibrate."""
-FEWEST = 500
-"""Rows of train from which it is held out: fewer would make too few errors on dev for a temperature."""
+CALIBRATION_SHARE = 0.1
+"""The share of train that becomes dev where there is nothing to choose, but probabilities to calibrate."""
+MIN_CALIBRATION_ROWS = 500
+"""Rows of train from which that share is held out: fewer rows would make too few errors for a temperature."""
 
 
 class OpenStream(Stream, Protocol):
@@ -60,7 +57,7 @@ class OpenStream(Stream, Protocol):
 
 
 class StreamedTexts(Protocol):
-    """Texts that are no examples, such as prepared shards."""
+    """Texts that are read as a stream, such as prepared shards."""
 
     def __len__(self) -> int: ...
     def stream(self, runtime: Runtime) -> OpenStream: ...
@@ -71,11 +68,11 @@ class Stage:
     """One training of a run.
 
     Attributes:
-        title: of the progress bar.
-        folder: of its metrics, its checkpoints and its result, in the run.
+        title: the title of the progress bar.
+        folder: the folder in the run for its metrics, its checkpoints and its result.
         epochs: passes over the texts.
         rate: the peak learning rate.
-        trained: the modules whose weights it leaves, by name.
+        trained: the modules whose weights are its result, by name.
     """
 
     title: str
@@ -98,21 +95,22 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
     """
     texts = stage.texts
     steps = max(1, round(stage.epochs * len(texts) / options.batch))
-
-    def open_stream() -> Stream:
-        if not isinstance(texts, Examples):
-            return opened.enter_context(closing(texts.stream(runtime)))
-        return make_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
+    training = Training(
+        config=options.trainer.over(steps),
+        optimizer=options.optimizer.at(stage.rate),
+        schedule=ScheduleConfig(**vars(options.schedule)),
+        seed=stage.seed,
+        identity=run.identity,
+    )
 
     def make_trainer() -> Trainer:
-        training = Training(
-            config=options.trainer.over(steps),
-            optimizer=options.optimizer.at(stage.rate),
-            schedule=ScheduleConfig(**vars(options.schedule)),
-            seed=stage.seed,
-            identity=run.identity,
-        )
-        return Trainer(stage.encoder, stage.objective, open_stream(), runtime, stage.folder, training)
+        # Only here, so that a finished stage opens no files.
+        stream: Stream
+        if isinstance(texts, Examples):
+            stream = make_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
+        else:
+            stream = opened.enter_context(closing(texts.stream(runtime)))
+        return Trainer(stage.encoder, stage.objective, stream, runtime, stage.folder, training)
 
     with ExitStack() as opened:
         return run.train(stage.folder, stage.title, make_trainer, stage.trained)
@@ -120,115 +118,130 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
 
 @dataclass(frozen=True)
 class TaskStart:
-    """What a folder gives a task: all its weights by their names in `transformers`, and the model whose head
-    goes on, or why that cannot be read."""
+    """The weights of a folder that a task starts from.
+
+    Attributes:
+        tensors: all weights by their names in `transformers`.
+        model: the folder's task model, whose head a new model may take over.
+        load_error: why the task model cannot be loaded; empty if it can, or without one.
+    """
 
     encoder: Encoder
     tensors: Mapping[str, Tensor]
     model: TaskModel | None = None
-    unread: str = ""
+    load_error: str = ""
 
     @classmethod
-    def of(cls, folder: ModelFolder) -> Self:
-        """What a folder gives; raises as `load_pretrained`."""
-        encoder, model, unread = load_pretrained(folder)[0], None, ""
+    def read(cls, folder: ModelFolder) -> Self:
+        """Read a folder; raises as `load_pretrained`."""
+        encoder, _ = load_pretrained(folder)
+        model, load_error = None, ""
         if folder.has_task:
             try:
                 model = load_task_model(folder)
             except BrimfulError as error:
-                unread = str(error)
-        return cls(encoder, named_tensors(folder, encoder)[0], model, unread)
+                load_error = str(error)
+        return cls(encoder, named_tensors(folder, encoder)[0], model, load_error)
 
-    def why_new(self, head: TaskHead, task: Task) -> str:
-        """Why the head of the folder's task does not go on in a new one; empty if it does or is absent."""
+    def explain_new_head(self, head: TaskHead, task: Task) -> str:
+        """Say why a new model cannot take over the folder's head; empty if it can, or if there is no head."""
         if self.model is None:
-            return self.unread
-        theirs = self.model.task
-        if type(theirs) is not type(task):
-            return f"it is for {theirs.name}"
-        if sorted(theirs.labels) != sorted(task.labels):
-            return f"it has other labels than the table: {', '.join(theirs.labels[:9])}"
-        ours, own = (getattr(each, "pooling", None) for each in (self.model.head, head))
-        same = self.model.head.classifier.weight.shape == head.classifier.weight.shape
-        return "" if same and ours == own else "it has another pooling or width"
+            return self.load_error
+        folder_task, folder_head = self.model.task, self.model.head
+        if type(folder_task) is not type(task):
+            return f"it is for {folder_task.name}"
+        if sorted(folder_task.labels) != sorted(task.labels):
+            return f"it has other labels than the table: {', '.join(folder_task.labels[:9])}"
+        has_same_pooling = getattr(folder_head, "pooling", None) == getattr(head, "pooling", None)
+        if has_same_pooling and folder_head.classifier.weight.shape == head.classifier.weight.shape:
+            return ""
+        return "it has another pooling or width"
 
-    def fill(self, head: TaskHead, task: Task) -> bool:
-        """Give a new head what the folder has of it, as `from_pretrained` does; say whether there is any."""
-        if self.model is None or self.why_new(head, task):
+    def fill_head(self, head: TaskHead, task: Task) -> bool:
+        """Copy the folder's weights into a new head, as `from_pretrained` does; return whether it has any."""
+        if self.model is None or self.explain_new_head(head, task):
             return start_transform(head, self.encoder.config, self.tensors)
         take_weights(head, self.model.head.state_dict())
+        # The labels are the same, but the table may have them in another order.
         reorder_outputs(head, [self.model.task.labels.index(label) for label in task.labels])
         return True
 
 
 def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
-    """Copy into a new head what a folder has of it before the classifier: BERT's trained pooler, in modern
-    the transform of a masked-LM head, that of any classifier. False where the head or the folder has none."""
-    own, last = to_hf(head, config), classifier_weight(type(head), config).removesuffix("weight")
-    names = [name for name in own if not name.startswith(last)]
-    fits = (name in tensors and tensors[name].shape == own[name].shape for name in names)
-    if not names or getattr(head, "linear", False) or not all(fits):
+    """Copy into a new head the layer before its classifier, where a folder has one.
+
+    It is the trained pooler of BERT; in modern, the transform of a masked-LM head or of any classifier.
+
+    Returns:
+        False where the head or the folder has no such layer.
+    """
+    if getattr(head, "linear", False):
         return False
-    from_hf(head, config, own | {name: tensors[name] for name in names})
-    return True
+    weights = to_hf(head, config)
+    classifier = classifier_weight(type(head), config).removesuffix("weight")
+    transform = [name for name in weights if not name.startswith(classifier)]
+    for name in transform:
+        if name not in tensors or tensors[name].shape != weights[name].shape:
+            return False
+        weights[name] = tensors[name]
+    from_hf(head, config, weights)
+    return bool(transform)
 
 
 def starting_model(
     config: FinetuneConfig, seed: int, task: Task, start: TaskStart | None = None
 ) -> tuple[Encoder, TaskHead]:
-    """The model before training, which takes over the weights of `start`, what the encoder's folder holds; by
-    default it is read."""
-    start = start or TaskStart.of(config.encoder_folder)
+    """Make the model before training.
+
+    Args:
+        start: the weights that it takes over; read from the encoder's folder by default.
+    """
+    start = start or TaskStart.read(config.encoder_folder)
     encoder = start.encoder
     if config.layers is not None:
         encoder = encoder.keep_layers(config.layers)
     torch.manual_seed(seed)
-    rate = encoder.config.attention_dropout if config.dropout else 0.0
-    # Drawn in any case, so that a seed gives the head the same weights.
-    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=rate))
-    drawn = config.initialisation == "random"
+    attention_dropout = encoder.config.attention_dropout if config.dropout else 0.0
+    # Weights are drawn even if trained ones replace them, so that a seed gives the head the same weights.
+    fresh = Encoder(replace(encoder.config, dropout=config.dropout, attention_dropout=attention_dropout))
     fresh.tokenizer = encoder.tokenizer
     fresh.pooling = encoder.pooling if config.pooling == "auto" else config.pooling
-    if not drawn:
-        fresh.load_state_dict(encoder.state_dict(), assign=True)
+    if config.initialisation == "random":
+        return fresh, task.new_head(fresh)
+    fresh.load_state_dict(encoder.state_dict(), assign=True)
     head = task.new_head(fresh)
-    if not drawn:
-        start.fill(head, task)
+    start.fill_head(head, task)
     return fresh, head
 
 
-def starting_task_model(config: FinetuneConfig, seed: int, data: TaskData) -> TaskModel:
-    """The same, as a model that reads texts as the configuration says."""
-    assert config.max_length is not None
-    started = starting_model(config, seed, data.task)
-    pairs = data.train.table.second is not None
-    return TaskModel(data.task, *started, config.max_length, config.overlap, pairs=pairs)
+def resolve_finetuning(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
+    """Return the configuration with all defaults filled in, so that it means the same elsewhere.
 
-
-def resolved(config: FinetuneConfig, encoder: Encoder, precision: Precision) -> FinetuneConfig:
-    """The configuration with everything that it needs to mean the same elsewhere, but for its paths."""
-    longest, hidden = encoder.config.max_length, encoder.config.hidden_size
-    max_length = min(128, longest) if config.max_length is None else config.max_length
-    kind = choose_task(config.task, find_layout(config))
+    Its paths stay as they are; see `with_absolute_paths`.
+    """
+    max_length = config.max_length
+    if max_length is None:
+        max_length = min(128, encoder.config.max_length)
+    task = choose_task(config.task, find_layout(config))
     overlap = config.overlap
-    if overlap is None and kind.overlap is not None:
-        overlap = min(kind.overlap, max_length // 4)
+    if overlap is None and task.overlap is not None:
+        overlap = min(task.overlap, max_length // 4)
     return replace(
         config,
-        task=kind.name,
+        task=task.name,
         max_length=max_length,
         overlap=overlap,
         pooling=choose_pooling(encoder) if config.pooling == "auto" else config.pooling,
-        learning_rates=config.learning_rates or (default_rate(hidden),),
+        learning_rates=config.learning_rates or (default_rate(encoder.config.hidden_size),),
         precision=precision,
     )
 
 
 def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RANK) -> TaskData:
-    """The rows that a run trains on, chooses on and is tested on.
+    """Load the rows that a run trains on, chooses on and is tested on.
 
     Args:
-        config: with max_length and overlap, as config.yaml has them.
+        config: resolved, so that it has a max_length and an overlap.
     """
     assert config.max_length is not None
     layout = find_layout(config)
@@ -245,17 +258,32 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RA
     )
     if config.dev is None and config.chooses:
         data = hold_out(data, ranks=ranks)
-    elif config.dev is None and data.task.calibrates and len(data.train) >= FEWEST:
+    elif config.dev is None and data.task.calibrates and len(data.train) >= MIN_CALIBRATION_ROWS:
         try:
-            data = hold_out(data, CALIBRATION, ranks)
+            data = hold_out(data, CALIBRATION_SHARE, ranks)
         except TooFewRowsError as error:
             if ranks.is_main:
                 warn(f"probabilities are not calibrated: {error}")
         else:
+            # There is nothing to choose, so no final training follows that could read dev too.
             data = replace(data, train=data.fit)
     if config.trainer.keeps_best:
+        # The final training is compared on dev itself, which it must not have read then.
         data = replace(data, train=data.fit)
     return data
+
+
+def name_table_files(**options: str | Sequence[str] | None) -> dict[str, Path]:
+    """Name the files of tables for `check_inputs`. Several files of one option are numbered from 0."""
+    files = {}
+    for option, value in options.items():
+        tables = [value] if isinstance(value, str) else value or ()
+        paths = [Path(path) for table in tables for path in files_of_table(table)]
+        if isinstance(value, str) and len(paths) == 1:
+            files[option] = paths[0]
+        else:
+            files |= {f"{option}[{number}]": path for number, path in enumerate(paths)}
+    return files
 
 
 @dataclass(frozen=True)
@@ -274,9 +302,9 @@ class SeedModel:
 
     Attributes:
         trial: the training that gives it.
-        trials: those that chose its learning rate.
-        task: with the settings that are best on dev.
-        answers, metrics: for each table that it was measured on.
+        trials: the trainings that chose its learning rate.
+        task: the task with the settings that are best on dev.
+        answers, metrics: answers and metrics for each table that it was measured on.
     """
 
     trial: Trial
@@ -286,21 +314,27 @@ class SeedModel:
     metrics: dict[str, dict[str, float]]
 
     @property
-    def results(self) -> dict[Path, Result]:
-        """What its trainings have left, by their folders."""
-        return {trial.result.directory: trial.result for trial in (*self.trials, self.trial)}
+    def results(self) -> list[Result]:
+        """The results of its trainings, each once."""
+        results = [trial.result for trial in self.trials]
+        if self.trial not in self.trials:
+            results.append(self.trial.result)
+        return results
 
 
 @dataclass(frozen=True)
 class Finetuning:
-    """A run: a training for each seed and learning rate, and the choice among them."""
+    """A training for each seed and learning rate, and the choice among them.
+
+    Attributes:
+        trials: the folder of the trainings in the run.
+    """
 
     config: FinetuneConfig
     data: TaskData
     run: RunFolder
     runtime: Runtime
     trials: str = "trials"
-    """The folder of the trainings in the run."""
 
     @property
     def primary(self) -> Metric:
@@ -319,45 +353,50 @@ class Finetuning:
         """Train one model from the start, and measure it on `held_out`. Its weights are kept.
 
         Args:
-            name: of its folder.
+            name: the name of its folder.
         """
         config, task = self.config, self.data.task
-        folder = self.run.path / self.trials / f"seed-{seed}" / name
         encoder, head = starting_model(config, seed, task)
-        updates_of_epoch = max(1, round(len(training.examples) / config.batch))
         if config.trainer.keeps_best and not config.trainer.evaluate_every:
+            updates_of_epoch = max(1, round(len(training.examples) / config.batch))
             config = replace(config, trainer=replace(config.trainer, evaluate_every=updates_of_epoch))
         stage = Stage(
-            f"fine-tune, seed {seed}, rate {rate:g}",
-            folder,
-            seed,
-            encoder,
-            Supervised(task, head, make_evaluation(task, head, held_out)),
-            training.examples,
-            epochs,
-            rate,
-            {"encoder": encoder, "head": head},
+            title=f"fine-tune, seed {seed}, rate {rate:g}",
+            folder=self.run.path / self.trials / f"seed-{seed}" / name,
+            seed=seed,
+            encoder=encoder,
+            objective=Supervised(task, head, make_evaluation(task, head, held_out)),
+            texts=training.examples,
+            epochs=epochs,
+            rate=rate,
+            trained={"encoder": encoder, "head": head},
         )
         result = train_stage(stage, config, self.run, self.runtime)
         return Trial(seed, rate, result.metrics, result)
 
     def train_seed(self, seed: int) -> tuple[Trial, list[Trial]]:
-        """The training that gives the seed's model, and the trials that chose its learning rate."""
+        """Return the training that gives the seed's model, and the trials that chose its learning rate."""
         data, config, is_main = self.data, self.config, self.runtime.world.is_main
-        everything = data.fit is data.train
-        passes = config.epochs if everything else config.trial_epochs or config.epochs
+        # With rows of train held out as dev, a final training on all of train follows the trials.
+        needs_final = data.fit is not data.train
+        epochs = config.epochs
+        if needs_final and config.trial_epochs:
+            epochs = config.trial_epochs
         trials: list[Trial] = []
         best: Trial | None = None
         for rate in config.learning_rates:
-            trial = self.train(data.fit, data.dev, seed, rate, passes, f"rate-{rate}")
+            trial = self.train(data.fit, data.dev, seed, rate, epochs, f"rate-{rate}")
             trials.append(trial)
-            better = best is None or self.primary.score(trial.dev) > self.primary.score(best.dev)
-            worse = best if better else trial
-            best = trial if better else best
-            if worse and is_main:
+            if best is None:
+                best = trial
+                continue
+            worse = trial
+            if self.primary.score(trial.dev) > self.primary.score(best.dev):
+                best, worse = trial, best
+            if is_main:  # the weights of many trials would fill the disk
                 worse.result.forget_weights()
         assert best is not None
-        if not everything:
+        if needs_final:
             rate = best.learning_rate
             if is_main:
                 count = f"{len(data.train):,}"
@@ -366,12 +405,12 @@ class Finetuning:
             best = replace(final, dev=best.dev)
         return best, trials
 
-    def seed_model(self, seed: int, tables: Mapping[str, Encoded]) -> SeedModel:
+    def train_seed_model(self, seed: int, tables: Mapping[str, Encoded]) -> SeedModel:
         """Train a seed's model, fit its task's settings on dev, and measure it on tables."""
         trial, trials = self.train_seed(seed)
-        model = self.model(trial)
+        model = self.load_model(trial)
         if model.task.settings and self.data.dev is not None:
-            fitted = model.task.fit_settings(self.dev_answers(trial, trials), self.data.dev)
+            fitted = model.task.fit_settings(self.answer_dev(trial, trials), self.data.dev)
             model = replace(model, task=fitted)
         answers: dict[str, Any] = {}
         metrics: dict[str, dict[str, float]] = {}
@@ -381,19 +420,27 @@ class Finetuning:
             answers[name], metrics[name] = model.judge(table, self.runtime.precision)
         return SeedModel(trial, trials, model.task, answers, metrics)
 
-    def model(self, trial: Trial) -> TaskModel:
-        """The model of a training."""
+    def load_model(self, trial: Trial) -> TaskModel:
+        """Load the model that a training has left."""
+        config, data = self.config, self.data
+        assert config.max_length is not None
         with skip_initial_weights():
-            model = starting_task_model(self.config, trial.seed, self.data)
-        trial.result.load({"encoder": model.encoder, "head": model.head})
-        fold(model.head)
+            encoder, head = starting_model(config, trial.seed, data.task)
+        trial.result.load({"encoder": encoder, "head": head})
+        fold(head)
+        pairs = data.train.table.second is not None
+        model = TaskModel(data.task, encoder, head, config.max_length, config.overlap, pairs=pairs)
         return model.to(self.runtime.device)
 
-    def dev_answers(self, best: Trial, trials: list[Trial]) -> Any:
-        """The answers for dev of the trial with the learning rate of `best`, which has not seen dev; None
-        without dev."""
-        chosen = (best.seed, best.learning_rate)
-        trial = next(one for one in trials if (one.seed, one.learning_rate) == chosen)
+    def answer_dev(self, best: Trial, trials: list[Trial]) -> Any:
+        """Return the answers for dev of a model that has not read dev; None without dev.
+
+        Args:
+            best: the training that gives the seed's model; the trial with its learning rate answers.
+        """
         if self.data.dev is None:
             return None
-        return self.model(trial).judge(self.data.dev, self.runtime.precision)[0]
+        rates = [trial.learning_rate for trial in trials]
+        trial = trials[rates.index(best.learning_rate)]
+        answers, _ = self.load_model(trial).judge(self.data.dev, self.runtime.precision)
+        return answers

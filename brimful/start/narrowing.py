@@ -1,10 +1,10 @@
 """A narrower encoder with the weights of a wider one: where a student of another width starts.
 
 A norm scales each coordinate of the residual stream on its own, so coordinates are kept or dropped, not
-rotated: those that the matrices read most, as Minitron prunes by width (Muralidharan et al. 2024, section
-2.2), but judged by the weights alone. Neurons of the feed-forward layers are kept likewise. A head's queries
-and keys enter only as products of each other, and so do its values and output matrix: there the largest
-singular values are kept.
+rotated. The coordinates that the matrices read most are kept, as Minitron prunes by width (Muralidharan
+et al. 2024, section 2.2), but without data. Neurons of the feed-forward layers are kept likewise. A
+head's queries and keys enter only as products of each other, and so do its values and output matrix: there
+the largest singular values are kept.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ from brimful.model.shape import EncoderConfig
 
 @torch.no_grad()
 def narrow(encoder: Encoder, shape: EncoderConfig) -> Encoder:
-    """A copy of an encoder with fewer dimensions.
+    """Copy an encoder with fewer dimensions.
 
     Args:
-        shape: the encoder's, but for `hidden_size`, `intermediate_size` and dropout; no size is larger.
+        shape: the encoder's shape with another `hidden_size`, `intermediate_size` or dropout.
 
     Returns:
-        on the encoder's device, with its dtype, tokenizer and pooling.
+        an encoder on the same device, with the same dtype, tokenizer and pooling.
 
     Raises:
         BrimfulError: a size is larger than the encoder's.
@@ -43,61 +43,65 @@ def narrow(encoder: Encoder, shape: EncoderConfig) -> Encoder:
     with skip_initial_weights():
         narrowed = Encoder(shape).to(encoder.embedding.weight)
     narrowed.tokenizer, narrowed.pooling = encoder.tokenizer, encoder.pooling
-    kept = _largest(_read(encoder), shape.hidden_size)
-    _keep(narrowed, encoder, kept)
-    for ours, theirs in zip(_layers(narrowed), _layers(encoder), strict=True):
-        _narrow_layer(ours, theirs, kept, shape, wide)
+    coordinates = _largest(_weigh_coordinates(encoder), shape.hidden_size)
+    _copy_embeddings(narrowed, encoder, coordinates)
+    for narrow_layer, layer in zip(_layers(narrowed), _layers(encoder), strict=True):
+        _narrow_layer(narrow_layer, layer, coordinates, shape, wide)
     return narrowed
 
 
-def _keep(narrowed: Encoder, encoder: Encoder, kept: Tensor) -> None:
-    """Embeddings and the norms outside the layers."""
-    embedded = kept if encoder.config.embedding_size is None else slice(None)
+def _copy_embeddings(narrowed: Encoder, encoder: Encoder, coordinates: Tensor) -> None:
+    """Copy embeddings and the norms outside the layers."""
+    # Embeddings of a width of their own keep it: a projection leads from it to the hidden states.
+    embedded = coordinates if encoder.config.embedding_size is None else slice(None)
     for name in ("embedding", "position", "segment"):
         theirs = getattr(encoder, name)
         if theirs is not None:
             getattr(narrowed, name).weight.copy_(theirs.weight[:, embedded])
     _copy(narrowed.embedding_norm, encoder.embedding_norm, embedded)
-    _copy(narrowed.final_norm, encoder.final_norm, kept)
-    _copy(narrowed.embedding_projection, encoder.embedding_projection, kept)
+    _copy(narrowed.final_norm, encoder.final_norm, coordinates)
+    _copy(narrowed.embedding_projection, encoder.embedding_projection, coordinates)
 
 
 def _narrow_layer(
-    ours: Layer, theirs: Layer, kept: Tensor, shape: EncoderConfig, wide: EncoderConfig
+    ours: Layer, theirs: Layer, coordinates: Tensor, shape: EncoderConfig, wide: EncoderConfig
 ) -> None:
-    _copy(ours.attention_norm, theirs.attention_norm, kept)
-    _copy(ours.mlp_norm, theirs.mlp_norm, kept)
-    heads, size = shape.heads, shape.head_dim
-    q, k, v = _with_bias(theirs.qkv, kept).view(3, heads, wide.head_dim, -1)
-    if shape.rotary:
-        q, k = (_nearest_frequencies(x, size) for x in (q, k))
+    _copy(ours.attention_norm, theirs.attention_norm, coordinates)
+    _copy(ours.mlp_norm, theirs.mlp_norm, coordinates)
+    heads, size, width = shape.heads, shape.head_dim, len(coordinates)
+    # (heads, wide head_dim, width + 1); the last column is the bias
+    q, k, v = _with_bias(theirs.qkv, coordinates).view(3, heads, wide.head_dim, -1)
+    if shape.rotary:  # a rotation fixes the basis of queries and keys: rows are chosen
+        q, k = _nearest_frequencies(q, size), _nearest_frequencies(k, size)
     else:
-        q, k = _factors(q.mT, k.mT, size)
+        q, k = _factors(q.mT, k.mT, size)  # (heads, width + 1, head_dim)
         q, k = q.mT, k.mT
-    scale = (size / wide.head_dim) ** 0.25  # scores are divided by the square root of the head's size
-    out = theirs.attention_out.weight[kept].view(len(kept), heads, -1).transpose(0, 1)
+    # Scores are divided by the square root of the head's size, which is another one now.
+    scale = (size / wide.head_dim) ** 0.25
+    # (width, heads * wide head_dim) -> (heads, width, wide head_dim)
+    out = theirs.attention_out.weight[coordinates].view(width, heads, -1).transpose(0, 1)
     out, v = _factors(out, v.mT, size)
-    qkv = torch.stack((q * scale, k * scale, v.mT)).flatten(0, 2)
-    ours.qkv.weight.copy_(qkv[:, : len(kept)])
+    qkv = torch.stack((q * scale, k * scale, v.mT)).flatten(0, 2)  # (3 * heads * head_dim, width + 1)
+    ours.qkv.weight.copy_(qkv[:, :width])
     ours.attention_out.weight.copy_(out.transpose(0, 1).flatten(1))
     neurons = _neurons(theirs, shape.intermediate_size)
+    # A gated layer has its values and its gates in one matrix, one below the other.
     rows = torch.cat((neurons, neurons + wide.intermediate_size)) if wide.gated else neurons
-    ours.up.weight.copy_(theirs.up.weight[rows][:, kept])
-    ours.down.weight.copy_(theirs.down.weight[kept][:, neurons])
+    ours.up.weight.copy_(theirs.up.weight[rows][:, coordinates])
+    ours.down.weight.copy_(theirs.down.weight[coordinates][:, neurons])
     if wide.bias:
         ours.qkv.bias.copy_(qkv[:, -1])
-        ours.attention_out.bias.copy_(theirs.attention_out.bias[kept])
+        ours.attention_out.bias.copy_(theirs.attention_out.bias[coordinates])
         ours.up.bias.copy_(theirs.up.bias[rows])
-        ours.down.bias.copy_(theirs.down.bias[kept])
+        ours.down.bias.copy_(theirs.down.bias[coordinates])
 
 
 def _layers(encoder: Encoder) -> list[Layer]:
     return [cast(Layer, layer) for layer in encoder.layers]
 
 
-def _read(encoder: Encoder) -> Tensor:
-    """(hidden,): how much the layers read of each coordinate: the squared weights that multiply a unit of the
-    normalized stream."""
+def _weigh_coordinates(encoder: Encoder) -> Tensor:
+    """Sum the squared weights by which the layers multiply a unit of each coordinate: (hidden,)."""
     return torch.stack([_scaled(*pair).square().sum(0) for pair in _readers(encoder)]).sum(0)
 
 
@@ -105,9 +109,13 @@ def _readers(encoder: Encoder) -> Iterator[tuple[nn.Module, nn.Linear]]:
     """The matrices that read the stream, and the norm before each."""
     norm: nn.Module = encoder.embedding_norm
     for layer in _layers(encoder):
-        yield layer.attention_norm if encoder.config.pre_norm else norm, layer.qkv
-        yield layer.mlp_norm if encoder.config.pre_norm else layer.attention_norm, layer.up
-        norm = layer.mlp_norm
+        if encoder.config.pre_norm:
+            yield layer.attention_norm, layer.qkv
+            yield layer.mlp_norm, layer.up
+        else:  # a norm follows each sublayer, and the next one reads its output
+            yield norm, layer.qkv
+            yield layer.attention_norm, layer.up
+            norm = layer.mlp_norm
 
 
 def _scaled(norm: nn.Module, matrix: nn.Linear) -> Tensor:
@@ -118,7 +126,7 @@ def _scaled(norm: nn.Module, matrix: nn.Linear) -> Tensor:
 
 
 def _neurons(layer: Layer, count: int) -> Tensor:
-    """The `count` neurons with the largest product of the norms of what they read and what they write."""
+    """The `count` neurons with the largest products of the norms of their input and output weights."""
     read = layer.up.weight.square().sum(1)
     if layer.gated:
         value, gate = read.chunk(2)
@@ -131,16 +139,19 @@ def _largest(values: Tensor, count: int) -> Tensor:
     return values.topk(count).indices.sort().values
 
 
-def _with_bias(linear: nn.Linear, kept: Tensor) -> Tensor:
-    """(out, kept + 1): the columns that are kept, and the bias."""
+def _with_bias(linear: nn.Linear, coordinates: Tensor) -> Tensor:
+    """The columns of some coordinates, with the bias as one more column: (out, coordinates + 1)."""
     weight = linear.weight
     bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias
-    return torch.cat((weight[:, kept], bias[:, None]), 1)
+    return torch.cat((weight[:, coordinates], bias[:, None]), 1)
 
 
 def _factors(a: Tensor, b: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The factors of rank `rank` whose product is nearest to a b': a (heads, m, n), b (heads, p, n) ->
-    (heads, m, rank), (heads, p, rank), of equal norms."""
+    """The factors of a rank whose product is nearest to a b' (Eckart-Young), with equal norms.
+
+    a (heads, m, n), b (heads, p, n) -> (heads, m, rank), (heads, p, rank).
+    """
+    # QR first: the small product r_a r_b' has the singular values of the large a b'.
     (basis_a, r_a), (basis_b, r_b) = torch.linalg.qr(a.double()), torch.linalg.qr(b.double())
     u, s, vt = torch.linalg.svd(r_a @ r_b.mT)
     root = s[:, None, :rank].sqrt()
@@ -148,14 +159,13 @@ def _factors(a: Tensor, b: Tensor, rank: int) -> tuple[Tensor, Tensor]:
 
 
 def _nearest_frequencies(x: Tensor, size: int) -> Tensor:
-    """The rows (heads, head_dim, n) of queries or keys whose rotary frequencies are nearest to those of a
-    head of `size`."""
+    """The rows of queries or keys (heads, head_dim, n) whose rotary frequencies suit a head of `size`."""
     half = x.shape[1] // 2
     pairs = torch.linspace(0, half * (1 - 2 / size), size // 2, device=x.device).round().long()
     return torch.cat((x[:, pairs], x[:, half + pairs]), 1)
 
 
-def _copy(ours: nn.Module, theirs: nn.Module, kept: Tensor | slice) -> None:
-    """The rows of a norm's or a matrix's weights that are kept; nothing of an identity."""
+def _copy(ours: nn.Module, theirs: nn.Module, rows: Tensor | slice) -> None:
+    """Copy rows of the weights of a norm or a matrix; an identity has none."""
     for name, parameter in ours.named_parameters():
-        parameter.copy_(theirs.get_parameter(name)[kept])
+        parameter.copy_(theirs.get_parameter(name)[rows])

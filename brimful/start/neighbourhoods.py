@@ -1,4 +1,4 @@
-"""Vectors of pieces from the pieces around them: what a corpus says of its vocabulary before any training.
+"""Vectors of pieces from the pieces around them, which a corpus gives before any training.
 
 The positive pointwise mutual information of two pieces is log(p(a, b) / (p(a) p(b))), where it is above 0
 (Levy, Goldberg and Dagan 2015, "Improving Distributional Similarity", section 2.1). Here b is at most WINDOW
@@ -9,7 +9,7 @@ Floor: tokens * 2 * WINDOW additions to counters that are in the cache, and for 
 2 * entries * width flops.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -21,28 +21,31 @@ from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
 
 WINDOW = 4
-SAMPLE = 16_000_000
+"""Pieces before and after a piece that count as its neighbours."""
+SAMPLE_TOKENS = 16_000_000
 """Tokens that are read of all corpora together."""
 PRODUCTS = 4
-EXTRA = 32
-"""Vectors that are iterated beside those that are wanted."""
+"""Iterations: each multiplies the vectors by the matrix."""
+EXTRA_VECTORS = 32
+"""Vectors that are iterated beside the result: they make its last vectors converge."""
 
 
 def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.ndarray:
-    """A vector for each piece of the vocabulary, float32 (V, width); zeros for pieces that do not occur.
+    """Return a vector for each piece of the vocabulary, float32 (V, width); zeros for pieces without data.
 
     The result depends on the data and the seed, not on the number of threads.
 
     Args:
-        corpora: of one tokenizer; of each, at most its share of SAMPLE tokens is read.
-        seed: of the vectors that the iteration starts from.
+        corpora: corpora of one tokenizer, and their proportions of the SAMPLE_TOKENS that are read.
+        seed: the seed of the vectors that the iteration starts from.
     """
     vocabulary = next(iter(corpora)).vocabulary_size
-    matrix = information(np.concatenate([*_sampled(corpora)]), vocabulary)
+    matrix = compute_information(_sample_tokens(corpora), vocabulary)
+    eigenvectors = _eigenvectors(matrix, min(vocabulary, width + EXTRA_VECTORS), seed)[:, :width]
     vectors = np.zeros((vocabulary, width), np.float32)
-    found = _eigenvectors(matrix, min(vocabulary, width + EXTRA), seed)[:, :width]
-    vectors[:, : found.shape[1]] = found
-    vectors[np.diff(matrix[0]) == 0] = 0  # not only nearly
+    vectors[:, : eigenvectors.shape[1]] = eigenvectors
+    # Exactly 0 for pieces without neighbours, where the iteration leaves rounding errors.
+    vectors[np.diff(matrix[0]) == 0] = 0
     return vectors
 
 
@@ -53,27 +56,30 @@ def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int
     one thread, in memory that torch aligns: the same command gives the same weights.
     """
     size = len(matrix[0]) - 1
-    found = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number))).clone()
-    most = torch.get_num_threads()
+    vectors = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number))).clone()
+    all_threads = torch.get_num_threads()
     with use_threads(1):
         for _ in range(PRODUCTS):
-            basis, _ = torch.linalg.qr(found)
-            with use_threads(most):
-                found = _product(*matrix, basis.contiguous())
-        eigenvalues, inner = torch.linalg.eigh(basis.mT @ found)
+            basis, _ = torch.linalg.qr(vectors)
+            with use_threads(all_threads):  # each row of the product is one thread's: no bit depends on them
+                vectors = _product(*matrix, basis.contiguous())
+        # Rayleigh-Ritz: the eigenvectors of the matrix within the space of the basis.
+        eigenvalues, inner = torch.linalg.eigh(basis.mT @ vectors)
         sizes, order = eigenvalues.abs().sort(descending=True)
         return (basis @ (inner[:, order] * sizes.sqrt())).float().numpy()
 
 
-def _sampled(corpora: Mapping[Corpus, float]) -> Iterator[np.ndarray]:
-    whole = sum(corpora.values())
+def _sample_tokens(corpora: Mapping[Corpus, float]) -> np.ndarray:
+    runs = []
+    total = sum(corpora.values())
     for corpus, share in corpora.items():
-        for run in sampled_runs(corpus, max(1, round(SAMPLE * share / whole))):
-            yield np.asarray(run, dtype=np.int32)
+        for run in sampled_runs(corpus, max(1, round(SAMPLE_TOKENS * share / total))):
+            runs.append(np.asarray(run, dtype=np.int32))
+    return np.concatenate(runs)
 
 
-def information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The positive pointwise mutual information of pieces, as the rows of a sparse symmetric matrix.
+def compute_information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compute the positive pointwise mutual information of pieces, as rows of a sparse symmetric matrix.
 
     Pairs across the ends of documents count too: they are few.
 
@@ -81,7 +87,7 @@ def information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.nda
         tokens: int32 (tokens,).
 
     Returns:
-        int64 (V + 1,), where each row begins in the other two: int32, columns in no order, and float32.
+        the beginnings of rows, int64 (V + 1,); the columns of each row in any order, int32; float32 values.
     """
     counts = np.bincount(tokens, minlength=vocabulary)
     starts = np.concatenate([[0], np.cumsum(counts)])
@@ -90,21 +96,25 @@ def information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.nda
     cuts = np.searchsorted(starts, np.linspace(0, len(tokens), count_workers() + 1)[1:-1])
     ends = [0, *cuts.tolist(), vocabulary]
     sizes = np.zeros(vocabulary, np.int64)
-    parts = []
-    for first, last in pairwise(ends):
-        most = int(np.minimum(2 * WINDOW * counts[first:last], vocabulary).sum())
-        parts.append((first, last, np.empty(most, np.int32), np.empty(most, np.float32)))
-    run_loops(_rows, [(tokens, starts, places, shares, *part, sizes) for part in parts])
+    jobs = []
+    for first, last in pairwise(ends):  # pieces with about as many tokens in each job
+        # A piece has at most as many neighbours as the vocabulary, and as its occurrences have places around.
+        room = int(np.minimum(2 * WINDOW * counts[first:last], vocabulary).sum())
+        columns, values = np.empty(room, np.int32), np.empty(room, np.float32)
+        jobs.append((tokens, starts, places, shares, first, last, columns, values, sizes))
+    run_loops(_rows, jobs)
+    all_columns, all_values = [], []
+    for *_, first, last, columns, values, _ in jobs:
+        size = int(sizes[first:last].sum())
+        all_columns.append(columns[:size])
+        all_values.append(values[:size])
     rows = np.concatenate([[0], np.cumsum(sizes)])
-    filled = [int(sizes[first:last].sum()) for first, last, *_ in parts]
-    columns = np.concatenate([part[2][:size] for part, size in zip(parts, filled, strict=True)])
-    values = np.concatenate([part[3][:size] for part, size in zip(parts, filled, strict=True)])
-    return rows, columns, values
+    return rows, np.concatenate(all_columns), np.concatenate(all_values)
 
 
 @compiled
 def _places(tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """int64 (tokens,): the places of each piece, one piece after the other."""
+    """The places of each piece in the tokens, one piece after the other: int64 (tokens,)."""
     places, free = np.empty(len(tokens), np.int64), starts.copy()
     for place in range(len(tokens)):
         piece = tokens[place]
@@ -125,13 +135,13 @@ def _rows(
     values: np.ndarray,
     sizes: np.ndarray,
 ) -> None:
-    """The rows of some pieces, one after the other."""
+    """Fill the rows of the pieces from `first` to `last`, one after the other."""
     near = np.zeros(len(shares), np.float32)
     whole = np.float32(0.0)
     for distance in range(1, WINDOW + 1):
         whole += np.float32(2.0) / np.float32(distance)
     whole *= np.float32(len(tokens))
-    found = np.empty(len(shares), np.int32)
+    neighbours = np.empty(len(shares), np.int32)  # of the present piece, so that only they are set back to 0
     at = 0
     for piece in range(first, last):
         count = 0
@@ -141,12 +151,12 @@ def _rows(
                     if 0 <= other < len(tokens):
                         neighbour = tokens[other]
                         if near[neighbour] == 0:
-                            found[count] = neighbour
+                            neighbours[count] = neighbour
                             count += 1
                         near[neighbour] += np.float32(1.0) / np.float32(distance)
         begin = at
         for i in range(count):
-            neighbour = found[i]
+            neighbour = neighbours[i]
             ratio = near[neighbour] / (whole * shares[piece] * shares[neighbour])
             near[neighbour] = 0
             if ratio > 1:
@@ -156,7 +166,7 @@ def _rows(
 
 
 def _product(starts: np.ndarray, columns: np.ndarray, values: np.ndarray, x: torch.Tensor) -> torch.Tensor:
-    """The matrix of `information` times x: float64 (V, n)."""
+    """Multiply the matrix of `compute_information` by x: float64 (V, n)."""
     out = torch.zeros_like(x)
     ends = np.searchsorted(starts, np.linspace(0, starts[-1], count_workers() + 1)[1:-1])
     items = pairwise([0, *ends.tolist(), len(x)])

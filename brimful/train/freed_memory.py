@@ -3,8 +3,7 @@
 import ctypes
 import mmap
 
-from brimful.base.resources import available_memory
-from brimful.base.system import can_reserve_memory, find_library_function
+from brimful.base.machine import available_memory, can_reserve_memory, find_library_function
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, MOST_BYTES, MOST_BYTES_OF_OLD = -1, -3, 2**31 - 1, 32 << 20
 """The largest M_MMAP_THRESHOLD that mallopt accepts, and that older versions of glibc accept."""

@@ -11,7 +11,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_number, format_duration
 from brimful.base.storage import atomic_file, make_write_error
 from brimful.base.types import Cursor
-from brimful.model.flops import Shape, step_flops
+from brimful.model.flops import Shape, count_step_flops
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +61,7 @@ class Counts:
             padded=batch.real_sequences * batch.max_length,
             predictions=batch.predictions,
             dropped_predictions=batch.dropped_predictions,
-            flops=step_flops(model, needed(batch, model)),
+            flops=count_step_flops(model, needed(batch, model)),
         )
 
 

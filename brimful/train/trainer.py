@@ -227,7 +227,7 @@ class Trainer:
         if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
         with (
-            show_progress(self.title, config.steps, done=done, shown=world.is_main) as advance,
+            show_progress(self.title, config.steps, done=done, visible=world.is_main) as advance,
             self.checkpoints,
             catch_stop_signals() as self.request,
             closing(self._updates()) as updates,
@@ -423,7 +423,7 @@ class Trainer:
             "guard": self.guard.state_dict(),
             "loss_scaling": self.gradients.state_dict(),
             "ranks": self.runtime.world.size,
-            "versions": checkpoint.versions(),
+            "versions": checkpoint.package_versions(),
             **self.training.about,
         }
         spared = [self.progress.best[0]] if self.progress.best else []

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from brimful.base.config import (
     Verb,
@@ -24,7 +21,7 @@ from brimful.base.config import (
     verb,
     write_yaml,
 )
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import BrimfulError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,19 +52,6 @@ class Outer:
     parts: dict[str, int] = field(default_factory=dict)
 
 
-def test_defaults_and_nesting() -> None:
-    assert build(Outer, {"out": "x"}) == Outer(out="x")
-    built = build(Outer, {"out": "x", "inner_part": {"many": [3]}, "maybe": {"rate": 1}})
-    made = Outer(out="x", inner_part=Inner(many=(3,)), maybe=Inner(rate=1.0))
-    assert built == made
-    assert to_dict(built) == to_dict(made)
-    assert config_hash([built]) == config_hash([made])
-
-
-def test_keys_may_be_hyphenated() -> None:
-    assert build(Outer, {"out": "x", "inner-part": {"rate": 0.25}}).inner_part.rate == 0.25
-
-
 @pytest.mark.parametrize(
     ("values", "named"),
     [
@@ -88,18 +72,14 @@ def test_unknown_and_absent_keys_are_named(values: dict, named: list[str]) -> No
     ("values", "place"),
     [
         ({"steps": "ten"}, "steps"),
-        ({"steps": 1.5}, "steps"),
         ({"steps": True}, "steps"),
         ({"mode": "medium"}, "mode"),
         ({"name": 3}, "name"),
         ({"inner_part": {"rate": "much"}}, "inner_part.rate"),
-        ({"inner_part": {"many": [1, "two"]}}, "inner_part.many"),
         ({"inner_part": 3}, "inner_part"),
         ({"steps": np.int64(3)}, "steps: expected int, got"),
         ({"inner_part": {"many": [np.int64(3)]}}, "inner_part.many[0]: expected int, got"),
-        ({"out": b"x"}, "out: expected str, got"),
         ({"out": bytearray(b"x")}, "out: expected str, got"),
-        ({"inner_part": None}, "inner_part"),
         ({"stage": {"epochs": "x"}}, "stage.epochs"),
     ],
 )
@@ -138,12 +118,6 @@ def test_yaml_numbers(tmp_path: Path, text: str, value: Any) -> None:
     assert type(read) is type(value)
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "{}"])
-def test_an_empty_yaml_is_no_keys(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.yaml").write_text(text)
-    assert read_yaml(tmp_path / "a.yaml") == {}
-
-
 @pytest.mark.parametrize(
     "data", [b"- a\n- b\n", b"word\n", b"a: [\n", b"\xff\xfe\x00", b"a: !!python/object/apply:os.getcwd []\n"]
 )
@@ -154,14 +128,8 @@ def test_a_yaml_that_is_no_mapping_is_refused(tmp_path: Path, data: bytes) -> No
     assert "\n" not in str(error.value)
 
 
-def test_an_absent_yaml_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"absent\.yaml"):
-        read_yaml(tmp_path / "absent.yaml")
-
-
 SCHEMAS = {
     "brimful.corpus.pipeline.config:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
-    "brimful.packing.config:PackConfig": {"data": "yes"},
     "brimful.stages.pretrain_config:PretrainConfig": {"data": "null", "out": "12"},
     "brimful.stages.task_options:FinetuneConfig": {
         "encoder": "e: f",
@@ -172,11 +140,6 @@ SCHEMAS = {
     },
     "brimful.stages.distil_options:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
     "brimful.stages.distil_options:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
-    "brimful.serving.config:PredictConfig": {
-        "model": "1_000",
-        "input": "2001-01-01",
-        "output": "off",
-    },
     "brimful.exporting.config:ExportConfig": {
         "run": "on",
         "out": "=",
@@ -209,18 +172,8 @@ def test_a_written_configuration_builds_the_same(name: str, tmp_path: Path, seed
     for config in (plain, *(build(schema, changed(plain, schema, draw)) for _ in range(5))):
         write_yaml(tmp_path / "config.yaml", config)
         assert build(schema, read_yaml(tmp_path / "config.yaml")) == config
-        assert config_hash(config) == config_hash(build(schema, to_dict(config)))
-
-
-@given(st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)))
-def test_a_hash_ignores_the_order_of_keys(values: dict[str, float]) -> None:
-    assert config_hash(values) == config_hash(dict(reversed(values.items())))
-    assert len(config_hash(values)) == 16
-
-
-def test_a_hash_sees_every_value() -> None:
-    assert config_hash(Inner(rate=0.5)) != config_hash(Inner(rate=0.25))
-    assert config_hash(Inner()) != config_hash({**msgspec.to_builtins(Inner()), "more": 1})
+        assert config_hash(config) == config_hash(dict(reversed(to_dict(config).items())))
+        assert config_hash(config) != config_hash(to_dict(config) | {"more": 1})
 
 
 @verb(Outer)
@@ -233,22 +186,13 @@ def test_a_verb_takes_a_configuration_or_keywords() -> None:
     assert isinstance(work, Verb)
     assert work.__doc__ == "Give back the configuration."
     assert work(Outer(out="x")) == work(out="x") == Outer(out="x")
-    assert work(out="x", inner_part={"rate": 1e-3}).inner_part == Inner(rate=1e-3)
+    assert work(out="x", **{"inner-part": {"rate": 1e-3}}).inner_part == Inner(rate=1e-3)
     assert work(out="x", inner_part=Inner(rate=0.25)).inner_part == Inner(rate=0.25)
+    assert work(out=Path("some") / "place").out == "some/place"
     with pytest.raises(TypeError, match="not both"):
         work(Outer(out="x"), steps=3)
     with pytest.raises(BrimfulError, match="steps"):
         work(out="x", stesp=3)
-
-
-def test_keywords_take_python_values() -> None:
-    built = work(out=Path("some") / "place", steps=3)
-    assert built.out == "some/place"
-
-
-def test_nearest() -> None:
-    assert suggest_name("trian", ["train", "test"]) == "did you mean 'train'?"
-    assert suggest_name("qqq", ["b", "a"]) == "known: a, b"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,28 +141,3 @@ def test_a_limit_that_ends_sooner_than_the_steps_is_the_time_left(
     with show_progress("train", 1000) as advance:
         advance(1, "", limit)
     assert ("at most 40 s left" in capsys.readouterr().err) == (limit == 40.0)
-
-
-def test_an_error_ends_progress_without_a_last_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def fail() -> None:
-        with show_progress("train", 10) as advance:
-            advance()
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_narrow_terminal_shows_what_fits_of_a_note(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    watch(monkeypatch)
-    shown_on(monkeypatch, width=60)
-    note = "loss mlm 5.475, accuracy 10.1%, rate 1.85e-05, 12,493 tokens/s, 99.8% of slots real, MFU 41.2%"
-    with show_progress("train", 20) as advance:
-        advance(20, note)
-    err = capsys.readouterr().err
-    assert "train" in err
-    assert "20/20" in err
-    assert "loss mlm 5.475, accuracy 10.1%, rate 1.85e-05, 12,493 token\N{HORIZONTAL ELLIPSIS}" in err

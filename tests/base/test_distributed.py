@@ -56,6 +56,7 @@ for round in range(2):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_ranks_join_twice_and_after_unequal_restarts(tmp_path):
     on_ranks(2, TWICE, tmp_path)

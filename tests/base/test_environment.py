@@ -1,14 +1,10 @@
 """Variables that launchers set: what is wrong in them is one line that names the variable."""
 
-from pathlib import Path
-
 import pytest
 
 from brimful.base.environment import rank_and_size, read_number
 from brimful.base.errors import BrimfulError
 from brimful.cli.main import main
-from brimful.tables.table import Table
-from brimful.tasks.cached_tables import cache_groups
 
 
 @pytest.mark.parametrize("said", ["abc", "", "-1", "1.0", " 1", "１", "9" * 5000])
@@ -46,12 +42,3 @@ def test_a_verb_says_it_before_any_work(
     assert main(["inspect", "nowhere", "--verify"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "RANK is 'abc'" in line
-
-
-def test_a_cache_in_the_home_of_nobody(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("BRIMFUL_CACHE", "~no-such-user/x")
-    assert cache_groups(Table(Path("a.tsv"), ["a", "b"], None, None)).tolist() == [0, 1]
-    said = " ".join(capfd.readouterr().err.split())
-    assert "which rows are alike are not kept (~no-such-user/x: no such home); BRIMFUL_CACHE=off" in said

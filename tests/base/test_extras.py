@@ -54,18 +54,6 @@ def test_a_package_that_is_not_there_is_one_line(module: str, monkeypatch: pytes
         require_packages("the demo", module, extra="demo")
 
 
-def test_a_finder_that_raises_is_one_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Blocked:
-        def find_spec(self, name: str, *given: object) -> None:
-            if name == "matplotlib":
-                raise ModuleNotFoundError(name)
-
-    monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Blocked(), *sys.meta_path])
-    with pytest.raises(BrimfulError, match=r"^this needs matplotlib: pip install"):
-        require_packages("this", "matplotlib")
-
-
 def test_a_verb_that_needs_one_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

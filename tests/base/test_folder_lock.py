@@ -68,7 +68,7 @@ from pathlib import Path
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
 folder, done = Path(sys.argv[1]), 0
-while done < 100:
+while done < 20:
     try:
         with FolderLock() as lock:
             lock.take(folder)

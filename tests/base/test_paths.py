@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +14,6 @@ from brimful.base.config import config_hash, read_yaml, write_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.storage import read_json, write_json
-from brimful.corpus.reading.inputs import Span, find_inputs
-from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.table_files import read_table
 
 NAME = "语料".encode("gbk")
@@ -30,17 +27,6 @@ def folder(tmp_path: Path) -> Path:
     except OSError:
         pytest.skip("this file system only has names in UTF-8")
     return place
-
-
-def test_such_files_are_found_and_read(folder: Path) -> None:
-    name = os.fsdecode("报告".encode("gbk"))
-    (folder / f"{name}.txt").write_text("今天的会议。\n", encoding="utf-8")
-    (folder / f"{name}.tsv").write_text("text\tlabel\na\t1\n", encoding="utf-8")
-    found = [item.path for item in find_inputs([str(folder)], "out")]
-    assert [os.path.splitext(path)[1] for path in found] == [".tsv", ".txt"]
-    texts = [text for path in found for _, text in read_documents(Span(path=path), ReadConfig(), Counter())]
-    assert texts == ["a", "今天的会议。"]
-    assert read_table(found[0], labelled=True).texts == ["a"]
 
 
 def test_such_names_are_kept_in_json_and_yaml(folder: Path) -> None:
@@ -63,6 +49,7 @@ def test_what_pyarrow_and_safetensors_cannot_take_is_refused(folder: Path) -> No
     assert [path.name for path in folder.iterdir()] == ["a.parquet"]
 
 
+@pytest.mark.slow
 @pytest.mark.cases(2)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "gbk"])
 def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Path) -> None:

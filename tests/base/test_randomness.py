@@ -81,19 +81,6 @@ def test_a_permutation_is_one(size: int, key: int) -> None:
     assert np.array_equal(order, permutation(size, np.uint64(key)))
 
 
-def test_permutations_are_fair(seed: int) -> None:
-    orders = np.array([permutation(5, derive_key(seed, i)) for i in range(5_000)])
-    for place in range(5):
-        counts = np.bincount(orders[:, place], minlength=5)
-        assert np.abs(counts - 1000).max() < 6 * (5_000 * 0.2 * 0.8) ** 0.5
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.uint64])
-def test_the_type_of_a_counter_does_not_matter(dtype: type) -> None:
-    key = np.uint64(7)
-    assert np.array_equal(hash_words(key, np.arange(3, dtype=dtype)), hash_words(key, np.arange(3)))
-
-
 @given(words, st.integers(1, 2000))
 @example(0, 2**20)
 @example(0, 2**20 + 1)
@@ -101,12 +88,6 @@ def test_shuffled_indices_are_a_permutation(key: int, size: int) -> None:
     places = shuffle_indices(np.uint64(key), np.arange(size), size)
     assert places.dtype == np.int64
     assert (np.bincount(places, minlength=size) == 1).all()
-
-
-def test_every_small_range_is_shuffled_into_itself(seed: int) -> None:
-    for size in range(1, 2001):
-        places = shuffle_indices(derive_key(seed, size), np.arange(size), size)
-        assert np.array_equal(np.sort(places), np.arange(size))
 
 
 @given(words, st.integers(1, 2**40), st.lists(st.integers(0, 2**40 - 1), min_size=1, max_size=20))
@@ -137,7 +118,7 @@ def test_all_shuffles_are_as_likely(size: int, seed: int) -> None:
     assert chi_squared < freedom + 8 * (2 * freedom) ** 0.5 + 20
 
 
-@pytest.mark.parametrize("size", [1000, 4096, 65_536, 100_003, 1_000_000])
+@pytest.mark.parametrize("size", [1000, 65_536])
 def test_neighbours_are_shuffled_apart(size: int, seed: int) -> None:
     places = shuffle_indices(derive_key(seed), np.arange(size), size)
     for lag in (1, 2, 3, 4, 16, 256):
@@ -146,14 +127,3 @@ def test_neighbours_are_shuffled_apart(size: int, seed: int) -> None:
         counts = np.histogram(steps, 64, (0, size))[0]
         expected = (size - lag) / 64
         assert ((counts - expected) ** 2 / expected).sum() < 63 + 8 * (2 * 63) ** 0.5
-
-
-def test_shuffles_under_different_keys_are_strangers(seed: int) -> None:
-    size = 100_000
-    first, second = (shuffle_indices(derive_key(seed, i), np.arange(size), size) for i in range(2))
-    assert abs(np.corrcoef(first, second)[0, 1]) < 6 / size**0.5
-    assert (first == second).sum() < 20  # of two random orders, one on average
-    # Every place is as likely: over keys, where one index lands.
-    lands = np.array([shuffle_indices(derive_key(seed, i), np.array(17), 50) for i in range(5000)])
-    counts = np.bincount(lands, minlength=50)
-    assert ((counts - 100) ** 2 / 100).sum() < 49 + 8 * (2 * 49) ** 0.5

@@ -24,14 +24,6 @@ class BugError(Exception):
     """Not an OSError, not a BrimfulError."""
 
 
-def test_atomic_file_replaces(tmp_path: Path) -> None:
-    for text in ("old", "new"):
-        with atomic_file(tmp_path / "deep" / "er" / "file") as temporary:
-            temporary.write_text(text)
-        assert (tmp_path / "deep" / "er" / "file").read_text() == text
-    assert names(tmp_path / "deep" / "er") == ["file"]
-
-
 @pytest.mark.parametrize("before", [None, "old"])
 def test_an_exception_leaves_the_old_file_and_no_temporary(tmp_path: Path, before: str | None) -> None:
     path = tmp_path / "file"
@@ -133,20 +125,6 @@ def test_a_directory_whose_second_rename_fails_is_put_back(
         replace_directory()
     assert names(tmp_path / "directory") == ["old"]
     assert names(tmp_path) == ["directory"]
-
-
-def test_a_parent_that_is_a_file_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(BrimfulError, match="cannot write"):
-        write_json(tmp_path / "file" / "below.json", 1)
-
-    def directory_below() -> None:
-        with atomic_directory(tmp_path / "file" / "below"):
-            pass
-
-    with pytest.raises(BrimfulError, match="cannot write"):
-        directory_below()
-    assert names(tmp_path) == ["file"]
 
 
 def test_json_round_trip_and_damage(tmp_path: Path) -> None:

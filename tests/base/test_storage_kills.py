@@ -1,12 +1,8 @@
 """SIGKILL before any file system operation; what killed processes left is swept, and nothing else."""
 
-import json
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -39,16 +35,6 @@ def test_sweep_removes_what_dead_processes_left(tmp_path: Path) -> None:
     (tmp_path / f"{theirs}-directory" / "file").touch()
     sweep(tmp_path)
     assert names(tmp_path) == sorted([mine, elsewhere, "a", "tmp-a"])
-
-
-def test_sweep_leaves_what_no_process_of_brimful_named(tmp_path: Path) -> None:
-    old = time.time() - 7 * 24 * 3600
-    mine = [f"{TEMPORARY}notes", f"{TEMPORARY}my-backup-of-it", f"{TEMPORARY}host-x-y"]
-    for name in mine:
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (old, old))
-    sweep(tmp_path)
-    assert names(tmp_path) == sorted(mine)
 
 
 def test_sweep_does_not_follow_links(tmp_path: Path, dead: int) -> None:
@@ -154,29 +140,3 @@ def test_kill_before_any_operation_on_a_directory(tmp_path: Path) -> None:
     assert gone <= 1
     sweep(tmp_path)
     assert all(not name.startswith(TEMPORARY) for name in names(tmp_path))
-
-
-WRITER = """
-import itertools, sys
-from brimful.base.storage import write_json
-print("ready", flush=True)
-for number in itertools.count():
-    write_json(sys.argv[1], [number] * 20000)
-"""
-
-
-def test_kill_at_random_moments(tmp_path: Path, seed: int) -> None:
-    path, draw = tmp_path / "file.json", random.Random(seed)
-    for _ in range(6):
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
-            while not path.exists():
-                time.sleep(0.005)
-            time.sleep(draw.random() * 0.1)
-            writer.send_signal(signal.SIGKILL)
-        numbers = json.loads(path.read_text())
-        assert len(numbers) == 20000
-        assert len(set(numbers)) == 1
-    sweep(tmp_path)
-    assert names(tmp_path) == ["file.json"]

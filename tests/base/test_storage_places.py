@@ -1,15 +1,11 @@
 """Where may be written: nothing is lost."""
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import (
-    require_file_place,
     require_folder_place,
 )
 
@@ -41,21 +37,3 @@ def test_an_unfinished_run_is_refused_with_the_way_to_go_on(tmp_path: Path) -> N
     (tmp_path / "MANIFEST.json").touch()
     with pytest.raises(BrimfulError, match="is not empty; choose another --out"):
         require_folder_place(tmp_path, unfinished="resume it, or ")
-
-
-def test_a_file_that_another_process_deletes_is_no_folder(tmp_path):
-    path = tmp_path / "plan"
-    code = f"""
-from pathlib import Path
-path = Path({str(path)!r})
-while True:
-    path.touch()
-    path.unlink()
-"""
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
-        try:
-            deadline = time.monotonic() + 1
-            while time.monotonic() < deadline:
-                require_file_place(path)
-        finally:
-            process.kill()

@@ -17,7 +17,6 @@ from brimful.base.summary import (
     Series,
     Summary,
     SummaryChart,
-    compare_models,
     estimate_gap_error,
     judge_models,
     make_facts_table,
@@ -25,6 +24,7 @@ from brimful.base.summary import (
     read_overview,
     with_overview,
 )
+from brimful.reports.model_table import compare_models
 
 TEST = MeasuredOn("accuracy", 400, "f1", share=True)
 LOSS = MeasuredOn("error", 400, "f1", higher_is_better=False)

@@ -61,21 +61,6 @@ def test_jobs_meet_on_as_many_threads_as_there_are(threads):
     assert len(seen) == count
 
 
-def test_an_operation_within_a_job_has_one_thread(threads):
-    """The result does not depend on the number of threads, to the last bit."""
-    x = torch.randn(3, 300_000)
-    sums = torch.empty(2, 3)
-
-    def job(row: int) -> None:
-        sums[0, row] = x[row].exp().sum()
-
-    cpu_threads.run_jobs(job, [(row,) for row in range(3)], device=CPU)
-    torch.set_num_threads(1)
-    for row in range(3):
-        sums[1, row] = x[row].exp().sum()
-    assert torch.equal(sums[0], sums[1])
-
-
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
 def test_what_a_job_raises_reaches_the_caller(threads, kind):
     def job(place: int) -> None:

@@ -1,8 +1,6 @@
 """YAML files of settings: they are read, or one line names the file and the key or line."""
 
-import dataclasses
 import re
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,7 @@ from hypothesis import strategies as st
 
 from brimful.base.config import _Dumper, read_yaml
 from brimful.base.errors import BrimfulError
-from brimful.cli.arguments import parse
-from brimful.cli.main import VERBS, load_schema, main
+from brimful.cli.main import main
 
 SCALARS = st.one_of(
     st.none(),
@@ -36,19 +33,6 @@ LINES = st.lists(st.sampled_from([
     *("l: !!python/name:os.system", "m: 2020-13-45", "---", "...", "%YAML 2.0", "n: \"\\ud800\"", "o: '"),
     *("\t", "p: |", "  text", "q: 0x", "r: 1_000", "\x07", "s: @", "t: &t [*t]", "u: " + "[" * 900),
 ]), max_size=6)  # fmt: skip
-
-
-def keys_of(schema: type, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The keys of a configuration, those of its groups too."""
-    found = []
-    hints = typing.get_type_hints(schema)
-    for field in dataclasses.fields(schema):
-        place = (*prefix, field.name)
-        found.append(place)
-        for kind in (hints[field.name], *typing.get_args(hints[field.name])):
-            if dataclasses.is_dataclass(kind):
-                found += keys_of(typing.cast(type, kind), place)
-    return found
 
 
 def read_or_refuse(path: Path) -> tuple[dict[str, Any] | None, str]:
@@ -75,6 +59,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value
         assert repr(read) == repr({"key": value})
 
 
+@pytest.mark.slow
 @given(LINES)
 def test_any_lines_are_read_or_refused_with_their_file(
     tmp_path_factory: pytest.TempPathFactory, lines
@@ -85,35 +70,6 @@ def test_any_lines_are_read_or_refused_with_their_file(
     assert isinstance(read, dict) or (str(path) in refused and "\n" not in refused)
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if keys_of(load_schema(verb))])
-@given(data=st.data())
-def test_any_value_of_any_key(
-    tmp_path_factory: pytest.TempPathFactory, verb: str, data: st.DataObject
-) -> None:
-    schema = load_schema(verb)
-    *groups, key = data.draw(st.sampled_from(keys_of(schema)))
-    values = {data.draw(st.sampled_from([key, key + "s"])): data.draw(VALUES)}
-    for group in reversed(groups):
-        values = {group: values}
-    path = tmp_path_factory.mktemp("config") / "a.yaml"
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
-    try:
-        parse(schema, ["--config", str(path)], f"brimful {verb}")
-    except BrimfulError as error:
-        said = str(error)
-    else:
-        return
-    assert str(path) in said or "needs" in said, said
-
-
-def test_an_alias_is_refused(tmp_path: Path) -> None:
-    """A short file of aliases can hold more values than a memory."""
-    path = tmp_path / "a.yaml"
-    path.write_text("a: &a [x, y]\nb: *a\n")
-    with pytest.raises(BrimfulError, match=r"a\.yaml, line 2 .*: an alias: write the value"):
-        read_yaml(path)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -122,6 +78,8 @@ def test_an_alias_is_refused(tmp_path: Path) -> None:
         ("a: 1\nb: 2020-13-45\n", "the value is no timestamp"),
         ("a: 1\nb: !!binary eA==\n", "no setting is a binary"),
         ("a: 1\nb: !!set {x}\n", "no setting is a set"),
+        ("a: &a [x, y]\nb: *a\n", "an alias: write the value"),
+        ("trainer:\n  steps: 1\n  log_every: 2\n  steps: 3\n", "the key steps stands 2 times"),
     ],
 )
 def test_an_error_names_its_line(tmp_path: Path, text: str, said: str) -> None:
@@ -130,13 +88,6 @@ def test_an_error_names_its_line(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BrimfulError, match=re.escape(said)) as error:
         read_yaml(path)
     assert f"{path}, line 2" in str(error.value)
-
-
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("trainer:\n  steps: 1\n  log_every: 2\n  steps: 3\n")
-    with pytest.raises(BrimfulError, match=r"a\.yaml, line 2 .*: the key steps stands 2 times"):
-        read_yaml(path)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from bench.common.workload import (
 )
 from brimful.base.types import IGNORED
 from brimful.model.encoder import Encoder
-from brimful.model.flops import STORED, step_flops
+from brimful.model.flops import STORED, count_step_flops
 from brimful.model.heads import MaskedLMHead
 from builders.bench import ROOT, bench
 
@@ -97,7 +97,7 @@ def test_flops_of_a_padded_step(architecture, seed):
     values = padded(make_sequences([5, 60, 33], 700, seed), 64)
     with FlopCounterMode(display=False) as counter:
         peer(**values).loss.backward()
-    assert counter.get_total_flops() == step_flops(encoder.config, padded_shape(3, 64))
+    assert counter.get_total_flops() == count_step_flops(encoder.config, padded_shape(3, 64))
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
@@ -112,7 +112,7 @@ def test_flops_of_a_packed_step(architecture, seed):
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             loss(batch, layout, None).backward()
         shape = packed_shape(lengths, sequences.predictions, attention)
-        assert counter.get_total_flops() == step_flops(encoder.config, shape)
+        assert counter.get_total_flops() == count_step_flops(encoder.config, shape)
 
 
 def test_saved_bytes():

@@ -28,7 +28,7 @@ from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types, write_modules
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.runs.directory import model_files
+from brimful.runs.inputs import model_files
 from builders.encoders import small
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10

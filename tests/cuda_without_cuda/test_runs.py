@@ -1,13 +1,10 @@
 """Whole runs on a CUDA device that records: the clock, memory, checkpoints, and failing compilers."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 from cuda_without_cuda.conftest import Run
-
-from bench.common.recorder import device
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -35,18 +32,6 @@ def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
         assert lines[step]["tokens_per_second"] == pytest.approx(speed, rel=0.05)
         flops = sum(update["flops"] for update in answer.updates[step - 4 : step])
         assert lines[step]["mfu"] == pytest.approx(flops / wall / PEAK, rel=0.05)
-
-
-def test_hours_end_a_run_by_the_wall(train: Run) -> None:
-    """Eager, a kernel takes 2 ms: the launches of the updates alone take a small part of the time."""
-    hours = 40 / 3600
-    config = {"trainer.steps": 100_000, "trainer.hours": hours, "trainer.log_every": 2}
-    config |= {"trainer.compile": False, "validation_tokens": 0}
-    answer = train(config, mode="eager", settings={"kernel_ns": 2_000_000})
-    assert answer.status == 0, answer.said
-    wall = answer.updates[-1]["ended"] - answer.values["began"]
-    assert wall == pytest.approx(40, rel=0.15)
-    assert answer.values["summary"]["seconds"] == pytest.approx(wall, rel=0.05)
 
 
 def test_without_memory_for_the_size_that_was_set_one_line_says_what_to_do(train: Run) -> None:
@@ -108,10 +93,3 @@ def test_of_four_devices_a_process_uses_one(train: Run, variables, used) -> None
     answer = train(config, mode="eager", variables=variables, settings=settings)
     assert answer.status == 0, answer.said
     assert {device for update in answer.updates for device in update["devices"]} == {used}
-
-
-def test_the_device_is_documented_by_its_settings() -> None:
-    """Each setting of `environment` is one that recorder.c reads."""
-    source = device.SOURCE.read_text()
-    for name in ("RECORDER_GIB", "RECORDER_DEVICES", "RECORDER_CAPABILITY", "RECORDER_NS"):
-        assert source.count(f'"{name}"') == 1, json.dumps(name)

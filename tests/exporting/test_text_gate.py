@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from brimful import BrimfulError, TaskModel
-from brimful.base.resources import processor_name
+from brimful.base.machine import processor_name
 from brimful.commands.export import export
 from brimful.exporting.exported_model import Export, RealTexts, find_texts
 from brimful.exporting.gate import compare, describe_instructions, require_little_loss

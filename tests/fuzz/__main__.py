@@ -78,41 +78,37 @@ def _run_share(number: int, options: argparse.Namespace, material: Path, results
 def _gather(results: Any, workers: int) -> Iterator[dict[str, Any]]:
     while workers:
         result = results.get()
+        if isinstance(result, str):
+            raise RuntimeError(f"a worker of the fuzzer failed:\n{result}")
         if result is None:
             workers -= 1
-        elif isinstance(result, str):
-            raise RuntimeError(f"a worker of the fuzzer failed:\n{result}")
         else:
             yield result
 
 
-def _table(done: list[dict[str, Any]]) -> str:
+def _print_table(done: list[dict[str, Any]]) -> None:
     kinds = sorted({kind for result in done for kind, _ in result["faults"]})
-    lines = [["read by", "cases", "ok", "refused", *kinds]]
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for result in done:
-        groups[result["group"]].append(result)
-    for name, members in [*groups.items(), ("all", done)]:
-        counts = Counter(kind for result in members for kind in {kind for kind, _ in result["faults"]})
-        ends = Counter(result["ended"] for result in members)
-        numbers = [len(members), ends["ok"], ends["refused"], *(counts[kind] for kind in kinds)]
-        lines.append([name, *(f"{number:,}" if number else "" for number in numbers)])
-    return "\n".join(
-        f"| {' | '.join(line)} |" + ("\n" + "|---" * len(line) + "|" if n == 0 else "")
-        for n, line in enumerate(lines)
-    )
+    header = ["read by", "cases", "ok", "refused", *kinds]
+    print(f"| {' | '.join(header)} |\n{'|---' * len(header)}|")
+    for group in [*dict.fromkeys(result["group"] for result in done), "all"]:
+        members = [result for result in done if group in (result["group"], "all")]
+        counts = Counter(result["ended"] for result in members)
+        for result in members:
+            counts.update({kind for kind, _ in result["faults"]})
+        numbers = [len(members), *(counts[name] for name in header[2:])]
+        print(f"| {' | '.join([group, *(f'{number:,}' if number else '' for number in numbers)])} |")
 
 
 def _report(done: list[dict[str, Any]]) -> int:
     """Print the table and each fault once; returns how many there are."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    faults: dict[tuple[str, str], list[str]] = defaultdict(list)
     for result in done:
         for kind, place in result["faults"]:
-            found[kind, place].append(result["case"])
-    for (kind, place), cases in sorted(found.items(), key=lambda item: (item[0][0], -len(item[1]))):
+            faults[kind, place].append(result["case"])
+    for (kind, place), cases in sorted(faults.items(), key=lambda item: (item[0][0], -len(item[1]))):
         print(f"{kind} ({len(cases)}): {place}\n    make fuzz CASE={cases[0]}")
-    print(_table(done))
-    return len(found)
+    _print_table(done)
+    return len(faults)
 
 
 def _one(case: str, material: Path, out: Path) -> int:
@@ -140,14 +136,14 @@ def main() -> int:
     from fuzz.material import build
 
     with open(options.out / "material.log", "wb") as log:  # what the verbs print
-        kept = os.dup(1), os.dup(2)
+        streams = os.dup(1), os.dup(2)
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
         try:
             build(options.out / "material", options.out)
         finally:
             sys.stdout.flush()
-            for stream, descriptor in zip((1, 2), kept, strict=True):
+            for stream, descriptor in zip((1, 2), streams, strict=True):
                 os.dup2(descriptor, stream)
     if options.case:
         return min(1, _one(options.case, options.out / "material", options.out))

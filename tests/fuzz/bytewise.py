@@ -11,18 +11,8 @@ ODDITIES = [
     *(b"\xff\xfe", b"\xfe\xff", b"\xff\xfe\0\0", b"\xed\xa0\x80", b"\xc0\x80", b"\xf5\x80", b"\x80", b"\x1a"),
     *(b"NaN", b"-Infinity", b"1e999", b"-1", b"0", b"9" * 30, b"1" * 5000, b"0x1p-3", b"null", b"true"),
     *(b"{" * 900, b"[" * 100_000, b"<div>" * 5000, b'{"a":' * 3000, b"\\ud800", b"&a [*a]", b"!!python/x "),
-    *(
-        b"%s%n",
-        b"../../x",
-        b"\x1b[31m",
-        b"a" * 100_000,
-        "字".encode() * 30_000,
-        b"\n" * 10_000,
-        b"PK\x03\x04",
-    ),
-]
-
-
+    *(b"%s%n", b"../../x", b"\x1b[31m", b"a" * 100_000, "字".encode() * 30_000, b"\n" * 10_000),
+]  # fmt: skip
 MOST = 1 << 18
 """Bytes of one line, repeated: some verbs train on them, and the limit of time is for what hangs."""
 
@@ -70,24 +60,16 @@ def swap(content: bytes, draw: random.Random) -> bytes:
 
 
 def insert(content: bytes, draw: random.Random) -> bytes:
-    place = _place(content, draw)
+    place = draw.choice((0, len(content), _place(content, draw), _place(content, draw)))
     return content[:place] + draw.choice(ODDITIES) + content[place:]
-
-
-def prepend(content: bytes, draw: random.Random) -> bytes:
-    return draw.choice(ODDITIES) + content
-
-
-def append(content: bytes, draw: random.Random) -> bytes:
-    return content + draw.choice(ODDITIES)
 
 
 def replace_number(content: bytes, draw: random.Random) -> bytes:
     """One number in a text becomes another."""
-    found = list(re.finditer(rb"-?\d+(\.\d+)?([eE][-+]?\d+)?", content[:1_000_000]))
-    if not found:
+    numbers = list(re.finditer(rb"-?\d+(\.\d+)?([eE][-+]?\d+)?", content[:1_000_000]))
+    if not numbers:
         return insert(content, draw)
-    begin, end = draw.choice(found).span()
+    begin, end = draw.choice(numbers).span()
     number = draw.choice((b"-1", b"0", b"1e999", b"NaN", b"9" * 25, b"0.5", b"'x'", b"4294967296", b"1e-320"))
     return content[:begin] + number + content[end:]
 
@@ -117,7 +99,7 @@ def recode(content: bytes, draw: random.Random) -> bytes:
 
 
 BYTEWISE: list[Callable[[bytes, random.Random], bytes]] = [
-    *(flip, flip, truncate, fill, delete, duplicate, swap, insert, insert, prepend, append),
+    *(flip, flip, truncate, fill, delete, duplicate, swap, insert, insert, insert, insert),
     *(replace_number, shuffle_lines, recode),
 ]
 

@@ -92,9 +92,8 @@ class Fuzzer:
         untouched = self.untouched(target)
         self._fill(target)
         draw = random.Random(str(case))
-        files = sorted(
-            {path for pattern in target.mutated for path in self.place.glob(pattern) if path.is_file()}
-        )
+        matches = {path for pattern in target.mutated for path in self.place.glob(pattern)}
+        files = sorted(path for path in matches if path.is_file())
         if not files:
             raise RuntimeError(f"{target.name}: nothing is called {target.mutated}")
         file = draw.choice(files)

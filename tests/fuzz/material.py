@@ -50,16 +50,12 @@ def _questions() -> list[dict[str, Any]]:
 
 
 def _squad(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    def paragraph(row: dict[str, Any]) -> dict[str, Any]:
-        text, start = row["answers"]["text"][0], row["answers"]["answer_start"][0]
-        asked = {
-            "id": row["id"],
-            "question": row["question"],
-            "answers": [{"text": text, "answer_start": start}],
-        }
-        return {"context": row["context"], "qas": [asked]}
-
-    return {"version": "1.1", "data": [{"title": "t", "paragraphs": [paragraph(row) for row in rows]}]}
+    paragraphs = []
+    for row in rows:
+        answer = {"text": row["answers"]["text"][0], "answer_start": row["answers"]["answer_start"][0]}
+        question = {"id": row["id"], "question": row["question"], "answers": [answer]}
+        paragraphs.append({"context": row["context"], "qas": [question]})
+    return {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
 
 
 def _conll() -> str:
@@ -82,11 +78,9 @@ def _write_all(rows: Sequence[dict[str, Any]], stem: str, kinds: str = "jsonl cs
         if kind == "parquet":
             pq.write_table(pa.Table.from_pylist(list(rows)), path)
         elif kind == "arrow":
-            with (
-                pa.OSFile(str(path), "wb") as file,
-                pa.ipc.new_file(file, pa.Table.from_pylist(list(rows)).schema) as out,
-            ):
-                out.write_table(pa.Table.from_pylist(list(rows)))
+            table = pa.Table.from_pylist(list(rows))
+            with pa.ipc.new_file(str(path), table.schema) as out:
+                out.write_table(table)
         elif kind == "jsonl":
             path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
         elif kind == "json":
@@ -99,40 +93,35 @@ def _write_all(rows: Sequence[dict[str, Any]], stem: str, kinds: str = "jsonl cs
 
 
 def _write_files() -> None:
-    texts = _texts()
-    _write_all(
-        [{"id": n, "text": text} for n, text in enumerate(texts)], "docs", "jsonl json csv tsv parquet arrow"
-    )
-    Path("docs.txt").write_text("\n".join(texts) + "\n", "utf-8")
+    texts, rows = _texts(), _rows()
+    documents = [{"id": n, "text": text} for n, text in enumerate(texts)]
+    _write_all(documents, "docs", "jsonl json csv tsv parquet arrow")
     body = "".join(f"<p class=x>{text}</p>\n" for text in texts)
-    Path("docs.html").write_text(
-        f"<html><head><meta charset=utf-8></head><body>{body}</body></html>", "utf-8"
-    )
-    Path("docs.txt.gz").write_bytes(gzip.compress(Path("docs.txt").read_bytes(), mtime=0))
-    Path("docs.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(Path("docs.jsonl").read_bytes()))
-    Path("words.txt").write_text(
-        "\n".join([*made_up_words()[:6], "Zwei Wörter", "腾讯(00700)"]) + "\n", "utf-8"
-    )
-    rows = _rows()
-    _write_all(rows, "rows")
-    _write_all([{"text": row["text"]} for row in rows], "plain", "jsonl csv tsv parquet")
-    Path("plain.txt").write_text("".join(row["text"] + "\n" for row in rows), "utf-8")
-    _write_all([{**row, "text_b": row["text"][::-1], "label": row["label"]} for row in rows], "pairs")
-    _write_all([{"text": row["text"], "label": len(row["text"]) / 7} for row in rows], "numbers")
-    many = [{"text": row["text"], "labels": [row["label"], "x"][: n % 3]} for n, row in enumerate(rows)]
-    _write_all([{"text": r["text"], "label": r["labels"]} for r in many], "many", "jsonl parquet")
-    _write_all(_spans(), "spans", "jsonl")
-    Path("spans.conll").write_text(_conll(), "utf-8")
-    _write_all(_questions(), "questions", "jsonl")
-    Path("squad.json").write_text(json.dumps(_squad(_questions())), "utf-8")
-    cola = "".join(f"gj04\t{n % 2}\t\t{row['text']}\n" for n, row in enumerate(rows))
-    Path("cola.tsv").write_text(cola, "utf-8")
     tnews = [
         {"label": f"10{n % 2}", "label_desc": "x", "sentence": row["text"]} for n, row in enumerate(rows)
     ]
-    Path("tnews.json").write_text(
-        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in tnews), "utf-8"
-    )
+    contents = {
+        "docs.txt": "\n".join([*texts, ""]),
+        "docs.html": f"<html><head><meta charset=utf-8></head><body>{body}</body></html>",
+        "words.txt": "\n".join([*made_up_words()[:6], "Zwei Wörter", "腾讯(00700)", ""]),
+        "plain.txt": "".join(row["text"] + "\n" for row in rows),
+        "spans.conll": _conll(),
+        "squad.json": json.dumps(_squad(_questions())),
+        "cola.tsv": "".join(f"gj04\t{n % 2}\t\t{row['text']}\n" for n, row in enumerate(rows)),
+        "tnews.json": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in tnews),
+    }
+    for name, content in contents.items():
+        Path(name).write_text(content, "utf-8")
+    Path("docs.txt.gz").write_bytes(gzip.compress(Path("docs.txt").read_bytes(), mtime=0))
+    Path("docs.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(Path("docs.jsonl").read_bytes()))
+    _write_all(rows, "rows")
+    _write_all([{"text": row["text"]} for row in rows], "plain")
+    _write_all([{**row, "text_b": row["text"][::-1]} for row in rows], "pairs")
+    _write_all([{"text": row["text"], "label": len(row["text"]) / 7} for row in rows], "numbers")
+    many = [{"text": row["text"], "label": [row["label"], "x"][: n % 3]} for n, row in enumerate(rows)]
+    _write_all(many, "many", "jsonl parquet")
+    _write_all(_spans(), "spans", "jsonl")
+    _write_all(_questions(), "questions", "jsonl")
 
 
 def _write_models() -> None:
@@ -169,13 +158,9 @@ def _write_models() -> None:
     names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *letters, "th", "Ġa"]
     (bpe / "vocab.json").write_text(json.dumps({name: n for n, name in enumerate(names)}), "utf-8")
     (bpe / "merges.txt").write_text("#version: 0.2\nt h\nĠ a\n", "utf-8")
-    settings = {
-        "tokenizer_class": "RobertaTokenizer",
-        "cls_token": "<s>",
-        "sep_token": "</s>",
-        "unk_token": "<unk>",
-    }
-    settings |= {"pad_token": "<pad>", "mask_token": "<mask>", "bos_token": "<s>", "eos_token": "</s>"}
+    settings = {"tokenizer_class": "RobertaTokenizer", "cls_token": "<s>", "sep_token": "</s>"}
+    settings |= {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    settings |= {"bos_token": "<s>", "eos_token": "</s>"}
     (bpe / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
 
 

@@ -23,26 +23,10 @@ Mutation = Callable[[bytes, Draw], bytes]
 
 VALUES = [
     *(None, True, False, 0, -1, 1, 7, 0.5, -0.02, 1e308, float("nan"), float("inf"), -float("inf")),
-    *(
-        2**31,
-        2**63,
-        -(2**63) - 1,
-        10**30,
-        1e-320,
-        "",
-        " ",
-        "x",
-        "1",
-        "-1",
-        "nan",
-        "true",
-        "\ud800",
-        "\0",
-        "\n",
-    ),
+    *(2**31, 2**63, -(2**63) - 1, 10**30, 1e-320, "", " ", "x", "1", "-1", "nan", "true", "\ud800", "\0"),
     *("../x", "/dev/null", "字" * 50, "x" * 5000, "[MASK]", [], {}, [[]], [None], [0], ["x"], {"": 0}),
     *({"x": {"y": [1]}}, [1, "a", None], [[0, 1, "x"]], [-1, -1], "2020-01-01", "\u2028", "=1+1"),
-]
+]  # fmt: skip
 
 
 class _Doubled(dict):
@@ -56,23 +40,13 @@ class _Doubled(dict):
         return [*super().items(), self._more]
 
 
-def _nested(depth: int) -> Any:
-    value: Any = 0
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
 def _places(value: Any, path: tuple = ()) -> list[tuple]:
     """Paths of all values; of long lists, of some."""
-    found = [path]
-    if isinstance(value, dict):
-        for key in value:
-            found += _places(value[key], (*path, key))
-    elif isinstance(value, list):
-        for index in range(min(len(value), 20)):
-            found += _places(value[index], (*path, index))
-    return found
+    keys = value if isinstance(value, dict) else range(min(len(value), 20)) if isinstance(value, list) else ()
+    places = [path]
+    for key in keys:
+        places += _places(value[key], (*path, key))
+    return places
 
 
 def mutate_value(value: Any, draw: Draw) -> Any:
@@ -97,7 +71,7 @@ def mutate_value(value: Any, draw: Draw) -> Any:
         if change == "rename":
             parent.pop(last)
     elif change == "nest":
-        parent[last] = draw.choice(([old], {"x": old}, [old, old], _nested(60)))
+        parent[last] = draw.choice(([old], {"x": old}, [old, old], json.loads("[" * 60 + "]" * 60)))
     elif change == "grow" and isinstance(old, (list, str)) and len(old) < 10_000:
         most = 300 if isinstance(old, str) else 50  # a report of 300 runs takes a minute
         parent[last] = old * draw.choice((0, 2, most))
@@ -115,8 +89,8 @@ def _dump(value: Any, **options: Any) -> bytes:
 
 
 def _seal(value: Any) -> int:
-    said = {key: fact for key, fact in value.items() if key != "crc32"}
-    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
+    facts = {key: fact for key, fact in value.items() if key != "crc32"}
+    return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
 
 def sealed(content: bytes) -> bool:
@@ -150,14 +124,13 @@ def mutate_json_lines(content: bytes, draw: Draw) -> bytes:
 
 
 def mutate_yaml(content: bytes, draw: Draw) -> bytes:
-    made = mutate_value(yaml.safe_load(content), draw)
-    bomb = "a: &a [x, x]\n" + "".join(
-        f"b{n}: &b{n} [{', '.join([f'*b{n - 1}' if n else '*a'] * 9)}]\n" for n in range(9)
-    )
     if draw.random() < 0.1:
-        return (
-            content + draw.choice((bomb, "x: !!float y\n", "? {}\n: 1\n", "<<: 3\n", "a: &x [*x]\n")).encode()
-        )
+        bomb = "b0: &b0 [x, x]\n"
+        for n in range(9):
+            bomb += f"b{n + 1}: &b{n + 1} [{', '.join([f'*b{n}'] * 9)}]\n"
+        odd = draw.choice((bomb, "x: !!float y\n", "? {}\n: 1\n", "<<: 3\n", "a: &x [*x]\n"))
+        return content + odd.encode()
+    made = mutate_value(yaml.safe_load(content), draw)
     return yaml.dump(made, allow_unicode=True, sort_keys=False).encode("utf-8", "surrogatepass")
 
 
@@ -168,9 +141,8 @@ def mutate_table(content: bytes, draw: Draw) -> bytes:
     rows = list(csv.reader(io.StringIO(text), delimiter=delimiter))
     at = draw.randrange(len(rows))
     column = draw.randrange(max(1, len(rows[at])))
-    change = draw.choice(
-        ("cell", "cell", "drop cell", "more cells", "drop column", "twice", "quotes", "long")
-    )
+    changes = ("cell", "cell", "drop cell", "more cells", "drop column", "twice", "quotes", "long")
+    change = draw.choice(changes)
     if change == "drop cell":
         del rows[at][column : column + 1]
     elif change == "more cells":
@@ -179,10 +151,9 @@ def mutate_table(content: bytes, draw: Draw) -> bytes:
         for row in rows:
             row[column : column + 1] = row[column : column + 1] * (2 if change == "twice" else 0)
     else:
-        odd = (
-            str(draw.choice(VALUES)) if change == "cell" else draw.choice(('"', '""', 'a "b" c', "a\tb", "'"))
-        )
-        rows[at][column : column + 1] = ["w1 " * 200_000 if change == "long" else odd]
+        odd = {"cell": str(draw.choice(VALUES)), "long": "w1 " * 200_000}
+        quotes = draw.choice(('"', '""', 'a "b" c', "a\tb", "'"))
+        rows[at][column : column + 1] = [odd.get(change, quotes)]
     if change == "quotes":  # as they are, not escaped
         return ("\n".join(delimiter.join(row) for row in rows) + "\n").encode("utf-8", "surrogatepass")
     made = io.StringIO()
@@ -193,30 +164,22 @@ def mutate_table(content: bytes, draw: Draw) -> bytes:
 def _mutate_array(array: np.ndarray, draw: Draw) -> np.ndarray:
     """Another shape, type or value."""
     array = np.atleast_1d(array)
-    change = draw.choice(
-        ("nan", "huge", "inf", "zero", "scalar", "flat", "fewer", "more", "text", "double", "int", "none")
-    )
-    if change in ("nan", "huge", "inf", "zero") and array.dtype.kind == "f" and array.size:
+    if array.dtype.kind == "f" and array.size and draw.random() < 0.4:
         made = array.copy()
-        value = {"nan": np.nan, "huge": np.finfo(array.dtype).max, "inf": -np.inf, "zero": 0}[change]
-        if draw.random() < 0.5:
-            made[...] = value
-        else:
-            made.flat[draw.randrange(made.size)] = value
+        value = draw.choice((np.nan, np.finfo(array.dtype).max, -np.inf, 0))
+        made.flat[draw.choice((slice(None), draw.randrange(made.size)))] = value
         return made
-    if change == "scalar":
-        return np.array(1, array.dtype)
-    if change == "flat":
-        return array.reshape(-1)
-    if change == "fewer":
-        return array[: len(array) // 2]
-    if change == "more":
-        return np.concatenate([array, array])
-    if change == "text":
-        return np.array(["x"] * array.size)
-    if change == "none":
-        return array[:0]
-    return array.astype(np.float64 if change == "double" else np.int32)
+    change: Callable[[], np.ndarray] = draw.choice((
+        lambda: np.array(1, array.dtype),
+        lambda: array.reshape(-1),
+        lambda: array[: len(array) // 2],
+        lambda: np.concatenate([array, array]),
+        lambda: np.array(["x"] * array.size),
+        lambda: array[:0],
+        lambda: array.astype(np.float64),
+        lambda: array.astype(np.int32),
+    ))  # fmt: skip
+    return change()
 
 
 def mutate_npy(content: bytes, draw: Draw) -> bytes:
@@ -263,25 +226,21 @@ def mutate_parquet(content: bytes, draw: Draw) -> bytes:
     table = pq.read_table(io.BytesIO(content))
     at = draw.randrange(table.num_columns)
     values = table.column(at).to_pylist()
-    kind = draw.choice(
-        ("value", "nulls", "numbers", "bytes", "lists", "times", "dictionary", "drop", "twice")
-    )
-    column = {
-        "nulls": lambda: pa.array([None] * len(values)),
-        "numbers": lambda: pa.array([float("nan"), *range(len(values) - 1)], pa.float64()),
-        "bytes": lambda: pa.array([str(v).encode() + b"\xff" for v in values], pa.binary()),
-        "lists": lambda: pa.array([[v] for v in values]),
-        "times": lambda: pa.array([0] * len(values), pa.timestamp("us")),
-        "dictionary": lambda: pa.array(list(map(str, values))).dictionary_encode(),
-    }.get(kind, lambda: table.column(at))()
-    if kind == "value":
-        values[draw.randrange(len(values))] = None
-        column = pa.array(values)
-    made = table.set_column(at, table.column_names[at], column)
-    if kind == "drop":
-        made = table.remove_column(at)
-    if kind == "twice":
-        made = table.append_column(table.column_names[at], table.column(at))
+    name, texts = table.column_names[at], list(map(str, values))
+    columns: list[Callable[[], pa.Array]] = [
+        lambda: pa.array([None] * len(values)),
+        lambda: pa.array([None, *values[1:]]),
+        lambda: pa.array([float("nan"), *range(len(values) - 1)], pa.float64()),
+        lambda: pa.array([text.encode() + b"\xff" for text in texts], pa.binary()),
+        lambda: pa.array([[value] for value in values]),
+        lambda: pa.array([0] * len(values), pa.timestamp("us")),
+        lambda: pa.array(texts).dictionary_encode(),
+    ]
+    made = draw.choice((
+        *[lambda column=column: table.set_column(at, name, column()) for column in columns],
+        lambda: table.remove_column(at),
+        lambda: table.append_column(name, table.column(at)),
+    ))()  # fmt: skip
     out = io.BytesIO()
     pq.write_table(made, out)
     return out.getvalue()

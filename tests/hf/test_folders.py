@@ -17,7 +17,7 @@ from brimful.commands.export import export
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
-from brimful.runs.directory import model_files
+from brimful.runs.inputs import model_files
 from builders.encoders import random_row, run_peer, word_tokenizer
 
 GOOGLE = {  # the keys of bert_config.json of BERT, of Chinese-BERT-wwm, and of TinyBERT's config.json

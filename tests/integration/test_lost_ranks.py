@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.runs import checkpoint
-from builders.verbs import SMALL, WEIGHTS, command, run, sha256, start, wait_for
+from builders.verbs import SMALL, command, start, wait_for
 
 LONG = (*SMALL, "--trainer.steps", 60)
 
@@ -55,25 +54,3 @@ def test_a_rank_that_does_not_answer_ends_the_run_at_the_limit(chained, tmp_path
     assert process.returncode
     (line,) = [line for line in error.decode().splitlines() if line.startswith("brimful: ")]
     assert re.fullmatch(r"brimful: rank 0 has waited in vain for .+ trainer\.hang_limit .+ --resume", line)
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_a_resumed_run_that_torchrun_restarts_goes_on_to_the_same_bits(chained, tmp_path):
-    run("pretrain", "--data", chained, "--out", tmp_path / "straight", *LONG, ranks=2)
-    out = tmp_path / "run"
-    with start(command("pretrain", "--data", chained, "--out", out, *LONG, ranks=2)) as process:
-        wait_for(process, out / "checkpoints" / "step-5")
-        os.kill(ranks_of(process)[1], signal.SIGKILL)
-        process.communicate(timeout=60)
-    assert process.returncode
-    line = command("pretrain", "--resume", out, ranks=2)
-    line.insert(line.index("--standalone"), "--max-restarts=1")
-    reached = max(checkpoint.list_steps(out / "checkpoints"))
-    with start(line) as process:
-        wait_for(process, out / "checkpoints" / f"step-{reached + 10}")
-        os.kill(ranks_of(process)[1], signal.SIGKILL)
-        _, error = process.communicate(timeout=120)
-    assert process.returncode == 0, error.decode()
-    assert error.decode().count("resuming at step") == 2
-    assert sha256(out / WEIGHTS) == sha256(tmp_path / "straight" / WEIGHTS)

@@ -16,14 +16,15 @@ from brimful.commands.finetune import finetune
 from brimful.hf.folders import load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.reports.run_records import load_runs
-from brimful.stages.run_tables import HELD_OUT_FILE, named_tables, read_held_out, tables_of_run
+from brimful.stages.held_out import HELD_OUT_FILE, read_held_out
+from brimful.stages.run_tables import find_run_tables
 from brimful.stages.task_options import FinetuneConfig
-from brimful.stages.task_trainings import load_data
+from brimful.stages.task_trainings import load_data, name_table_files
 from brimful.tables.table_files import read_file
 from brimful.tasks.classification import Classification
 from brimful.tasks.row_groups import group_alike_rows
 from builders.thin_encoders import thin_encoder
-from builders.verbs import labelled_rows, run, write_table
+from builders.verbs import labelled_rows, write_table
 
 QUICK = {"precision": "fp32", "max_length": 32, "epochs": 0.5, "batch": 16, "ladder": "none"}
 
@@ -98,6 +99,7 @@ def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp
         distil(teacher=str(one), out=str(tmp_path / "c"), train=str(tmp_path / "more.txt"), **stages)
 
 
+@pytest.mark.slow
 def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path, capsys):
     """Of a student, on those of its teacher's run, and whatever it is calibrated by."""
     held = read_held_out(one, inputs["train"])
@@ -105,13 +107,12 @@ def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path, capsy
     distil(teacher=str(one), out=str(tmp_path / "student"), **stages)
     (tmp_path / "more.txt").write_text("a text of its own\n")
     given = {"format": "onnx-int8", "most_loss": 1.0}
-    for number, (model, more) in enumerate(
-        [(one, {}), (one, {"calibrate": str(tmp_path / "more.txt")}), (tmp_path / "student", {})]
-    ):
-        gate = export(run=str(model), out=str(tmp_path / f"{number}"), **given, **more)["gate"]
-        assert (gate["texts"], gate["file"]) == (150, "table.tsv, its test rows")
-        assert (gate["metric"], gate["before"]) == ("accuracy", pytest.approx(_accuracy(model), abs=0.02))
-    tables = tables_of_run(ModelFolder.open(tmp_path / "student", "model"))
+    student, more = str(tmp_path / "student"), str(tmp_path / "more.txt")
+    gate = export(run=student, out=str(tmp_path / "export"), calibrate=more, **given)["gate"]
+    assert (gate["texts"], gate["file"]) == (150, "table.tsv, its test rows")
+    accuracy = read_json(tmp_path / "student" / "summary.json")["student"]["accuracy"]
+    assert (gate["metric"], gate["before"]) == ("accuracy", pytest.approx(accuracy, abs=0.02))
+    tables = find_run_tables(ModelFolder.open(tmp_path / "student", "model"))
     assert tables.train == Path(inputs["train"])
     assert {name: rows.tolist() for name, rows in tables.held_out.items()} == {
         "test": held.parts["test"].tolist(),
@@ -131,22 +132,6 @@ def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path, capsy
         table.write_bytes(before)
 
 
-def _accuracy(run: Path) -> float:
-    """On test, as the run measured it."""
-    summary = read_json(run / "summary.json")
-    return summary["test"]["accuracy"] if "accuracy" in summary["test"] else summary["student"]["accuracy"]
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_two_ranks_cut_the_same_rows(one, inputs, tmp_path):
-    line = ("--encoder", inputs["encoder"], "--train", inputs["train"], "--out", tmp_path / "two")
-    options = [part for name, value in QUICK.items() for part in (f"--{name.replace('_', '-')}", value)]
-    summary = run("finetune", *line, *options, ranks=2)
-    assert summary["held_out"] == {"test": 150, "dev": 60}
-    assert read_json(tmp_path / "two" / HELD_OUT_FILE) == read_json(one / HELD_OUT_FILE)
-
-
 def test_a_table_that_has_changed_teaches_no_student(one, inputs, tmp_path):
     table = Path(inputs["train"])
     before = table.read_bytes()
@@ -158,6 +143,7 @@ def test_a_table_that_has_changed_teaches_no_student(one, inputs, tmp_path):
         table.write_bytes(before)
 
 
+@pytest.mark.slow
 def test_what_one_table_can_be(inputs, tmp_path, capsys):
     few = write_table(tmp_path / "few.tsv", labelled_rows(40, seed=2))
     with pytest.raises(BrimfulError, match="too few to cut test from: at least 50, or give --test"):
@@ -174,15 +160,6 @@ def test_what_one_table_can_be(inputs, tmp_path, capsys):
     with pytest.raises(BrimfulError, match="--dev none goes with one learning rate"):
         finetune(**whole, dev="none", learning_rates=[1e-4, 1e-3])
     assert main(["finetune", "--encoder", inputs["encoder"], "--out", str(tmp_path / "x")]) == 2
-
-
-def test_with_a_test_table_one_rate_still_calibrates(inputs, tmp_path):
-    test = write_table(tmp_path / "test.tsv", labelled_rows(60, seed=9))
-    summary = finetune(**inputs, **QUICK, test=test, out=str(tmp_path / "run"))
-    assert summary["held_out"] == {"dev": 75}
-    assert summary["calibration"]["dev_n"] == 75
-    assert summary["train"]["n"] == 675
-    assert read_json(tmp_path / "run" / HELD_OUT_FILE)["test"] is None
 
 
 def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, capsys):
@@ -205,6 +182,7 @@ def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, 
         finetune(**given | {"test": None}, dry_run=True)
 
 
+@pytest.mark.slow
 def test_several_files_are_one_table(inputs, tmp_path):
     header, *rows = Path(inputs["train"]).read_text().splitlines(keepends=True)
     for number in (0, 1):
@@ -212,10 +190,10 @@ def test_several_files_are_one_table(inputs, tmp_path):
     pattern, folder = str(tmp_path / "part-*.tsv"), tmp_path / "run"
     found = finetune(encoder=inputs["encoder"], train=pattern, **QUICK, out=str(folder))
     assert found["held_out"] == {"test": 150, "dev": 60}
-    tables = tables_of_run(ModelFolder.open(folder, "model"))
+    tables = find_run_tables(ModelFolder.open(folder, "model"))
     assert str(tables.train) == pattern
     assert {name: len(part) for name, part in tables.held_out.items()} == found["held_out"]
-    assert named_tables(train=pattern, dev=None).keys() == {"train[0]", "train[1]"}
+    assert name_table_files(train=pattern, dev=None).keys() == {"train[0]", "train[1]"}
     (tmp_path / "part-1.tsv").write_text(header)
     with pytest.raises(BrimfulError, match=r"is not what .* was trained on"):
         read_held_out(folder, pattern)

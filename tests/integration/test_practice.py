@@ -1,18 +1,12 @@
 """What people do with tables: named columns, pairs, long documents, several tests."""
 
-import json
-import random
-
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import brimful
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
-from brimful.tables.layouts import Columns, FileLayout
-from brimful.tables.table_files import read_table
 from builders.encoders import small
-from builders.tables import write_rows
 
 FAST = {"precision": "fp32", "dropout": 0.0, "initialisation": "random", "learning_rates": (3e-3,)}
 
@@ -34,63 +28,6 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("small") / "encoder"
     model.save(folder)
     return str(folder)
-
-
-def words(draw: random.Random, count: int) -> list[str]:
-    return [f"w{draw.randrange(10, 80)}" for _ in range(count)]
-
-
-@pytest.mark.slow
-def test_the_class_of_a_document_longer_than_the_encoder(encoder, tmp_path, capfd):
-    """One of the last words decides. Cut documents do not have it; one of their windows does."""
-    draw = random.Random(1)
-
-    def documents(name: str, count: int) -> str:
-        rows = []
-        for _ in range(count):
-            label = draw.randrange(2)
-            rows.append({"body": " ".join([*words(draw, 40), f"w{label}", *words(draw, 3)]), "class": label})
-        write_rows(tmp_path / name, rows)
-        return str(tmp_path / name)
-
-    files = {"train": documents("train.csv", 160), "test": documents("test.parquet", 100)}
-    columns = {"text": "body", "label": "class"}
-    settings = {"encoder": encoder, "columns": columns, "max_length": 20, **FAST, **files, "metric": "f1"}
-    cut = brimful.finetune(out=tmp_path / "cut", epochs=2.0, **settings)
-    assert "160 of 160 texts" in capfd.readouterr().err
-    whole = brimful.finetune(out=tmp_path / "whole", epochs=8.0, overlap=6, **settings)
-    assert "are cut there" not in capfd.readouterr().err
-    assert whole["test"]["f1"] > 0.9 > 0.7 > cut["test"]["f1"]
-    assert whole["primary_metric"] == "f1"
-    out = tmp_path / "out.parquet"
-    brimful.predict(model=tmp_path / "whole", input=files["test"], output=out, columns={"text": "body"})
-    lines = (tmp_path / "whole" / "predictions.jsonl").read_text().splitlines()
-    told = [json.loads(line)["prediction"] for line in lines]
-    columns = Columns(text="prediction", label="prediction")
-    assert read_table(out, labelled=True, layout=FileLayout(columns=columns)).labels == told
-
-
-@pytest.mark.slow
-def test_the_sentiment_of_an_entity(encoder, tmp_path):
-    """A sentence speaks of two entities, well or badly; the second text says which one is meant."""
-    draw = random.Random(2)
-
-    def reviews(name: str, count: int) -> str:
-        rows = []
-        for _ in range(count):
-            first, second, asked = (draw.randrange(2) for _ in range(3))
-            text = " ".join(["w0", ("w2", "w3")[first], *words(draw, 1), "w1", ("w4", "w5")[second]])
-            label = ("bad", "good")[second if asked else first]
-            rows.append({"sentence": text, "entity": f"w{asked}", "opinion": label})
-        write_rows(tmp_path / name, rows)
-        return str(tmp_path / name)
-
-    files = {"train": reviews("train.tsv", 300), "test": reviews("test.jsonl", 100)}
-    columns = {"text": "sentence", "text_b": "entity", "label": "opinion"}
-    settings = {**FAST, "metric": "f1", "columns": columns, "max_length": 16}
-    summary = brimful.finetune(encoder=encoder, out=tmp_path / "run", epochs=12.0, **settings, **files)
-    assert summary["test"]["f1"] > 0.9
-    assert summary["labels"] == ["bad", "good"]
 
 
 def test_matched_and_mismatched(encoder, tmp_path, capfd, monkeypatch):

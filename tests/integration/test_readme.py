@@ -50,7 +50,8 @@ def test_commands_of_continued_pretraining_run(tmp_path: Path, monkeypatch: pyte
         assert {"loss.reviews", "loss.replay"} <= summary[figures].keys()
 
 
-@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/quickstart.md", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
 def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(page)
     monkeypatch.chdir(tmp_path)

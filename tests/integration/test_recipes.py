@@ -1,7 +1,6 @@
 """Every recipe is a valid configuration, and runs: its own values with smaller sizes, on a toy corpus."""
 
 import math
-import random
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ from transformers import AutoModelForMaskedLM
 
 from brimful.base.config import build, read_yaml
 from brimful.cli.main import load_schema
-from brimful.commands.finetune import finetune
-from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
@@ -121,20 +118,7 @@ def test_two_phases_with_lamb(corpus_dir: Path, tmp_path: Path, monkeypatch: pyt
     assert len(run.trainer.encoder.position.weight) == 64  # those beyond 16 are trained: test_phases
 
 
-def test_pre_norm_in_large_batches(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = toy("pretrain-prenorm-large-batch", data=str(corpus_dir), out=str(tmp_path / "run"))
-    run = Run(values, monkeypatch)
-    (adam,) = run.optimizers
-    assert isinstance(adam, torch.optim.AdamW)
-    assert {(group["betas"], group["eps"]) for group in adam.param_groups} == {((0.9, 0.98), 1e-6)}
-    assert run.kind == "megatron-bert"
-    sizes = [(phase["steps"], phase["sequences_per_update"]) for phase in run.summary["phases"]]
-    assert sizes == [(1, 8), (1, 16), (11, 32)]
-    assert max(run.rates) <= 6e-4
-    assert run.rates[-1] == pytest.approx(6e-4 / (13 * (1 - 0.048)))  # one schedule through all phases
-    assert run.trainer.guard.policy == "skip"
-
-
+@pytest.mark.slow
 def test_modern_with_muon(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = toy("pretrain-modern-muon", data=str(corpus_dir), out=str(tmp_path / "run"))
     run = Run(values, monkeypatch)
@@ -148,91 +132,3 @@ def test_modern_with_muon(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.
     assert decaying == pytest.approx([8e-4 * (1 - (1 - left / 2.352) ** 0.5) for left in (2, 1)], rel=0.1)
     for group in muon.param_groups:
         assert group["lr"] / 0.02 == pytest.approx(run.rates[-1] / 8e-4)
-
-
-@pytest.mark.slow
-def test_long_sequences(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(toy("pretrain-long", data=str(corpus_dir), out=str(tmp_path / "run")), monkeypatch)
-    assert run.kind == "modernbert"
-    lengths = [(phase["steps"], phase["max_length"]) for phase in run.summary["phases"]]
-    assert lengths == [(10, 128), (2, 1024)]
-    assert run.saved["packing"]["capacity"] == 1024
-    assert run.rates[1:10] == [pytest.approx(8e-4)] * 9
-    assert run.rates[-1] < run.rates[-2] <= run.rates[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("pretrain-24-hours", "megatron-bert"), ("pretrain-laptop", "modernbert")]
-)
-def test_what_fits_in_some_hours(
-    corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
-) -> None:
-    """At 60,000 times the speed: the clock ends the run, far from its last update."""
-    run = Run(toy(name, data=str(corpus_dir), out=str(tmp_path / "run")), monkeypatch)
-    assert run.kind == kind
-    assert run.summary["steps"] < run.values["trainer"]["steps"] == 100_000
-    seconds = 3600 * run.values["trainer"]["hours"]
-    assert 0 < seconds < 2 < 2 + run.summary["seconds"]
-    assert run.summary["seconds"] >= seconds
-
-
-def test_mini(corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = toy("pretrain-mini", data=str(corpus_dir), out=str(tmp_path / "run"), rows_per_micro_batch=2)
-    run = Run(values, monkeypatch)
-    assert isinstance(run.optimizers[1], Muon)
-    assert max(run.rates) == pytest.approx(2e-3)
-    assert run.saved["masking"]["rate"] == 0.3
-
-
-@pytest.fixture(scope="module")
-def model(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT that has seen two updates of general text."""
-    out = tmp_path_factory.mktemp("model") / "run"
-    brief = {"steps": 2, "checkpoint_every": 0}
-    packing = {"max_length": 64, "capacity": 128}
-    pretrain(
-        data=str(corpus_dir), out=str(out), model="tiny", architecture="bert", packing=packing, trainer=brief
-    )
-    return out
-
-
-@pytest.mark.slow
-def test_a_chinese_domain(
-    corpus_dir: Path, raw_texts: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As its first lines have it: the model's tokenizer, a lexicon, and nine tokens of the domain to one."""
-    domain, draw = tmp_path / "domain.txt", random.Random(1)
-    han = [c for c in raw_texts.read_text(encoding="utf-8") if "\u4e00" <= c <= "\u9fff"]
-    term, words = "".join(han[:3]), ["bondamarket", "gilderate", "dandelion", *han[3:20]]
-    texts = [" ".join([*draw.choices(words, k=12), term]) for _ in range(150)]
-    domain.write_text("\n".join(texts) + "\n", encoding="utf-8")
-    (tmp_path / "terms.txt").write_text(f"{term}\n")
-    settings = {"workers": 1, "read": {"split": "line"}, "validation_share": 0.1}  # at 0.05 maybe none
-    lexicon = str(tmp_path / "terms.txt")
-    mine, replay = tmp_path / "mine", tmp_path / "replay"
-    prepare(paths=[domain], out=mine, tokenizer=str(model / "encoder"), lexicon=lexicon, **settings)
-    prepare(paths=[raw_texts], out=replay, tokenizer=str(mine), **settings)
-    data = [f"{mine}:9", f"{replay}:1"]
-    values = toy("pretrain-chinese-domain", data=data, start_from=str(model), out=str(tmp_path / "run"))
-    run = Run(values, monkeypatch)
-    tokens = run.trainer.stream.tokens_by_source(run.trainer.progress.cursor)
-    assert tokens["mine"] == pytest.approx(9 * tokens["replay"], abs=9 * 256)
-    assert run.kind == "bert"
-    for when in ("validation_at_start", "validation"):
-        assert {"loss.mine", "loss.replay"} < run.summary[when].keys()
-    assert run.summary["validation"]["loss.mine"] < run.summary["validation_at_start"]["loss.mine"]
-
-
-@pytest.mark.slow
-def test_a_careful_fine_tuning(model: Path, tmp_path: Path) -> None:
-    words = ("one", "two", "three", "four", "five", "six", "seven")  # texts alike but for a number are one
-    rows = ["text\tlabel", *(f"word {words[i % 7]} here\t{'ab'[i % 2]}" for i in range(40))]
-    table = tmp_path / "table.tsv"
-    table.write_text("\n".join(rows) + "\n")
-    values = read_yaml(FOLDER / "finetune-classification.yaml") | {"epochs": 0.5}
-    summary = finetune(
-        encoder=str(model), train=str(table), test=str(table), out=str(tmp_path / "run"), **values
-    )
-    saved = read_yaml(tmp_path / "run" / "config.yaml")
-    assert (saved["learning_rates"], saved["seed"]) == ([1e-4, 2e-4, 4e-4], [0, 1, 2])
-    assert summary["test"]

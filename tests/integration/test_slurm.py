@@ -64,12 +64,6 @@ def test_each_task_is_a_rank(tmp_path: Path) -> None:
         assert (each["MASTER_ADDR"], each["MASTER_PORT"]) == ("127.0.0.1", "20041")
 
 
-def test_on_one_node_too(tmp_path: Path) -> None:
-    _, code, ranks = recorded(tmp_path, tmp_path / "run", "finetune", nodes=1, tasks=3)
-    assert code == 0
-    assert [each["LOCAL_WORLD_SIZE"] for each in ranks] == ["3", "3", "3"]
-
-
 @pytest.mark.parametrize(
     ("code", "seen", "again"),
     [(138, 138, True), (-10, 138, True), (1, 1, False), (2, 2, False), (143, 143, False)],

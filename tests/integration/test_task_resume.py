@@ -275,52 +275,6 @@ def test_a_configuration_that_has_changed_is_refused(stopped, call: Call):
     assert call(verb, "--resume", out, "--dry-run").value["dry_run"] is True
 
 
-def test_a_damaged_result_is_made_again(stopped, straight, call: Call, updates):
-    verb, out, _ = stopped
-    first = TRAININGS[verb][0]
-    record = out / first / "result" / "result.json"
-    record.write_text(record.read_text().replace("figures", "fugures"))
-    answer = call(verb, "--resume", out)
-    assert "warning: training once more" in answer.error
-    assert updates.count(out / first) == len(read_metrics(straight[verb] / first / "metrics.jsonl")) - (
-        verb == "finetune"  # has a line of its evaluation
-    )
-    found, expected = made(out), made(straight[verb])
-    assert found == expected
-
-
-def test_what_cannot_be_resumed_says_so(straight, inputs, tmp_path, call: Call):
-    for verb, directory in straight.items():
-        again = call(verb, "--resume", directory)
-        assert (again.code, again.value) == (0, read_json(directory / "summary.json"))
-        other = "distil" if verb == "finetune" else "finetune"
-        assert (
-            f"is a finished run of `brimful {verb}`, not {other}"
-            in call(other, "--resume", directory).message
-        )
-        assert "is not a run directory" in call(verb, "--resume", tmp_path).message
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_two_ranks_go_on_where_one_was_stopped(inputs, tmp_path, call: Call):
-    """Both find what is done, and see what one would have seen: fp32 sums in another order."""
-    one, two = tmp_path / "one", tmp_path / "two"
-    settings = ("--seed", 1, "--dropout", 0)
-    assert call(*finetune_line(inputs, one), *settings).code == 0
-    with signalled(signal.SIGTERM, "_log", "final", 4):
-        assert call(*finetune_line(inputs, two), *settings).code == 128 + signal.SIGTERM
-    run("finetune", "--resume", two, ranks=2)
-    ours, theirs = (read_json(directory / "summary.json") for directory in (two, one))
-    assert ours["trials"] == theirs["trials"]
-    assert ours["test"]["loss"] == pytest.approx(theirs["test"]["loss"], rel=1e-4)
-    ours, theirs = (read_metrics(directory / "metrics.jsonl") for directory in (two, one))
-    assert [line["loss.classification"] for line in ours] == pytest.approx(
-        [line["loss.classification"] for line in theirs], rel=1e-5
-    )
-
-
 def kill_ranks_when(process: Any, path: Path) -> None:
     """Kill torchrun and its ranks with SIGKILL as soon as `path` exists."""
     while not path.exists():
@@ -331,31 +285,6 @@ def kill_ranks_when(process: Any, path: Path) -> None:
     for rank in ranks:
         os.kill(int(rank), signal.SIGKILL)
     process.communicate()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("verb", TRAININGS)
-def test_many_kills_at_random_instants(verb, threads, inputs, tmp_path, monkeypatch, seed):
-    """Each process comes to one of the next moments and lives on for an instant, until one ends."""
-    monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
-    straight = {"finetune": tmp_path / "finetune", "distil": tmp_path / "distil"}
-    run(*finetune_line(inputs, straight["finetune"]))
-    if verb == "distil":
-        run(*line_of(verb, inputs, straight, straight[verb]))
-    out, draw = tmp_path / "run", random.Random(seed)
-    line, kills = line_of(verb, inputs, straight, out), 0
-    while not (out / "summary.json").exists():
-        done = [path.parent for path in out.rglob("result")]
-        ahead = [path for path in moments(verb, out) if not path.exists() and path.parent not in done]
-        moment = draw.choice([*ahead, out / "summary.json"][:6])
-        kill_when(start(command(*line)), moment, draw.uniform(0, 0.1))
-        line, kills = (verb, "--resume", out), kills + 1
-    print(f"{verb}, {threads} threads: killed {kills} times")
-    ends = (out / "inputs.json", out / ".lock")  # are there where the last kill came after summary.json
-    for left in (*out.rglob("result"), *ends):
-        shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    assert made(out) == made(straight[verb])
 
 
 @pytest.mark.slow

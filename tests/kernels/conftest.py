@@ -2,11 +2,12 @@
 
 import pytest
 
+import brimful.kernels.linear_cross_entropy
 import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.model import fast_forms
 
 
 @pytest.fixture(autouse=True)
-def _open(monkeypatch: pytest.MonkeyPatch) -> None:
+def _enable_fast_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fast_forms.SWITCH, "on")
     monkeypatch.setattr(fast_forms, "_is_disabled", False)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.common.recorder import device
 from brimful.kernels import compiled_layer
+from brimful.kernels.rotation import rotate_compiled
 from brimful.model.layer import Rotary, rotate
 from builders.encoders import ARCHITECTURES, random_row, small
 
@@ -58,13 +58,6 @@ def test_a_product_is_added(bias, drop):
     aim = torch.randn_like(found)
     ours, theirs = (torch.autograd.grad(out, inputs, aim) for out in (found, expected))
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
-
-
-def test_a_16_bit_product_is_added_to_a_float32_stream():
-    x, a, weight = torch.randn(5, 4), torch.randn(5, 8).bfloat16(), torch.randn(4, 8)
-    found = compiled_layer._PlusProduct.apply(x, a, weight)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, x + F.linear(a.float(), weight), rtol=0.02, atol=0.1)
 
 
 @pytest.mark.parametrize(("total", "factor"), [(torch.float32, torch.bfloat16), (torch.bfloat16,) * 2])
@@ -133,7 +126,7 @@ def test_a_rotation_in_place(dtype):
     before = qkv.detach().clone()
     rotation = Rotary(6, 32, 10_000.0)(torch.randint(32, (12,), dtype=torch.int32))
     expected = rotate(qkv, rotation)
-    found = compiled_layer.rotate(qkv, *rotation)
+    found = rotate_compiled(qkv, *rotation)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     aims = [torch.randn(12, 2, 6, dtype=dtype) for _ in range(3)]
     assert torch.equal(*(torch.autograd.grad(out, qkv, aims)[0] for out in (found, expected)))

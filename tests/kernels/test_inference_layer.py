@@ -1,7 +1,5 @@
 """A run of inference on a CPU in bfloat16, int8 or float32: weights that are laid out once."""
 
-import gc
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -51,7 +49,7 @@ def examples(seed: int) -> Examples:
 
 @pytest.fixture(autouse=True)
 def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference_layer, "MIN_TOKENS", 128)
+    monkeypatch.setattr(inference_layer, "MIN_COPY_TOKENS", 128)
 
 
 def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -61,6 +59,7 @@ def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 @needs_bf16
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("model", ALL)
 def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
     model: str, examples: Examples, monkeypatch: pytest.MonkeyPatch
@@ -86,6 +85,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
         yield request.param
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("model", ALL)
 def test_vectors_in_fp32_are_those_of_the_plain_layer(
@@ -103,18 +103,23 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(
     assert bool(run.weights) is (copies and not on_torch)  # of texts by themselves, which have few tokens
 
 
-def test_long_runs_and_served_models_have_these_layers_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a long run, weights are laid out where oneDNN is faster; of a model that stays, on any AMD."""
+def test_which_runs_have_these_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fp32 a long run lays weights out where oneDNN is faster, a served model on any AMD."""
+    monkeypatch.setattr(inference_layer, "lays_out_bf16", lambda: True)
+    assert isinstance(open_fast_context("products", CPU, 1, "int8"), LaidOut)
+    for tokens, copies in ((128, True), (127, False), (None, True)):
+        assert open_fast_context("products", CPU, tokens, "bf16").copies is copies
+    assert not isinstance(open_fast_context("products", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
     for amd, faster in ((False, False), (True, False), (True, True)):
         monkeypatch.setattr(inference_layer, "has_onednn_on_amd", lambda amd=amd: amd)
         monkeypatch.setattr(inference_layer, "onednn_is_faster", lambda faster=faster: faster)
-        run = open_fast_context("products", CPU, inference_layer.LOADING, "fp32")
+        run = open_fast_context("products", CPU, inference_layer.MIN_NUMBA_TOKENS, "fp32")
         served = open_fast_context("products", CPU, None, "fp32")
         assert isinstance(run, LaidOut)
         assert isinstance(served, LaidOut)
         assert run.dtype == served.dtype == torch.float32
         assert (run.copies, served.copies) == (faster, amd)
-    for device, tokens in ((CPU, inference_layer.LOADING - 1), (torch.device("cuda"), 1 << 20)):
+    for device, tokens in ((CPU, inference_layer.MIN_NUMBA_TOKENS - 1), (torch.device("cuda"), 1 << 20)):
         assert not isinstance(open_fast_context("products", device, tokens, "fp32"), LaidOut)
 
 
@@ -143,15 +148,6 @@ def test_what_hooks_and_other_forwards_do_is_done(examples: Examples, precision:
     assert np.abs(found - plain).max() > 0.1
 
 
-@pytest.mark.parametrize("model", ["bert", "modern"])
-def test_a_compiled_encoder_computes_a_run_in_fp32(model: str, examples: Examples) -> None:
-    encoder = small(model).eval()
-    wanted = text_vectors(encoder, examples)
-    encoder.compile(backend="eager")
-    with share_products(LaidOut(torch.float32)):
-        np.testing.assert_allclose(text_vectors(encoder, examples), wanted, atol=1e-5)
-
-
 def test_gradients_training_and_captures_have_other_forms() -> None:
     encoder, batch = small("bert"), random_row([128])
     for training, gradients in ((True, False), (False, True)):
@@ -159,30 +155,6 @@ def test_gradients_training_and_captures_have_other_forms() -> None:
         with LaidOut() as run, torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(gradients):
             encoder(batch)
         assert not run.weights
-
-
-@needs_bf16
-def test_a_run_ends_with_its_copies_even_after_an_error() -> None:
-    encoder, batch = small("bert").eval(), random_row([128])
-    run = LaidOut()
-
-    def fail(run: LaidOut) -> None:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), run:
-            encoder(batch)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail(run)
-    copy = weakref.ref(next(iter(run.weights.values()))[1])
-    del run
-    gc.collect()
-    assert copy() is None
-    with LaidOut() as outer:
-        with LaidOut():
-            pass
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            encoder(batch)
-    assert outer.weights
 
 
 def test_bf16_runs_where_onednn_has_no_products_of_it(
@@ -195,19 +167,6 @@ def test_bf16_runs_where_onednn_has_no_products_of_it(
     assert distances(found, wanted).max() < 2e-3
 
 
-def test_a_run_in_int8_is_laid_out_however_short() -> None:
-    assert isinstance(open_fast_context("products", CPU, 1, "int8"), LaidOut)
-
-
-@needs_bf16
-def test_a_short_run_in_bf16_has_the_same_products_of_weights_as_they_lie() -> None:
-    for tokens, copies in ((128, True), (127, False), (None, True)):
-        run = open_fast_context("products", CPU, tokens, "bf16")
-        assert isinstance(run, LaidOut)
-        assert run.copies is copies
-    assert not isinstance(open_fast_context("products", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
-
-
 def calibrated(model: str, examples: Examples) -> Encoder:
     encoder = small(model).eval()
     losses = calibrate(encoder, make_batches(examples))
@@ -217,6 +176,7 @@ def calibrated(model: str, examples: Examples) -> Encoder:
 
 
 @needs_int8
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("model", ALL)
 def test_vectors_in_int8_are_near_and_the_same_in_any_run(model: str, examples: Examples) -> None:
     encoder = calibrated(model, examples)
@@ -248,17 +208,17 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
     x = (3 * torch.randn(70, 96)).to(dtype)
     scale = torch.rand(96) + 0.5 if factors else None
     weights = inference_layer.IntegerWeights(linear, Steps(0.05, 120, scale, find_largest_weight()))
-    integers = weights.rounded(x)
+    integers = weights.round_inputs(x)
     ones = torch.ones(96) if scale is None else scale
     inverse = torch.from_numpy(weights.factors)
     assert (integers - (x.float() * inverse + 120).clamp(0, 255)).abs().max() <= 0.5001
     steps = (linear.weight.detach() * ones / weights.sizes[:, None]).round().double()
     wanted = (integers.double() - 120) * 0.05 @ (steps * weights.sizes[:, None].double()).t()
     wanted += 0 if linear.bias is None else linear.bias.double()
-    found = weights.product(integers, "none", dtype).double()
+    found = weights.multiply(integers, "none", dtype).double()
     assert (found - wanted).abs().max() <= 2**-8 * wanted.abs().max()
     reader = inference_layer.IntegerWeights(torch.nn.Linear(40, 8), Steps(0.02, 10))
-    rounded = weights.product(integers, "gelu", dtype, reader)
+    rounded = weights.multiply(integers, "gelu", dtype, reader)
     expected = (torch.nn.functional.gelu(wanted) / 0.02 + 10).round().clamp(0, 255)
     assert rounded.dtype == torch.uint8
     assert (rounded.double() - expected).abs().max() <= 1
@@ -282,36 +242,9 @@ def test_no_product_saturates(case: str, width: int, seed: int) -> None:
     linear = torch.nn.Linear(width, 40, bias=False)
     linear.weight.data = w.float()
     weights = inference_layer.IntegerWeights(linear, Steps(1.0, 0, None, largest))
-    found = weights.product(x.to(torch.uint8), "none", torch.float32 if is_wide() else torch.bfloat16)
+    found = weights.multiply(x.to(torch.uint8), "none", torch.float32 if is_wide() else torch.bfloat16)
     wanted = (x @ w.t()).double()
     assert (found.double() - wanted).abs().max() <= (0 if is_wide() else 2**-8 * wanted.abs().max())
-
-
-@needs_int8
-def test_a_product_without_steps_is_in_bf16(examples: Examples) -> None:
-    encoder = calibrated("bert", examples)
-    whole = distances(text_vectors(encoder, examples, precision="int8"), text_vectors(encoder, examples))
-    for name, linear in products(encoder).items():
-        if not name.startswith("layers.0."):
-            linear.steps = None
-    some = distances(text_vectors(encoder, examples, precision="int8"), text_vectors(encoder, examples))
-    assert 0 < some.mean() < whole.mean()
-
-
-def test_steps_are_read_as_they_were_written(examples: Examples, tmp_path: Any) -> None:
-    encoder = calibrated("bert", examples)
-    products(encoder)["layers.1.up"].steps = None
-    write_steps(tmp_path, encoder)
-    other = small("bert")
-    read_steps(tmp_path, other)
-    for name, linear in products(encoder).items():
-        found = products(other)[name].steps
-        if linear.steps is None:
-            assert found is None
-            continue
-        assert (found.size, found.zero) == (linear.steps.size, linear.steps.zero)
-        assert (found.factors is None) is name.endswith("down")
-        assert found.factors is None or torch.equal(found.factors, linear.steps.factors)
 
 
 @pytest.mark.parametrize(

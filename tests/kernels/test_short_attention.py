@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from brimful.kernels.blockwise import GROUPED, blockwise_attention
+from brimful.kernels.blockwise import MAX_GROUPED_TOKENS, blockwise_attention
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def error(found: Tensor, expected: Tensor) -> float:
 
 @settings(max_examples=15)
 @given(
-    lengths=st.lists(st.integers(0, GROUPED + 20), min_size=1, max_size=8).filter(sum),
+    lengths=st.lists(st.integers(0, MAX_GROUPED_TOKENS + 20), min_size=1, max_size=8).filter(sum),
     heads=st.integers(1, 5),
     head_dim=st.sampled_from([26, 32, 64]),
     shift=st.sampled_from([0.0, 2.0, -2.0]),

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError
 from brimful.base.torch_compile import Compiled, warn_once
 
 
@@ -68,13 +67,6 @@ def test_a_backend_that_fails_is_told_once_and_the_function_runs(capsys):
     assert line == "warning: doubling is not compiled: FileNotFoundError: g++ is not there"
 
 
-def test_what_was_told_is_not_told_again(capsys):
-    """By the next function of the same name, as the next training of a process has one."""
-    for _ in range(2):
-        Compiled(double, "doubling", backend=no_compiler)(torch.ones(4))
-    assert capsys.readouterr().err.count("warning") == 1
-
-
 def test_only_the_main_rank_tells(capsys, monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
@@ -135,27 +127,6 @@ def test_no_memory_is_an_error(error):
         function(torch.ones(4))
     assert torch.equal(function(torch.ones(4)), torch.full((4,), 2.0))
     assert function.failure is None
-
-
-def test_no_memory_while_compiling_is_an_error():
-    def backend(graph, inputs):
-        raise MemoryError
-
-    function = Compiled(double, "doubling", backend=backend)
-    with pytest.raises(MemoryError):
-        function(torch.ones(4))
-    assert function.failure is None
-
-
-def test_errors_of_the_function_itself_are_raised(capsys):
-    def refuse(x: Tensor) -> Tensor:
-        raise BrimfulError("no such thing")
-
-    function = Compiled(refuse, "refusing", backend="eager")
-    for _ in range(2):
-        with pytest.raises(BrimfulError, match="no such thing"):
-            function(torch.ones(4))
-    assert not capsys.readouterr().err
 
 
 def test_errors_of_a_compiled_function_that_has_run_are_raised():

@@ -17,7 +17,7 @@ from brimful.data.batch import pack
 from brimful.hf.config_json import write_config
 from brimful.hf.tensor_names import from_hf
 from brimful.model.attention import SequenceLayout, attend
-from brimful.model.encoder import Capture, _warn_of_attention_dropout
+from brimful.model.encoder import Capture, _warn_about_attention_dropout
 from brimful.model.heads import pool
 from brimful.model.shape import SHAPES, preset
 from builders.encoders import (
@@ -141,18 +141,6 @@ def test_perturbing_a_sequence_changes_no_bit_of_another(model_name, heads, dtyp
         tokens.copy_(original)
 
 
-@pytest.mark.parametrize("model_name", MODELS)
-def test_bfloat16_autocast_is_near_float64(model_name):
-    encoder = small(model_name, initializer_range=0.05).eval()
-    batch = random_row([1, 60, 128, 9])
-    with torch.no_grad():
-        with torch.autocast("cpu", torch.bfloat16):
-            got = encoder(batch)
-        exact = encoder.double()(batch)
-    error = (got.double() - exact).norm() / exact.norm()
-    assert error < 0.03, f"relative error {error}"
-
-
 @pytest.mark.parametrize("recomputes", [False, True])
 @pytest.mark.parametrize("model_name", MODELS)
 def test_kept_slots_have_the_states_and_gradients_that_they_have_among_all(model_name, recomputes):
@@ -209,12 +197,12 @@ def test_attention_dropout_acts_in_training_only_and_where_it_is_known(monkeypat
     encoder.train()
     for layer in encoder.layers:
         layer.attention_out_dropout = torch.nn.Identity()  # modern's, which every backend knows
-    _warn_of_attention_dropout.cache_clear()
+    _warn_about_attention_dropout.cache_clear()
     monkeypatch.setattr(SequenceLayout, "drops", False)
     for _ in range(2):
         assert torch.equal(encoder(batch), exact(batch))
     assert capsys.readouterr().err.count("attention dropout of 0.2 is left out") == 1
-    with pytest.raises(BrimfulError, match="'sdpa' alone"):
+    with pytest.raises(BrimfulError, match="sdpa"):
         attend(*torch.randn(3, 50, 2, 8), SequenceLayout.prepare(batch), dropout=0.1)
 
 
@@ -428,11 +416,3 @@ def test_a_bf16_residual_stream_has_gradients_near_those_of_a_float32_one(archit
     error, usual = (float((g - exact).norm() / exact.norm()) for g in (gradient, peer))
     assert error < max(2 * usual, 0.03)
     assert {p.dtype for p in encoder.parameters()} == {torch.float64}  # norms keep their weights' dtype
-
-
-def test_a_residual_stream_is_set_back():
-    encoder, batch = small("bert"), random_row([20, 7])
-    before = encoder(batch)
-    encoder.set_residual(torch.bfloat16)
-    encoder.set_residual(None)
-    assert torch.equal(encoder(batch), before)

@@ -48,17 +48,6 @@ def folder_as(directory, encoder, head, kind):
     return kind.from_pretrained(directory).eval()
 
 
-@pytest.mark.parametrize("model_name", MODELS)
-def test_masked_lm_head_is_tied(model_name):
-    encoder = small(model_name)
-    head = MaskedLMHead(encoder)
-    assert not any(p is encoder.embedding.weight for p in head.parameters())
-    batch = random_row([20])
-    head(encoder(batch), torch.tensor([3])).logsumexp(-1).sum().backward()
-    assert encoder.embedding.weight.grad[:VOCABULARY].abs().sum(1).gt(0).all()
-    assert not encoder.embedding.weight.grad[VOCABULARY:].any()
-
-
 @pytest.mark.parametrize(
     ("model_name", "kind", "pooling"),
     [
@@ -176,15 +165,6 @@ def test_pair_heads_drop_nothing():
     assert torch.equal(head(hidden, batch), head(hidden, batch))
 
 
-def test_a_pair_head_of_modern_is_its_classifier_of_the_first_token():
-    encoder = small("modern").eval()
-    pair, other = PairHead(encoder), SequenceHead(encoder, 2, pooling="first").eval()
-    other.load_state_dict(pair.state_dict())
-    batch = random_row([5, 9, 1])
-    hidden = encoder(batch)
-    assert torch.equal(pair(hidden, batch), other(hidden, batch))
-
-
 @pytest.mark.parametrize("model_name", MODELS)
 @pytest.mark.parametrize("kind", [SequenceHead, TokenHead, SpanHead])
 def test_heads_start_from_the_transforms_of_pretraining(model_name, kind):
@@ -201,17 +181,6 @@ def test_heads_start_from_the_transforms_of_pretraining(model_name, kind):
     for name, tensor in head.state_dict().items():
         new = name.startswith("classifier") or not taken
         assert torch.equal(tensor, before[name] if new else source.state_dict()[name])
-
-
-@pytest.mark.parametrize("model_name", ["bert", "modern"])
-@pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_empty_slots_and_filler_have_no_gradient(model_name, pooling):
-    encoder = small(model_name).double()
-    head = SequenceHead(encoder, 2, pooling=pooling).double()
-    batch = random_row([5, 9], filler=40)
-    head(encoder(batch), batch)[: batch.real_sequences].square().sum().backward()
-    assert not encoder.embedding.weight.grad[0].any()
-    assert all(p.grad.isfinite().all() for p in (*encoder.parameters(), *head.parameters()))
 
 
 @pytest.mark.parametrize("model_name", ["bert", "prenorm", "roberta"])
@@ -251,18 +220,6 @@ def test_a_new_head_pools_as_the_encoder_was_trained():
             assert encoder.keep_layers([0]).pooling == pooling
     with pytest.raises(BrimfulError, match=r"unknown pooling 'means': did you mean 'mean'\?"):
         SequenceHead(encoder, 2, pooling="means")
-
-
-@pytest.mark.parametrize("model_name", MODELS)
-@pytest.mark.parametrize("pooling", ["mean", "first"])
-def test_padded_classifiers_pool_as_packed_ones(model_name, pooling):
-    encoder = small(model_name).eval()
-    head = SequenceHead(encoder, 3, pooling=pooling).eval()
-    batch = random_row([1, 60, 22, 128])
-    inputs, _ = padded(batch)
-    with torch.no_grad():
-        wanted = head(encoder(batch), batch)[:4]
-        torch.testing.assert_close(PaddedModel(encoder, head)(**inputs), wanted, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("model_name", MODELS)

@@ -100,22 +100,6 @@ def test_a_few_tokens_are_not_filled_up_where_products_have_any_shape(seed, monk
     assert slots == [37, 512, 640, 64, 37, 257, 64, 257, 37]
 
 
-def test_answers_are_float32_whatever_the_computation(seed):
-    examples = examples_of([3, 5, 2], seed)
-
-    def lengths(batch):
-        sizes = (batch.offsets[1:] - batch.offsets[:-1]).bfloat16()
-        return sizes[:, None]
-
-    answers = run_by_sequence(lengths, examples, torch.device("cpu"), precision="bf16")
-    assert answers.dtype == np.float32
-    assert answers[:, 0].tolist() == [3, 5, 2]
-
-
-def test_no_examples_are_no_batches():
-    assert list(micro_batches(examples_of([], 0))) == []
-
-
 def test_the_vector_of_a_text_is_the_mean_over_its_windows(seed):
     torch.manual_seed(seed)
     encoder = small("bert", vocabulary_size=70).train()

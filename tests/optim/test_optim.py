@@ -80,12 +80,6 @@ def test_muon_equals_torch_muon(seed):
     assert (ours - theirs).norm() < 0.05 * moved
 
 
-def test_muon_leaves_parameters_without_gradient_alone():
-    weight = nn.Parameter(torch.ones(4, 4))
-    Muon([{"params": [weight]}], lr=1.0, weight_decay=0.5).step()
-    assert (weight == 1).all()
-
-
 def test_adamw_equals_the_formula(seed):
     config = OptimizerConfig(learning_rate=0.03, weight_decay=0.1, beta1=0.8, beta2=0.95, epsilon=1e-6)
     start = {"matrix": torch.randn(5, 3).double(), "vector": torch.randn(3).double()}

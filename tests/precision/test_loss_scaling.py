@@ -1,8 +1,6 @@
 """Automatic Loss Scaling with models and loops that are not the project's."""
 
 import copy
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -69,12 +67,6 @@ def test_bounds():
     assert trace == [2, 4, 4, 4, 2, 1, 0.5, 0.5, 0.5]
 
 
-def test_nothing_counted_changes_nothing():
-    scaler = AutomaticLossScaler(init_scale=2.0)
-    scaler.update()
-    assert scaler.get_scale() == 2.0
-
-
 def test_a_period_decides_once_for_all_its_updates():
     scaler = AutomaticLossScaler(init_scale=16.0, period=3, threshold=0.1)
     trace = []
@@ -104,14 +96,14 @@ def test_impossible_settings(name, value):
 # In loops
 
 
-def half_loop(model, optimizer, scaler, batches, shock=lambda step: 1.0):
+def half_loop(model, optimizer, scaler, batches):
     """A plain loop with float16 autocast; returns the scales, and the losses."""
     scales, losses = [], []
-    for step, (x, y) in enumerate(batches):
+    for x, y in batches:
         optimizer.zero_grad()
         with torch.autocast("cpu", torch.float16):
             loss = F.cross_entropy(model(x).float(), y)
-        scaler.scale(loss * shock(step)).backward()
+        scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         scales.append(scaler.get_scale())
@@ -141,20 +133,6 @@ def test_a_convolutional_net_learns_and_no_step_is_skipped(start):
     assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
     steady = scales[-1]
     assert all(steady / 16 <= scale <= steady * 16 for scale in scales[-15:])
-
-
-def test_a_shock_of_256_costs_eight_halvings_and_eight_doublings():
-    model = convolutional()
-    watch_modules(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)  # so that the gradients stay what they are
-    scaler = AutomaticLossScaler(init_scale=2.0**10)
-    batches = image_batches(1) * 60
-    scales, _ = half_loop(
-        model, optimizer, scaler, batches, shock=lambda step: 256.0 if 25 <= step < 40 else 1.0
-    )
-    before, during, after = scales[24], min(scales[36:40]), scales[50]
-    assert before / 4 <= during * 256 <= before * 4
-    assert before / 4 <= after <= before * 4
 
 
 @pytest.mark.parametrize("period", [1, 4])
@@ -329,19 +307,6 @@ def test_sums_that_overflow_are_seen():
     assert scaler.metrics()["clipped"] == 1
 
 
-def test_float32_sums_may_leave_the_range_of_float16():
-    weight = nn.Linear(1, 1, bias=False)
-    watch_modules(weight)
-    optimizer = torch.optim.SGD(weight.parameters(), lr=1.0)
-    scaler = AutomaticLossScaler(init_scale=2.0**10)
-    for _ in range(20):
-        scaler.scale(weight(torch.full((1, 1), 8.0)).sum()).backward()
-    scaler.unscale_(optimizer)
-    assert weight.weight.grad.item() == 160.0
-    scaler.update()
-    assert scaler.get_scale() == 2.0**11
-
-
 def test_a_float16_loss_bounds_the_scale():
     model = nn.Linear(2, 2).half()
     watch_modules(model)
@@ -418,18 +383,3 @@ def test_complex_parameters_are_left_alone():
     scaler.update()
     assert (model.weight != 1).any()
     assert scaler.get_scale() == 8.0
-
-
-@pytest.mark.slow
-def test_the_general_core_imports_little_else():
-    code = (
-        "import sys, torch; from brimful.precision.scaler import AutomaticLossScaler; AutomaticLossScaler(); "
-        "print(sorted(name for name in sys.modules if name.startswith('brimful')))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
-    )
-    assert done.stdout.strip() == str(
-        ["brimful", "brimful.base", "brimful.base.errors", "brimful.precision"]
-        + [f"brimful.precision.{name}" for name in ("formats", "gradients", "policy", "scaler", "watching")]
-    )

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -88,31 +87,3 @@ def test_the_trainer_of_transformers_skips_no_step_and_resumes_with_its_scales(s
     assert later.trace == scales.trace[5:]
     for name, value in again.state_dict().items():
         assert torch.equal(value, model.state_dict()[name])
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("fused", [False, True])
-def test_accelerate_sees_no_skipped_step(seed, fused):
-    torch.manual_seed(seed)
-    model, data = Classifier(), examples(80)
-    watch_modules(model)
-    accelerator = Accelerator(cpu=True, mixed_precision="fp16")
-    accelerator.native_amp = True
-    accelerator.scaler = scaler = AutomaticLossScaler(init_scale=2.0**36)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=fused)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / 20)
-    model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
-    scales = []
-    for step in range(20):
-        batch = torch.utils.data.default_collate(data[4 * step : 4 * step + 4])
-        with accelerator.accumulate(model):
-            accelerator.backward(model(**batch)["loss"])
-            accelerator.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-        assert not accelerator.optimizer_step_was_skipped
-        assert schedule.scheduler.last_epoch == step + 1
-        scales.append(scaler.get_scale())
-    assert scales[:5] == [2.0**power for power in (35, 34, 33, 32, 31)]
-    assert all(parameter.isfinite().all() for parameter in model.parameters())

@@ -8,8 +8,7 @@ from brimful.base.errors import BrimfulError
 from brimful.train.config import TrainerConfig
 from brimful.train.gradients import Gradients
 from brimful.train.objective import Runtime
-from builders.ranks import ROOT, on_two_ranks
-from builders.training import assert_same_bits, killed_and_resumed, lines, trainer_of, weights
+from builders.training import assert_same_bits, killed_and_resumed, trainer_of, weights
 
 CPU = torch.device("cpu")
 ROUNDINGS = ("stochastic", "kahan", "master", "nearest")
@@ -45,17 +44,6 @@ def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, forma
     assert state.trained.encoder.embedding.weight.dtype == torch.float32
 
 
-def test_losses_are_near_those_of_float32_weights(seed, tmp_path):
-    """To 5 %: a rounded weight is off by up to 2^-8 of it."""
-    settings = {"steps": 10, "log_every": 1, "batch": 24, "rate": 1e-4}
-    runtime = Runtime(World(0, 1, CPU), "bf16")
-    trainer_of(tmp_path / "wide", seed, runtime=runtime, **settings).run("test")
-    narrow_trainer(tmp_path / "narrow", seed, **settings).run("test")
-    wide, narrow = ([line["loss.classification"] for line in lines(tmp_path / n)] for n in ("wide", "narrow"))
-    assert narrow == pytest.approx(wide, rel=0.05)
-    assert narrow != wide
-
-
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("format", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(seed, tmp_path, rounding, format):
@@ -79,17 +67,6 @@ def test_small_updates_are_lost_by_nearest_rounding_alone(seed, tmp_path):
         moved[rounding] = sum(float((a - b).abs().sum()) for b, a in large)
     assert moved.pop("nearest") == 0
     assert min(moved.values()) > 0
-
-
-@pytest.mark.parametrize("rounding", ["kahan", "master"])
-def test_what_is_known_beyond_16_bits_is_kept_at_the_end(seed, tmp_path, rounding):
-    trainer = narrow_trainer(tmp_path, seed, rounding=rounding, steps=6)
-    trainer.run("test")
-    state = trainer.state.optimizers[0].state
-    for parameter in trainer.state.parameters.values():
-        if rounding == "master" and parameter in state:
-            assert torch.equal(parameter, state[parameter]["master"])
-    assert any(not torch.equal(p, p.bfloat16().float()) for p in trainer.state.parameters.values())
 
 
 def test_many_micro_batches_are_not_lost_beside_their_sum():
@@ -119,29 +96,3 @@ def test_weights_of_another_format(precision):
 def test_wide_weights_are_not_rounded():
     with pytest.raises(BrimfulError, match="rounding is kahan, which float32 weights don't need"):
         TrainerConfig(steps=1, rounding="kahan")
-
-
-RANK = f"""
-import sys
-from pathlib import Path
-sys.path.insert(0, {str(ROOT / "tests")!r})
-import torch
-from brimful.base.distributed import join_ranks
-from brimful.train.objective import Runtime
-from builders.training import trainer_of, weights
-directory, seed = Path(sys.argv[1]), int(sys.argv[2])
-with join_ranks() as ranks:
-    runtime = Runtime(ranks, "bf16")
-    trainer = trainer_of(directory / "run", seed, steps=8, weights="bf16", runtime=runtime, optimizer="lamb")
-    torch.rand(3 + ranks.rank)
-    trainer.run("test")
-    torch.save(weights(trainer), directory / f"{{ranks.rank}}.pt")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_two_ranks_round_alike(seed, tmp_path):
-    on_two_ranks(RANK, tmp_path, seed)
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
-    assert_same_bits(first, second)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
@@ -15,8 +14,6 @@ from brimful.optim.muon import Muon
 from brimful.precision import narrow
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.rounding import round_stochastically
-from brimful.precision.scaler import AutomaticLossScaler
-from brimful.precision.watching import watch_modules
 
 DTYPES = [torch.bfloat16, torch.float16]
 BLOCK = 4 << 15  # numbers under one key
@@ -67,27 +64,6 @@ def test_a_neighbour_and_the_nearer_the_likelier_at_all_exponents(dtype, seed):
         assert surplus[part].sum().abs() <= 6 * variance[part].sum().sqrt()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "x"),
-    [
-        (torch.bfloat16, 1.0 + 1e-4),
-        (torch.bfloat16, 3e-39),
-        (torch.float16, 65000.3),
-        (torch.float16, -1.7e-7),
-    ],
-)
-def test_the_mean_of_a_million(dtype, x):
-    """Within four standard errors; the second and the last are subnormal. The key is fixed: another would
-    fail in one of 16,000 cases."""
-    x = torch.tensor([x])
-    rounded = round_stochastically(x.expand(1_000_000), dtype, int(derive_key("mean"))).double()
-    below, above = neighbours(x, dtype)
-    chance = ((x.double() - below) / (above - below)).item()
-    error = (rounded.mean() - x.double()).abs() / (above - below).abs()
-    assert error.item() <= 4 * (chance * (1 - chance) / 1e6) ** 0.5
-    assert rounded.unique().numel() == 2
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_the_format_has_stays(dtype, seed):
     bits = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)  # all, -0 and NaNs too
@@ -108,13 +84,6 @@ def test_beyond_the_range(dtype, seed):
         assert (rounded[:, :2] == sign * largest).all()
         assert (rounded[:, 2] == sign * torch.inf).all()
         assert rounded[:, 3].isnan().all()
-
-
-def test_the_sign_of_what_becomes_zero(seed):
-    rounded = round_stochastically(torch.tensor([-1e-8, 1e-8]).repeat(100), torch.float16, seed)
-    zero = rounded == 0
-    assert zero.any()
-    assert torch.equal(rounded.signbit(), torch.tensor([True, False]).repeat(100))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -172,21 +141,13 @@ def test_a_gpu_has_the_same_bits(dtype, seed):
     )
 
 
-@pytest.mark.parametrize(("source", "dtype"), [(torch.float64, torch.float16), (torch.float32, torch.int8)])
-def test_other_formats(source, dtype):
-    with pytest.raises(BrimfulError, match="from float32 to bfloat16 or float16"):
-        round_stochastically(torch.zeros(3, dtype=source), dtype, 0)
-
-
 # Weights in 16 bits
 
 OPTIMIZERS = {
-    "adamw": lambda ps: torch.optim.AdamW(ps, lr=0.01, weight_decay=0.1),
     "adamw, fused": lambda ps: torch.optim.AdamW(ps, lr=0.01, weight_decay=0.1, fused=True),
     "lamb": lambda ps: Lamb(ps, lr=0.01, weight_decay=0.1),
     "muon": lambda ps: Muon([{"params": [p]} for p in ps if p.ndim == 2], lr=0.02, weight_decay=0.1),
     "sgd": lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.1),
-    "rmsprop": lambda ps: torch.optim.RMSprop(ps, lr=0.01),
 }
 SHAPES = [(8, 6), (12,), (8, 6), (30, 10), (5,)]
 
@@ -225,7 +186,7 @@ def test_a_master_gives_the_optimizers_own_steps(name, dtype, chunk, seed, monke
     Equal, but for Muon: it multiplies matrices of a shape together, and the sums of a product depend on how
     many there are (1e-5 is 80 units in the last place, over 6 steps).
     """
-    monkeypatch.setattr(narrow, "CHUNK", chunk)
+    monkeypatch.setattr(narrow, "CHUNK_ELEMENTS", chunk)
     tolerance = 1e-5 if name == "muon" else 0.0
     mixed = parameters(dtype, seed)
     mixed[2] = nn.Parameter(mixed[2].detach().float())
@@ -249,29 +210,6 @@ def test_a_master_gives_the_optimizers_own_steps(name, dtype, chunk, seed, monke
     assert not torch.equal(bits(mixed), bits(parameters(dtype, seed)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_thousand_steps_of_a_fraction_of_the_spacing(dtype, seed):
-    """1 + 1000 * 1e-4: nearest rounding stays at 1; the spacing is 2^-7 (bfloat16) or 2^-10."""
-    reached = {}
-    for rounding in ("nearest", "kahan", "stochastic"):
-        p = nn.Parameter(torch.ones(1000, dtype=dtype))
-        optimizer = NarrowWeights(torch.optim.SGD([p], lr=1.0), rounding, seed=seed)
-        for _ in range(1000):
-            p.grad = torch.full_like(p, -1e-4)
-            optimizer.step()
-        reached[rounding] = p.detach().double()
-    target = 1 - 1000 * torch.full((), -1e-4, dtype=dtype).double().item()
-    spacing = torch.finfo(dtype).eps
-    assert (reached["nearest"] == 1).all()
-    # Kahan: the rounding of the compensation, at most spacing * eps / 4 each time, all one way.
-    assert (reached["kahan"] - target).abs().max() <= spacing + 1000 * spacing * spacing / 4
-    # Stochastic: the variance of a step is at most spacing * 1e-4.
-    error = (1000 * spacing * 1e-4) ** 0.5
-    assert (reached["stochastic"].mean() - target).abs() <= 6 * error / 1000**0.5
-    assert reached["stochastic"].std() <= 1.5 * error
-
-
 def run(seed, rounding_seed, dtype=torch.bfloat16, numbers=range(3)):
     ps = parameters(dtype, seed)
     train(NarrowWeights(torch.optim.SGD(ps, lr=1e-3), seed=rounding_seed), ps, seed, numbers)
@@ -282,7 +220,7 @@ def test_bits_depend_on_the_seed_alone(seed, monkeypatch):
     expected = bits(run(seed, 1))
     torch.manual_seed(seed + 1)
     before = torch.get_rng_state()
-    monkeypatch.setattr(narrow, "CHUNK", 1)
+    monkeypatch.setattr(narrow, "CHUNK_ELEMENTS", 1)
     assert torch.equal(bits(run(seed, 1)), expected)
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(bits(run(seed, 2)), expected)
@@ -376,30 +314,6 @@ def test_found_inf_leaves_the_weights(name, rounding, seed):
     assert bits(ps).isfinite().all()
 
 
-@pytest.mark.parametrize("rounding", ["stochastic", "kahan", "master"])
-def test_pure_float16_learns_with_automatic_loss_scaling(rounding):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).half()
-    watch_modules(model)
-    optimizer = NarrowWeights(torch.optim.AdamW(model.parameters(), lr=0.01, fused=True), rounding)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, 80)
-    scaler = AutomaticLossScaler()
-    x = torch.randn(64, 6).half()
-    y = (x[:, 0] > 0).long() + (x[:, 1] > 0)
-    losses = []
-    for _ in range(80):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x).float(), y)
-        scaler.scale(loss).backward()
-        scaler.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-        schedule.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
-    assert optimizer.optimizer.param_groups[0]["lr"] == pytest.approx(0.001)
-
-
 @pytest.mark.parametrize(
     ("rounding", "expected"), [("stochastic", 10), ("nearest", 10), ("kahan", 12), ("master", 14)]
 )
@@ -475,3 +389,6 @@ def test_what_can_be_wrong():
     used.step()
     with pytest.raises(BrimfulError, match="no state yet"):
         NarrowWeights(used)
+    for source, dtype in ((torch.float64, torch.float16), (torch.float32, torch.int8)):
+        with pytest.raises(BrimfulError, match=f"{source} to {dtype}"):
+            round_stochastically(torch.zeros(3, dtype=source), dtype, 0)

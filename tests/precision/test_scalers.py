@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from bench.precision.scalers import ConstantScale, Hysteresis, TorchScaler
+from bench.precision.scalers import Hysteresis
 
 
 def overflows_at(scaler, steps, overflowing):
@@ -29,19 +29,3 @@ def test_hysteresis_waits_for_a_second_overflow():
     assert scales == [64, 64, 32, 16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 64, 64]
     assert scaler.skipped == 3
     assert parameter.tolist() == [-13.0, -13.0]
-
-
-def test_torch_scaler_is_torchs():
-    scaler = TorchScaler(init_scale=64.0, growth_interval=3)
-    scales, parameter = overflows_at(scaler, 8, {2})
-    assert scales == [64, 64, 32, 32, 32, 64, 64, 64]
-    assert scaler.skipped == 1
-    assert parameter.tolist() == [-7.0, -7.0]
-
-
-def test_a_constant_scale_lets_everything_through():
-    scaler = ConstantScale(64.0)
-    scales, parameter = overflows_at(scaler, 3, {1})
-    assert scales == [64, 64, 64]
-    assert parameter[0].isinf()
-    assert parameter[1] == -3.0

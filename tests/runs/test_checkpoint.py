@@ -1,6 +1,5 @@
 """Checkpoints: whole or absent, rotated, and skipped when damaged."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ import time
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import sweep
@@ -55,11 +53,6 @@ def test_what_is_saved_is_loaded(seed, tmp_path):
         assert torch.equal(loaded[name], tensor)
 
 
-def test_nothing_there_is_no_checkpoint(tmp_path):
-    assert load_latest(tmp_path / "absent") is None
-    assert load_latest(tmp_path) is None
-
-
 @pytest.mark.parametrize("keep", [1, 2, 3])
 def test_rotation_keeps_the_newest(seed, tmp_path, keep):
     for step in (2, 9, 10, 100):
@@ -68,13 +61,6 @@ def test_rotation_keeps_the_newest(seed, tmp_path, keep):
     step, tensors, _ = load_latest(tmp_path)
     assert step == 100
     assert torch.equal(tensors["weight"], last["weight"])
-
-
-def test_saving_a_step_again_replaces_it(seed, tmp_path):
-    write(tmp_path, 4)
-    again = write(tmp_path, 4)
-    assert steps_on_disk(tmp_path) == [4]
-    assert torch.equal(load_latest(tmp_path)[1]["weight"], again["weight"])
 
 
 def flip_a_byte(path):
@@ -105,12 +91,6 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before(seed, tmp_path, damag
     assert state["cursor"]["row"] == 4
 
 
-def test_all_damaged_is_no_checkpoint(seed, tmp_path):
-    write(tmp_path, 4)
-    flip_a_byte(tmp_path / "step-4" / "tensors.safetensors")
-    assert load_latest(tmp_path) is None
-
-
 def test_what_a_killed_process_left_half_written_is_ignored_and_swept(seed, tmp_path):
     """A process dies by SIGKILL after the tensors are written and before the record is."""
     write(tmp_path, 4)
@@ -124,23 +104,6 @@ def test_what_a_killed_process_left_half_written_is_ignored_and_swept(seed, tmp_
     assert load_latest(tmp_path)[0] == 4
     sweep(tmp_path)
     assert steps_on_disk(tmp_path) == [4]
-
-
-def test_one_that_cannot_be_read_falls_back_to_the_one_before(seed, tmp_path):
-    for step in (4, 8):
-        write(tmp_path, step)
-    path = tmp_path / "step-8" / "tensors.safetensors"
-    path.unlink()
-    path.mkdir()
-    assert load_latest(tmp_path)[0] == 4
-
-
-def test_other_things_in_the_folder_are_left_alone(seed, tmp_path):
-    write(tmp_path, 4)
-    (tmp_path / "step-notes").mkdir()
-    (tmp_path / "step-5.txt").write_text("mine")
-    assert load_latest(tmp_path)[0] == 4
-    assert (tmp_path / "step-5.txt").exists()
 
 
 def test_what_is_written_behind_is_what_was_given(seed, tmp_path, monkeypatch):
@@ -245,11 +208,3 @@ def test_damaged_later_ones_do_not_rotate_out_what_is_written_now(seed, tmp_path
     write(tmp_path, 8, keep=2)
     assert steps_on_disk(tmp_path) == [6, 8, 12]
     assert load_latest(tmp_path)[0] == 8
-
-
-def test_a_checkpoint_is_safetensors_and_json(seed, tmp_path):
-    write(tmp_path, 4)
-    files = {path.name: path for path in (tmp_path / "step-4").iterdir()}
-    assert files.keys() == {"tensors.safetensors", "checkpoint.json"}
-    assert load_file(files["tensors.safetensors"]).keys() == {"weight", "step"}
-    assert json.loads(files["checkpoint.json"].read_text())["state"]["seconds"] == 0.1

@@ -109,7 +109,7 @@ def test_no_work_begins_after_a_signal_that_was_swallowed() -> None:
         with catch_start_signals() as start:
             with suppress(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
-            start.over()
+            start.end()
             began.append("work")
 
     with pytest.raises(StoppedError, match="stopped by SIGINT before the run had started; nothing"):
@@ -121,7 +121,7 @@ def test_no_work_begins_after_a_signal_that_was_swallowed() -> None:
 def test_once_a_run_has_started_signals_are_its_own() -> None:
     with catch_start_signals() as start:
         assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
-        start.over()
+        start.end()
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
         assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
     with pytest.raises(ValueError, match="as ever"), catch_start_signals():

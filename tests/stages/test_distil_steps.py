@@ -19,7 +19,7 @@ from brimful.stages.distil_encoder import ShardTexts
 from brimful.stages.distil_options import DistilEncoderConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
-from builders.distillation import EPOCH, ROWS
+from builders.distillation import EPOCH
 
 
 def test_an_encoders_student_that_was_ended_goes_on_to_the_same_bits(
@@ -104,16 +104,7 @@ def test_prepared_data_that_cannot_teach_is_refused(teacher, corpus_dir, tmp_pat
         ({"keep_layers": [0], "initialisation": "random"}, "starts from no layers"),
     ],
 )
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_what_cannot_work_is_refused_before_a_folder_is_made(teacher, tmp_path, options, said, dry_run):
+def test_what_cannot_work_is_refused_before_a_folder_is_made(teacher, tmp_path, options, said):
     with pytest.raises(BrimfulError, match=said):
-        distil(teacher=str(teacher), **options, out=str(tmp_path / "run"), dry_run=dry_run)
+        distil(teacher=str(teacher), **options, out=str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
-
-
-def test_a_dry_run_writes_nothing(teacher, tmp_path):
-    more = tmp_path / "more.txt"
-    more.write_text("one text\nanother\n")
-    answer = distil(teacher=str(teacher), out=str(tmp_path / "run"), unlabelled=[str(more)], dry_run=True)
-    assert answer == {"dry_run": True, "texts": len(ROWS) + 2, "student_layers": 2}
-    assert [path.name for path in tmp_path.iterdir()] == ["more.txt"]

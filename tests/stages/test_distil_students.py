@@ -16,9 +16,9 @@ from brimful.commands.distil_encoder import distil_encoder
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
-from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
-from brimful.stages.students import student_shape
-from builders.distillation import CALM, EPOCH, STILL, assert_same
+from brimful.stages.distil_options import DistilConfig, LayerStageConfig, StageConfig
+from brimful.stages.students import make_student_shape
+from builders.distillation import CALM, EPOCH
 from builders.ranks import on_two_ranks
 
 
@@ -39,13 +39,6 @@ def assert_equal(ours, theirs):
 )
 def test_a_student_starts_from_layers_that_are_spread_evenly(layers, kept, expected):
     assert spread_layers(layers, kept) == expected
-
-
-@pytest.mark.parametrize(("layers", "said"), [(0, "at least 1"), (-2, "at least 1"), (8, "4 layers")])
-def test_a_student_has_at_most_the_teachers_layers(teacher, tmp_path, layers, said):
-    with pytest.raises(BrimfulError, match=rf"student_layers is {layers}: .*{said}"):
-        distil(teacher=str(teacher), out=str(tmp_path / "run"), student_layers=layers)
-    assert not (tmp_path / "run").exists()
 
 
 def test_without_training_a_pretrained_student_is_layers_of_the_origin(teacher, tmp_path):
@@ -73,13 +66,6 @@ def test_any_layers_may_be_kept(teacher, tmp_path):
         distil(teacher=str(teacher), out=str(tmp_path / "other"), keep_layers=[0, 4])
 
 
-def test_the_teachers_own_layers_and_head(teacher, tmp_path):
-    still = {"logits": STILL, "keep_layers": [0, 1, 2, 3]}
-    summary = distil(teacher=str(teacher), out=str(tmp_path / "run"), **still)
-    assert_same(tmp_path / "run", teacher, 0)
-    assert summary["student"]["loss"] == pytest.approx(summary["teacher"]["loss"], abs=1e-5)
-
-
 @pytest.mark.parametrize("hidden", [None, 48, 16])
 def test_a_random_or_narrower_student(teacher, tmp_path, hidden):
     summary = distil(
@@ -102,27 +88,8 @@ def test_a_random_or_narrower_student(teacher, tmp_path, hidden):
 def test_a_narrower_student_has_no_more_neurons_than_its_teacher():
     """Also where the teacher's are not a multiple of 64."""
     shape = EncoderConfig(architecture="bert", hidden_size=48, heads=3, intermediate_size=80)
-    assert student_shape(DistilConfig(student_hidden=45), shape).intermediate_size == 80
-    assert student_shape(DistilConfig(student_hidden=24), shape).intermediate_size == 64
-
-
-def test_a_deeper_student_imitates_outputs_alone(teacher, tmp_path):
-    """No map of layers is asked for where none are imitated."""
-    encoder, head, labels = load_model(teacher / "model")
-    save_model(tmp_path / "teacher", encoder.keep_layers([1, 3]), head, labels, max_length=16)
-    given = {name: str(teacher.parent / "rows.tsv") for name in ("train", "test")}
-    given |= {"teacher": str(tmp_path / "teacher"), "student": str(teacher.parent / "encoder")}
-    distil(**given, logits=EPOCH, out=str(tmp_path / "run"))
-    assert load_model(tmp_path / "run" / "model")[0].config.layers == 4
-    assert [path.name for path in (tmp_path / "run" / "stages" / "seed-0").iterdir()] == ["logits"]
-    with pytest.raises(BrimfulError, match="the student has 4 layers and the teacher 2: give layer_map"):
-        distil(**given, layers=EPOCH, out=str(tmp_path / "other"))
-    assert not (tmp_path / "other").exists()
-
-
-def test_a_width_that_the_heads_do_not_divide_says_so(teacher, tmp_path):
-    with pytest.raises(BrimfulError, match="heads"):
-        distil(teacher=str(teacher), out=str(tmp_path / "run"), student_hidden=33)
+    assert make_student_shape(DistilConfig(student_hidden=45), shape).intermediate_size == 80
+    assert make_student_shape(DistilConfig(student_hidden=24), shape).intermediate_size == 64
 
 
 def test_a_student_without_a_pooling_takes_its_teachers(teacher, tmp_path):
@@ -195,17 +162,6 @@ def test_by_default_outputs_alone_are_learned_from_the_teachers_own_layers(teach
     assert_equal(head, theirs)
     with pytest.raises(BrimfulError, match=r"layers.losses are those of a stage .*: give it --layers.epochs"):
         distil(teacher=str(teacher), layers={"losses": {"hidden": 2.0}}, out=str(tmp_path / "other"))
-
-
-def test_a_recipe_keeps_both_stages():
-    """TinyBERT's, which a distillation has if it is asked for."""
-    assert DistilEncoderConfig().layers.epochs == 3.0
-    assert DistilConfig().layers.epochs == 0.0
-
-
-def test_a_wider_student_says_that_its_weights_are_random(teacher, tmp_path, capsys):
-    distil(teacher=str(teacher), logits=EPOCH, student_hidden=48, out=str(tmp_path / "run"))
-    assert "wider than its teacher, and starts from random weights" in capsys.readouterr().err
 
 
 def test_seeds_and_the_teacher(teacher, tmp_path):

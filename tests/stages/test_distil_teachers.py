@@ -16,10 +16,9 @@ from brimful.commands.distil_encoder import distil_encoder
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.run_tables import tables_of_run
+from brimful.stages.run_tables import find_run_tables
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.cached_tables import RunTables
-from brimful.tasks.task_model import load_task_model
 from builders.distillation import CALM, EPOCH, assert_same
 
 
@@ -71,7 +70,7 @@ def test_the_columns_of_a_run_of_another_version_are_known(options, why, tmp_pat
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "config.yaml").write_text(json.dumps({**options, "columns": {"text": "body"}}))
     with record_warnings() as said:
-        found = tables_of_run(ModelFolder(tmp_path / "model"))
+        found = find_run_tables(ModelFolder(tmp_path / "model"))
     assert found == RunTables(layout=FileLayout(columns=Columns(text="body")))
     assert len(said) == (why is not None)
     assert why is None or (str(tmp_path) in said[0] and why in said[0])
@@ -115,23 +114,6 @@ def test_a_teacher_whose_labels_have_another_order_teaches_the_same(teacher, of_
         distil(**given | {"teacher": str(tmp_path / "nameless"), "out": str(tmp_path / "other")}, **tables)
 
 
-def test_one_model_gives_its_logits_as_they_are(teacher, tmp_path):
-    """Also where the student reads other tokens: no temperature calibrates them."""
-    encoder = Encoder.load(teacher.parent / "encoder")
-    state = json.loads(encoder.tokenizer.to_str())
-    state["pre_tokenizer"] = None
-    encoder.tokenizer = type(encoder.tokenizer).from_str(json.dumps(state))
-    encoder.save(tmp_path / "other")
-    shutil.copytree(teacher, tmp_path / "calibrated")
-    config = tmp_path / "calibrated" / "model" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"calibration_temperature": 4.0}))
-    assert load_task_model(tmp_path / "calibrated").temperature == 4.0
-    given = {"student": str(tmp_path / "other"), **CALM}
-    distil(teacher=str(teacher), out=str(tmp_path / "a"), **given)
-    distil(teacher=str(tmp_path / "calibrated"), out=str(tmp_path / "b"), **given)
-    assert_same(tmp_path / "a", tmp_path / "b", 1e-6)
-
-
 def test_a_student_of_other_tokens_imitates_outputs_alone(teacher, tmp_path, capsys):
     """The layers of a teacher with another tokenizer are left out, and a line says so."""
     encoder = Encoder.load(teacher.parent / "encoder")
@@ -142,4 +124,4 @@ def test_a_student_of_other_tokens_imitates_outputs_alone(teacher, tmp_path, cap
     more = {"layers": EPOCH, "logits": EPOCH, "precision": "fp32"}
     distil(teacher=str(teacher), student=str(tmp_path / "other"), out=str(tmp_path / "run"), **more)
     assert [path.name for path in (tmp_path / "run/stages/seed-0").iterdir()] == ["logits"]
-    assert "does not read the student's tokens: its outputs alone" in capsys.readouterr().err
+    assert "does not read the student's tokens" in capsys.readouterr().err

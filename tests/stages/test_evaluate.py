@@ -96,25 +96,6 @@ def test_losses_on_text_are_those_of_each_sequence_alone(inputs, corpus_dir, tmp
     assert row["accuracy"] == pytest.approx(np.mean(right), abs=1e-9)
 
 
-@pytest.mark.slow
-def test_text_is_compared_source_by_source(inputs, corpus_dir, tmp_path):
-    summary = evaluate(
-        encoders=[inputs["one"], inputs["two"]],
-        text=[inputs["text"]],
-        out=str(tmp_path / "out"),
-        max_length=32,
-    )
-    one, two = summary["text"]
-    (pair,) = summary["text_differences"]
-    assert one["predictions"] == two["predictions"]
-    assert pair["difference"] == pytest.approx(one["loss"] - two["loss"])
-    assert 0 < pair["standard_error"] <= one["standard_error"] + two["standard_error"]
-    assert not (tmp_path / "out" / "text").exists()
-    counts = held_out(inputs["raw"], tmp_path / "data", inputs["one"])
-    share = counts["tokens"] / counts["characters"]
-    assert one["bits_per_character"] == pytest.approx(one["loss"] * share / math.log(2))
-
-
 def test_a_mean_of_ratios_has_the_error_of_the_bootstrap(seed):
     random = np.random.default_rng(seed)
     counts = random.integers(5, 40, 300).astype(float)
@@ -190,57 +171,6 @@ def test_an_interrupted_evaluation_goes_on(inputs, tmp_path, monkeypatch):
     assert (tmp_path / "parts" / "summary.json").is_file()
 
 
-def test_spans_are_compared_too(inputs, tmp_path):
-    rows = [
-        {
-            "text": f"{row['text']} in Paris",
-            "spans": [{"start": len(row["text"]) + 4, "end": len(row["text"]) + 9, "label": "place"}],
-        }
-        for row in labelled_rows(40, seed=5)
-    ]
-    table = write_table(tmp_path / "spans.jsonl", rows)
-    summary = evaluate(
-        encoders=[inputs["one"], inputs["two"]],
-        train=table,
-        test=table,
-        task="token-classification",
-        out=str(tmp_path / "out"),
-        **QUICK | {"seeds": 1},
-    )
-    assert [row["model"] for row in summary["models"]] == [
-        f"{inputs[name]}, fine-tuned" for name in ("one", "two")
-    ]
-    assert summary["differences"][0]["standard_error"] >= 0
-
-
-def test_a_layout_brings_its_task(inputs, tmp_path):
-    rows = [{"context": "one two three", "answers": {"text": ["two"], "answer_start": [4]}}] * 10
-    table = write_table(
-        tmp_path / "a.jsonl", [{"id": str(i), "question": "which"} | r for i, r in enumerate(rows)]
-    )
-    options = {"encoders": [inputs["one"]], "train": table, "test": table, **QUICK | {"seeds": 1}}
-    summary = evaluate(**options, layout="squad", out=str(tmp_path / "out"))
-    assert summary["task"] == "question-answering"
-    with pytest.raises(BrimfulError, match="for the task question-answering, not classification"):
-        evaluate(**options, layout="squad", task="classification", out=str(tmp_path / "other"))
-
-
-def test_no_answer_is_predicted_at_the_threshold_that_each_model_fits_on_dev(inputs, tmp_path):
-    rows = [
-        {"id": str(i), "question": f"which {i % 7}", "context": "one two three", "answers": answers}
-        for i in range(24)
-        for answers in [{"text": ["two"], "answer_start": [4]} if i % 3 else {"text": [], "answer_start": []}]
-    ]
-    table = write_table(tmp_path / "a.jsonl", rows)
-    settings = QUICK | dict.fromkeys(("train", "dev", "test"), table) | {"task": "question-answering"}
-    summary = evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
-    (row,) = summary["models"]
-    del settings["seeds"]
-    run = finetune(encoder=inputs["one"], out=str(tmp_path / "run"), seed=[0, 1], **settings)
-    assert row["f1_runs"] == pytest.approx(run["test"]["f1_runs"])
-    assert row["f1_runs"] == pytest.approx(run["test"]["best_f1_runs"])  # since dev is test here
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -255,12 +185,6 @@ def test_no_answer_is_predicted_at_the_threshold_that_each_model_fits_on_dev(inp
 def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
     with pytest.raises((BrimfulError, UsageError), match=said):
         evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **options)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_length_beyond_the_encoder_is_refused(inputs, tmp_path):
-    with pytest.raises(BrimfulError, match="max_length is 500"):
-        evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), text=[inputs["text"]], max_length=500)
     assert not (tmp_path / "out").exists()
 
 
@@ -283,17 +207,17 @@ def test_text_without_a_masked_word_is_refused(inputs, tmp_path):
         evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
 
 
-def test_without_a_masked_lm_head_or_a_task_there_is_nothing_to_compare(inputs, tmp_path):
-    with pytest.raises(BrimfulError, match="no encoder has a masked-LM head"):
-        evaluate(encoders=[inputs["bare"]], text=[inputs["text"]], out=str(tmp_path / "out"), max_length=32)
-    assert not (tmp_path / "out").exists()
-
-
-def test_each_encoder_needs_text_of_its_own_tokenizer(inputs, tmp_path):
+def test_each_encoder_needs_a_head_and_text_of_its_own_tokenizer(inputs, tmp_path):
     other, empty = tmp_path / "other", tmp_path / "empty"
     prepare(paths=[inputs["raw"]], out=str(other), tokenizer="train:300", validation_share=1)
     prepare(paths=[inputs["raw"]], out=str(empty), tokenizer=inputs["one"], validation_share=0)
     settings = {"encoders": [inputs["one"]], "out": str(tmp_path / "out"), "max_length": 32}
+    for options, message in (
+        ({"max_length": 500}, "max_length is 500"),
+        ({"encoders": [inputs["bare"]]}, "no encoder has a masked-LM head"),
+    ):
+        with pytest.raises(BrimfulError, match=message):
+            evaluate(**settings | {"text": [inputs["text"]]} | options)
     for texts, message in (
         ([other], "no --text was prepared with the tokenizer of .*--validation-share 1"),
         ([inputs["text"], other], "other was prepared with a tokenizer that no encoder has"),
@@ -317,9 +241,3 @@ def test_text_of_an_encoder_without_a_head_is_left_out(inputs, tmp_path, capsys)
         )
     assert [(row["source"], row["encoder"]) for row in summary["text"]] == [(inputs["text"], inputs["one"])]
     assert f"{bare} has no masked-LM head: it is left out" in capsys.readouterr().err
-
-
-def test_the_default_length_is_what_all_encoders_take(inputs, tmp_path):
-    line = {"encoders": [inputs["one"]], "train": inputs["train"], "test": inputs["test"], "seeds": 0}
-    evaluate(**line, out=str(tmp_path / "out"))
-    assert "max_length: 64" in (tmp_path / "out" / "config.yaml").read_text()

@@ -101,9 +101,9 @@ def test_a_folder_of_an_encoder_with_its_pooler_keeps_it(tmp_path):
 def test_why_a_head_does_not_fit_is_known(task, change, why, tmp_path):
     model = task_model("classification")
     model.save(tmp_path / "model")
-    start = TaskStart.of(ModelFolder(tmp_path / "model"))
+    start = TaskStart.read(ModelFolder(tmp_path / "model"))
     _, head = started(tmp_path / "model", task, replace(KEPT, **change))
-    assert re.search(why, start.why_new(head, task))
+    assert re.search(why, start.explain_new_head(head, task))
     assert not torch.equal(head.classifier.weight[0], model.head.classifier.weight[0])
 
 
@@ -114,9 +114,9 @@ def test_a_class_without_its_head_is_an_encoder(tmp_path):
     whole = load_task_model(tmp_path / "model")
     save_model(tmp_path / "bare", whole.encoder)
     (tmp_path / "bare" / "config.json").write_bytes((tmp_path / "model" / "config.json").read_bytes())
-    start = TaskStart.of(ModelFolder(tmp_path / "bare"))
+    start = TaskStart.read(ModelFolder(tmp_path / "bare"))
     assert start.model is None
-    assert "lacks the tensor classifier.weight" in start.unread
+    assert "lacks the tensor classifier.weight" in start.load_error
     started(tmp_path / "bare", model.task)
 
 

@@ -11,18 +11,17 @@ import transformers
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from brimful.base.config import build, read_yaml
+from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.cli.arguments import parse
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
-from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.example_batches import batch_of
 from brimful.data.examples import encode_texts
 from brimful.model.heads import PretrainingHead
 from brimful.stages.pretrain_config import PretrainConfig
-from brimful.stages.pretrain_data import initial_model
+from brimful.stages.pretrain_data import open_initial_model
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.encoders import run_peer
@@ -87,7 +86,7 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
 def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
     tokenizer = load(corpus_dir)
     model = folder_of(tmp_path / "hf", tokenizer, family, spare=7)
-    initial = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+    initial = open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
     assert initial.warnings == ()
     config = initial.encoder.config
     examples = encode_texts(tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
@@ -98,6 +97,7 @@ def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
     torch.testing.assert_close(ours[: batch.real_tokens], output.logits[real], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_that_learns_nothing_ends_where_it_started(corpus_dir, tmp_path, family):
     """At a rate of 0 the folder comes back tensor by tensor, its head too, and the loss is what it was."""
@@ -113,30 +113,15 @@ def test_a_run_that_learns_nothing_ends_where_it_started(corpus_dir, tmp_path, f
     assert summary["validation_at_start"]["loss"] == first["validation.loss"] == summary["validation"]["loss"]
 
 
-@pytest.mark.slow
-def test_updates_learn_and_every_source_has_its_loss_before_and_after(corpus_dir, tmp_path):
-    folder_of(tmp_path / "hf", load(corpus_dir))
-    shutil.copytree(corpus_dir, tmp_path / "mine")
-    sources = [str(corpus_dir), str(tmp_path / "mine")]
-    training = {"steps": 30, "log_every": 10}
-    optimizer = {"learning_rate": 3e-3}
-    summary = run(tmp_path / "hf", sources, tmp_path / "run", trainer=training, optimizer=optimizer)
-    before, after = summary["validation_at_start"], summary["validation"]
-    assert {"loss", "loss.data", "loss.mine", "accuracy.mine"} <= before.keys() & after.keys()
-    assert after["loss"] < before["loss"] - 0.1
-    assert not (tmp_path / "run" / "start").exists()
-    again = run(tmp_path / "run", sources, tmp_path / "again", optimizer={"learning_rate": 0.0})
-    assert again["validation_at_start"] == {k: v for k, v in after.items() if k != "perplexity"}
-
-
 def test_a_vocabulary_with_one_piece_more_is_refused(corpus_dir, tmp_path):
     folder_of(tmp_path / "hf", load(corpus_dir))
     more = load(corpus_dir)
     more.add_tokens(["dandelion"])
     with pytest.raises(BrimfulError, match=r"another vocabulary than that of .*hf \(1 of .*--tokenizer"):
-        initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), more)
+        open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 3])
 def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypatch, at):
     """Before its first checkpoint too: then it starts over. The head was drawn anew."""
@@ -165,25 +150,6 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
     assert [line["step"] for line in validation[0]] == [0, 4]
 
 
-def test_config_yaml_says_it_and_is_read_again(corpus_dir, tmp_path, monkeypatch):
-    folder_of(tmp_path / "hf", load(corpus_dir))
-    monkeypatch.chdir(tmp_path)
-    run(Path("hf"), corpus_dir, tmp_path / "run")
-    written = read_yaml(tmp_path / "run" / "config.yaml")
-    assert (written["start_from"], written["model"], written["architecture"]) == (
-        str(tmp_path / "hf"),
-        None,
-        None,
-    )
-    config = build(PretrainConfig, written)
-    monkeypatch.chdir("/")
-    pretrain(build(PretrainConfig, written | {"out": str(tmp_path / "again")}))
-    again = build(PretrainConfig, read_yaml(tmp_path / "again" / "config.yaml"))
-    assert again.start_from == config.start_from
-    one, other = (tensors(tmp_path / name / "encoder") for name in ("run", "again"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 @pytest.mark.parametrize(
     ("family", "kind"), [("bert", transformers.AutoModel), ("electra", transformers.AutoModelForPreTraining)]
 )
@@ -193,7 +159,7 @@ def test_a_model_without_a_head_gets_a_new_one_and_says_so(corpus_dir, tmp_path,
     run(tmp_path / "hf", corpus_dir, tmp_path / "run")
     assert f"{tmp_path}/hf has no masked-LM head: a new one is drawn" in capsys.readouterr().err
     drawn = [
-        initial_model(
+        open_initial_model(
             PretrainConfig(start_from=str(tmp_path / "hf"), seed=s), load(corpus_dir)
         ).head.dense.weight
         for s in (1, 1, 2)
@@ -207,7 +173,7 @@ def test_pairs_take_the_head_for_pairs_where_there_is_one(corpus_dir, tmp_path):
     model = folder_of(tmp_path / "both", tokenizer, kind=transformers.AutoModelForPreTraining)
     folder_of(tmp_path / "mlm", tokenizer)
     both, mlm = (
-        initial_model(build(PretrainConfig, config | {"start_from": tmp_path / name}), tokenizer)
+        open_initial_model(build(PretrainConfig, config | {"start_from": tmp_path / name}), tokenizer)
         for name in ("both", "mlm")
     )
     assert isinstance(both.head, PretrainingHead)
@@ -215,7 +181,7 @@ def test_pairs_take_the_head_for_pairs_where_there_is_one(corpus_dir, tmp_path):
     assert torch.equal(both.head.pair.classifier.weight, model.cls.seq_relationship.weight)
     assert isinstance(mlm.head, PretrainingHead)
     assert "no head for pairs" in mlm.warnings[0]
-    without = initial_model(PretrainConfig(start_from=str(tmp_path / "both")), tokenizer)
+    without = open_initial_model(PretrainConfig(start_from=str(tmp_path / "both")), tokenizer)
     assert torch.equal(without.head.dense.weight, both.head.dense.weight)
     assert not isinstance(without.head, PretrainingHead)
 
@@ -229,11 +195,11 @@ def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, 
     )
     for lowercase in (True, False):
         (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
-        found = initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+        found = open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
         assert ["another normalizer" in warning for warning in found.warnings] == [True]
     (tmp_path / "hf" / "vocab.txt").unlink()
     with pytest.raises(BrimfulError, match="needs its tokenizer beside it"):
-        initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+        open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -256,17 +222,6 @@ def test_options_that_the_model_does_not_allow_are_refused(corpus_dir, tmp_path,
     assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("*.yaml"))
 
 
-def test_data_of_another_tokenizer_is_refused(corpus_dir, tmp_path):
-    folder_of(tmp_path / "hf", train(["another text, and another"] * 9, 64))
-    with pytest.raises(BrimfulError, match=r"another vocabulary .* prepare it with --tokenizer"):
-        run(tmp_path / "hf", corpus_dir, tmp_path / "run")
-
-
-def test_what_is_no_model_is_refused(corpus_dir, tmp_path):
-    with pytest.raises(BrimfulError, match="holds no model"):
-        run(corpus_dir, corpus_dir, tmp_path / "run")
-
-
 def options_of(*arguments: str) -> PretrainConfig:
     return parse(PretrainConfig, arguments, "brimful pretrain")[0]
 
@@ -282,23 +237,6 @@ def test_flags_of_a_shape_stand_beside_its_preset():
     found = config.encoder_config()
     assert {name: getattr(found, name) for name in shape} == shape
     assert options_of("--model", "mini") == build(PretrainConfig, {"model": "mini"})
-
-
-def test_widths_follow_the_hidden_size():
-    wide = build(PretrainConfig, {"shape": {"hidden_size": 384}}).encoder_config()
-    assert (wide.layers, wide.heads, wide.intermediate_size) == (4, 4, 768)
-    bert = build(PretrainConfig, {"architecture": "bert", "shape": {"hidden_size": 384}}).encoder_config()
-    assert bert.intermediate_size == 1536
-
-
-def test_a_shape_is_trained_and_exported(corpus_dir, tmp_path):
-    shape = {"layers": 1, "hidden_size": 52, "heads": 2, "dropout": 0.25}
-    options = {"model": "tiny", "architecture": "bert", "shape": shape, "trainer": {"steps": 1}}
-    pretrain(build(PretrainConfig, {"data": corpus_dir, "out": tmp_path / "run"} | QUICK | options))
-    found = json.loads((tmp_path / "run" / "encoder" / "config.json").read_text())
-    assert (found["num_hidden_layers"], found["hidden_size"], found["intermediate_size"]) == (1, 52, 208)
-    assert found["hidden_dropout_prob"] == 0.25
-    assert read_yaml(tmp_path / "run" / "config.yaml")["shape"]["heads"] == 2
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 from brimful.optim.config import OptimizerConfig
 from brimful.stages.pretrain_config import PretrainConfig
-from brimful.start.initial_weights import OFFSETS, know_the_vocabulary, look_at_neighbours
+from brimful.start.initial_weights import OFFSETS, look_at_neighbours, start_from_neighbourhoods
 from brimful.start.neighbourhoods import piece_vectors
 from brimful.train.trainer import Trainer
 from builders.encoders import VOCABULARY, random_row
@@ -47,7 +47,7 @@ def test_heads_of_the_first_layers_look_at_their_neighbours(name, changes, looki
         vectors = np.random.default_rng(0).standard_normal((VOCABULARY, encoder.config.hidden_size))
         vectors *= np.geomspace(0.01, 10, VOCABULARY)[:, None]
         head = MaskedLMHead(encoder).double()
-        know_the_vocabulary(encoder, head, vectors, np.full(VOCABULARY, 1 / VOCABULARY))
+        start_from_neighbourhoods(encoder, head, vectors, np.full(VOCABULARY, 1 / VOCABULARY))
     before = [layer.qkv.weight.detach().clone() for layer in encoder.layers]
     look_at_neighbours(encoder)
     shape = encoder.config
@@ -86,7 +86,7 @@ def test_a_head_of_a_known_vocabulary_predicts_frequencies_before_it_has_seen_an
     frequencies = np.arange(400) / np.arange(400).sum()
     vectors = np.random.default_rng(0).standard_normal((400, 128), np.float32)
     vectors[7] = 0
-    know_the_vocabulary(encoder, head, vectors, frequencies)
+    start_from_neighbourhoods(encoder, head, vectors, frequencies)
     found = encoder.word_embeddings.detach()
     assert float(found.std()) == pytest.approx(encoder.config.initializer_range, rel=0.1)
     assert found[7].norm() < found[8].norm()
@@ -99,7 +99,7 @@ def test_what_is_known_of_few_pieces_is_as_large_as_random_embeddings():
     encoder = Encoder(preset("tiny", vocabulary_size=400))
     vectors = np.zeros((400, 128), np.float32)
     vectors[:4] = np.random.default_rng(0).standard_normal((4, 128))
-    know_the_vocabulary(encoder, MaskedLMHead(encoder), vectors, np.full(400, 1 / 400))
+    start_from_neighbourhoods(encoder, MaskedLMHead(encoder), vectors, np.full(400, 1 / 400))
     found = encoder.word_embeddings.detach()
     assert float(found[:4].std()) == pytest.approx(encoder.config.initializer_range, rel=0.2)
 
@@ -112,7 +112,7 @@ def test_held_out_documents_say_nothing(corpus_dir, tmp_path):
         return piece_vectors(corpora, width, seed)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brimful.start.initial.piece_vectors", vectors)
+        patch.setattr("brimful.stages.pretrain.piece_vectors", vectors)
         pretrain(settings(corpus_dir, tmp_path / "a"))
     assert set(read) == {"train"}
     assert {shard.split for shard in Corpus.open(corpus_dir).shards} == {"train", "validation"}
@@ -129,6 +129,7 @@ def start_of(config) -> dict[str, torch.Tensor]:
     return load_file(Path(config.out) / "encoder" / "model.safetensors")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("options", "attention", "vocabulary"),
     [
@@ -167,7 +168,7 @@ def test_a_run_that_is_killed_before_its_first_update_starts_with_the_same_weigh
         with pytest.raises(KeyboardInterrupt):
             pretrain(config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brimful.start.initial.piece_vectors", interrupt)  # what it started with is kept
+        patch.setattr("brimful.stages.pretrain.piece_vectors", interrupt)  # what it started with is kept
         pretrain(PretrainConfig(resume=str(tmp_path / "b")))
     found = load_file(tmp_path / "b" / "encoder" / "model.safetensors")
     assert found.keys() == expected.keys()

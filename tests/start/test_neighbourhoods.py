@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful.corpus.shards import Corpus
-from brimful.start.neighbourhoods import EXTRA, WINDOW, information, piece_vectors
+from brimful.start.neighbourhoods import EXTRA_VECTORS, WINDOW, compute_information, piece_vectors
 
 VOCABULARY = 300
 
@@ -17,7 +16,7 @@ def random_tokens(seed: int) -> np.ndarray:
 
 
 def dense(tokens: np.ndarray) -> np.ndarray:
-    """The matrix of `information` by its definition, float64."""
+    """The matrix of `compute_information` by its definition, float64."""
     near = np.zeros((VOCABULARY, VOCABULARY))
     for distance in range(1, WINDOW + 1):
         np.add.at(near, (tokens[:-distance], tokens[distance:]), 1 / distance)
@@ -39,7 +38,7 @@ def test_information_follows_its_definition(threads, seed):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        rows, columns, values = information(tokens := random_tokens(seed), VOCABULARY)
+        rows, columns, values = compute_information(tokens := random_tokens(seed), VOCABULARY)
     finally:
         torch.set_num_threads(before)
     assert rows[-1] == len(columns) == len(values)
@@ -50,7 +49,7 @@ def test_information_follows_its_definition(threads, seed):
 
 @pytest.mark.parametrize("length", [1, 2, WINDOW])
 def test_a_text_may_be_shorter_than_the_window(length):
-    rows, columns, values = information(np.arange(length, dtype=np.int32), VOCABULARY)
+    rows, columns, values = compute_information(np.arange(length, dtype=np.int32), VOCABULARY)
     np.testing.assert_allclose(
         filled(rows, columns, values), dense(np.arange(length, dtype=np.int32)), atol=1e-5
     )
@@ -95,27 +94,7 @@ def test_the_number_of_threads_changes_no_bit(seed):
 
 
 def test_more_columns_than_pieces_stay_zero(seed):
-    found = piece_vectors({Text(random_tokens(seed)): 1.0}, VOCABULARY + EXTRA + 9, seed)  # type: ignore[dict-item]
-    assert found.shape == (VOCABULARY, VOCABULARY + EXTRA + 9)
+    found = piece_vectors({Text(random_tokens(seed)): 1.0}, VOCABULARY + EXTRA_VECTORS + 9, seed)  # type: ignore[dict-item]
+    assert found.shape == (VOCABULARY, VOCABULARY + EXTRA_VECTORS + 9)
     assert np.isfinite(found).all()
     assert not found[:, VOCABULARY:].any()
-
-
-def test_pieces_with_the_same_neighbours_are_alike():
-    """a1 and a2 stand in the same places, b1 and b2 in others."""
-    random = np.random.default_rng(0)
-    words = [
-        [random.choice([10, 11]), 20, 21] if i % 2 else [random.choice([12, 13]), 30, 31] for i in range(5000)
-    ]
-    vectors = piece_vectors({Text(np.array(words, np.int32).ravel()): 1.0}, 16, 0)  # type: ignore[dict-item]
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
-    alike = unit @ unit.T
-    assert min(alike[10, 11], alike[12, 13]) > 0.9 > 0.5 > alike[10, 12]
-
-
-def test_sources_count_by_their_shares(corpus_dir):
-    corpus = Corpus.open(corpus_dir)
-    alone, twice = (
-        piece_vectors(given, 16, 0) for given in ({corpus: 1.0}, {corpus: 1.0, Corpus.open(corpus_dir): 3.0})
-    )
-    np.testing.assert_allclose(alone @ alone.T, twice @ twice.T, atol=0.5)

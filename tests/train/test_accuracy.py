@@ -26,7 +26,7 @@ def tiles(monkeypatch):
     """Groups of 16 rows and tiles of 16 columns."""
     never_small(monkeypatch)
     monkeypatch.setattr(module, "MIN_ROWS", 16)
-    for name in ("GROUP", "TILE"):
+    for name in ("GROUP_BYTES", "TILE_BYTES"):
         monkeypatch.setattr(module, name, 1)
 
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from brimful.base import system
-from brimful.base.resources import available_memory
+from brimful.base import machine
+from brimful.base.machine import available_memory
 from brimful.train import freed_memory
 
 CODE = """
@@ -35,7 +35,7 @@ def page_faults(how: str) -> list[int]:
 
 
 pytestmark = pytest.mark.skipif(
-    system.find_library_function(None, "mallopt") is None, reason="the C library is not glibc"
+    machine.find_library_function(None, "mallopt") is None, reason="the C library is not glibc"
 )
 
 
@@ -55,7 +55,9 @@ def test_an_old_glibc_keeps_what_it_can(monkeypatch):
         values[name] = value
         return 1
 
-    monkeypatch.setattr(freed_memory, "library_function", lambda library, name: {"mallopt": mallopt}[name])
+    monkeypatch.setattr(
+        freed_memory, "find_library_function", lambda library, name: {"mallopt": mallopt}[name]
+    )
     freed_memory.keep_freed_memory()
     assert values == {freed_memory.M_MMAP_THRESHOLD: 32 << 20, freed_memory.M_TRIM_THRESHOLD: -1}
     values.clear()
@@ -100,7 +102,7 @@ def heap_of_a_process(how: str) -> tuple[int, int, bool]:
 
 @pytest.mark.skipif(available_memory() < 4 << 30, reason="half of the memory is less than two blocks")
 @pytest.mark.skipif(
-    not system.can_reserve_memory(), reason="this system has no huge pages, or limits addresses"
+    not machine.can_reserve_memory(), reason="this system has no huge pages, or limits addresses"
 )
 def test_the_heap_is_advised_and_takes_no_memory_before_it_is_used():
     advised, taken, in_heap = heap_of_a_process("free")
@@ -127,7 +129,7 @@ def test_a_process_whose_addresses_are_limited_reserves_none():
     ],
 )
 def test_a_heap_is_reserved_where_that_costs_nothing(monkeypatch, tmp_path, mode, page, perturbed, expected):
-    monkeypatch.setattr(system.resource, "getrlimit", lambda limit: (system.resource.RLIM_INFINITY,) * 2)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda limit: (machine.resource.RLIM_INFINITY,) * 2)
     monkeypatch.delenv("MALLOC_PERTURB_", raising=False)
     if perturbed:
         monkeypatch.setenv("MALLOC_PERTURB_", "7")
@@ -137,4 +139,4 @@ def test_a_heap_is_reserved_where_that_costs_nothing(monkeypatch, tmp_path, mode
         if value is not None:
             (tmp_path / path).parent.mkdir(parents=True)
             (tmp_path / path).write_text(f"{value}\n")
-    assert system.can_reserve_memory(tmp_path) == expected
+    assert machine.can_reserve_memory(tmp_path) == expected

@@ -11,7 +11,7 @@ from torch import nn
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.base.resources import available_memory
+from brimful.base.machine import available_memory
 from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.rows import RowStream, valid_sizes
@@ -22,7 +22,7 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import RunFolder
-from brimful.stages.pretrain import resolved
+from brimful.stages.pretrain import resolve_pretraining
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
@@ -264,7 +264,5 @@ def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, de
     config = PretrainConfig(
         data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
     )
-    assert (
-        resolved(config, RunFolder(tmp_path, World(0, 1, torch.device(device)))).rows_per_micro_batch
-        == expected
-    )
+    folder = RunFolder(tmp_path, World(0, 1, torch.device(device)))
+    assert resolve_pretraining(config, folder).rows_per_micro_batch == expected

@@ -6,7 +6,7 @@ import torch
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.runs.folder import RunFolder
-from brimful.stages.pretrain import resolved as resolved_by_plan
+from brimful.stages.pretrain import resolve_pretraining
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.objective import Runtime
@@ -69,7 +69,7 @@ def test_pretraining_narrows_it_by_default_on_a_gpu_in_bf16(
     config = PretrainConfig(
         data="data", out=str(tmp_path / "run"), precision=precision, trainer=TrainerConfig(residual=given)
     )
-    found = resolved_by_plan(config, RunFolder(tmp_path, World(0, 1, torch.device(device))))
+    found = resolve_pretraining(config, RunFolder(tmp_path, World(0, 1, torch.device(device))))
     assert found.trainer == TrainerConfig(residual=resolved)
 
 

@@ -61,7 +61,7 @@ blank_unwanted = _replacing(f"[{CLASSES[UNWANTED]}]", " ")
 blank_surrogates = _replacing("[\ud800-\udfff]", " ")
 """Lone surrogates, which no file can hold, become spaces."""
 drop_invisible = _replacing(f"[{CLASSES[INVISIBLE]}]", "")
-"""Soft hyphens, zero-width spaces and direction marks go. Joiners, which emoji need, stay."""
+"""Soft hyphens, zero-width spaces and direction marks are dropped. Joiners, which emoji need, stay."""
 
 # Unicode's stream-safe text format (UAX #15). Normalization takes quadratic time on longer runs of marks.
 _LONGEST_MARK_RUN = 30

@@ -28,7 +28,7 @@ _EXCERPT_CHARACTERS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig:
-    """What cleaning keeps of a raw text.
+    """The rules of cleaning, and their limits.
 
     Raises:
         BrimfulError: a number is out of its range.

@@ -125,7 +125,7 @@ def _extract(markup: str, selectors: list[str], main_content: bool) -> str:
         preserve_formatting=True,
         main_content=main_content,
         list_bullets=False,
-        alt_texts=True,  # without them, no text of a figure is left
+        alt_texts=True,  # a figure may have no other text
         skip_elements=[", ".join(selectors)],
     )
     return text

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 from brimful.base.console import show_progress, warn
 from brimful.base.errors import BrimfulError
-from brimful.base.system import usable_cores
+from brimful.base.machine import count_cores
 from brimful.corpus.engines import local_pool
 from brimful.corpus.engines.local_pool import DiedError
 
@@ -28,7 +28,7 @@ class Engine:
     """
 
     def __init__(self, workers: int = 0) -> None:
-        self._pool = local_pool.LocalPool(workers or usable_cores())
+        self._pool = local_pool.LocalPool(workers or count_cores())
 
     def __enter__(self) -> Self:
         return self

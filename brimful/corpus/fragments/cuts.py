@@ -1,4 +1,4 @@
-"""Where a text may be cut so that its parts, tokenized by themselves, give the tokens of the whole text.
+"""Safe cuts of a text: its parts, tokenized by themselves, give the tokens of the whole text.
 
 Normalizers and pre-tokenizers look at a character and sometimes at its neighbours. For the pipelines
 known here, a table holds the kind of every character, and the matrix in `memo` says which neighbours are

@@ -46,7 +46,7 @@ def matrix_of_cuts() -> np.ndarray:
 
 
 class Rules(NamedTuple):
-    """How to cut a text.
+    """The rules by which a text is cut.
 
     Attributes:
         kinds: the kind of every code point, uint8 (0x110000,).
@@ -335,12 +335,9 @@ def _find(
 
 @compiled
 def _spell(
-    fragment_begins: np.ndarray,
-    entries: np.ndarray,
-    counts: np.ndarray,
-    remembered: FragmentTokens,
-    fresh: FragmentTokens,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray,
+    remembered: FragmentTokens, fresh: FragmentTokens,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Put the tokens of fragments together; see `Memo.__call__`."""
     total = 0
     for entry in entries:

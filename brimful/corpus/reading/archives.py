@@ -66,7 +66,7 @@ def _open_zip(path: str) -> tuple[zipfile.ZipFile, zipfile.ZipInfo]:
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise BrimfulError(f"{path} is no zip archive, or a damaged one: fetch it again") from error
+        raise BrimfulError(f"{path} is not a zip archive, or is damaged: fetch it again") from error
     members = []
     for member in archive.infolist():
         is_hidden = member.filename.startswith("__MACOSX/") or "/." in member.filename

@@ -179,11 +179,7 @@ class _Sample:
     complete: bool
 
     def find_delimiter(self, form: str, quote: str) -> str:
-        """Return the delimiter with which the header has the columns to look for, and all rows are even.
-
-        Raises:
-            BrimfulError: there are several.
-        """
+        """Return the delimiter with which the header has the columns to look for, and all rows are even."""
         delimiters = [mark for mark in _DELIMITERS if mark in self.lines[0]]
         # Where columns have numbers, the first line may be a remark.
         lines_with_tabs = self.lines if are_numbers(self.columns, []) else self.lines[:1]
@@ -209,11 +205,7 @@ class _Sample:
         return not set(names).isdisjoint(self.columns)
 
     def find_quote(self, delimiter: str, form: str) -> tuple[str, bool]:
-        """Return the quote, and whether it is empty only because no field of the sample begins with one.
-
-        Raises:
-            BrimfulError: quotes may be text.
-        """
+        """Return the quote, and whether it is empty only because no field of the sample begins with one."""
         reading = self.read(delimiter, '"')
         if not (reading.quoted or reading.stray):
             return ("", True) if form == "tsv" else ('"', False)

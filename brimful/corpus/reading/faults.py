@@ -49,7 +49,7 @@ REPEATED = Fault("a key twice in a JSON row, the last one read", "has a key twic
 
 @dataclass(frozen=True)
 class Report:
-    """Counts what a reader finds wrong: the lenient reader's report."""
+    """Counts the faults that a reader finds: the lenient reader's report."""
 
     issues: Counter[str] = field(default_factory=Counter)
 

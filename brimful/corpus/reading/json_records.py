@@ -128,14 +128,11 @@ class RowNames:
 
 
 def _find_rows(path: str, value: Any, fields: Sequence[str], report: Report) -> Iterable[Any]:
-    """Return the rows of a value that is a whole file: the elements of its list, or itself.
-
-    Raises:
-        BrimfulError: the value is an object of columns, as pandas writes it, or its records lie deeper.
-    """
+    """Return the rows of a value that is a whole file: the elements of its list, or itself."""
     if not isinstance(value, dict):
         return [value]
     if not set(fields).isdisjoint(value):
+        # pandas writes a table as an object of columns of one length.
         sizes = {len(column) if isinstance(column, list | dict) else -1 for column in value.values()}
         if len(sizes) == 1 and sizes != {-1}:
             what = "holds columns, not a list of records (a record of lists is read from a .jsonl)"

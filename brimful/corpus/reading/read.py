@@ -45,7 +45,7 @@ LONGEST_RECORD = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class ReadConfig(DialectOptions):
-    """How input files become documents."""
+    """The settings by which input files become documents."""
 
     split: Literal["file", "paragraph", "line"] = "file"
     """The documents of .txt files: the file, its paragraphs (after a blank line), or its lines."""
@@ -246,7 +246,7 @@ def _read_json_lines(
 
 
 def _text_of(record: dict[str, Any], field: str, report: Report) -> str | None:
-    """Return the text of a record of JSON; None if it has no text."""
+    """Return the text of a record of JSON; None if the field holds anything else."""
     value = record.get(field)
     if isinstance(value, list):
         value = join_texts(value, report)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.machine import drop_pages
 from brimful.base.storage import require_utf8
-from brimful.base.system import drop_pages
 from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.faults import DAMAGED, Refusing, Report, check_machine
 from brimful.corpus.reading.inputs import Span
@@ -38,7 +38,7 @@ def missing_field(
     path: str, field: str, names: Iterable[str], options: str = "--read.field"
 ) -> MissingFieldError:
     """Return the error of a file whose records have other fields than the text field."""
-    hint = "its values are no texts" if field in names else suggest_name(field, names)
+    hint = "its values are not texts" if field in names else suggest_name(field, names)
     return MissingFieldError(f"{path} has no text in a field {field!r}: {hint} (set {options})")
 
 
@@ -95,16 +95,7 @@ def require_plain(path: str) -> None:
 def _open(
     span: Span, form: str, report: Report
 ) -> tuple[Any, list[str], Callable[[list[str]], Iterable[Group]]]:
-    """Open a file.
-
-    Returns:
-        its schema, the names of its columns, and a function that reads the row groups in the span, only the
-        columns with these names.
-
-    Raises:
-        BrimfulError: this machine failed.
-        OSError: the file is of another format, or damaged.
-    """
+    """Return the schema of a file, its columns, and a function that reads some of them in the span."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

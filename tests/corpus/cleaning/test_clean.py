@@ -307,7 +307,9 @@ def test_foreign_runs() -> None:
         (f"{english}净利润同比增长百分之五大家好", 10, english),
         (f"{russian}lorem ipsum dolor", 10, russian),
     ):
-        assert clean(raw, max_foreign_run=limit) == ([text.strip()], {"foreign runs": 1})
+        cleaned, counts = clean(raw, max_foreign_run=limit)
+        assert cleaned == [text.strip()]
+        assert counts["foreign runs"] == 1
     for text in (
         f"{chinese}iPhone15 Pro Max{chinese}",
         f"English words, more than a few, and {chinese}",

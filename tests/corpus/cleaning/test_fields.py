@@ -1,6 +1,5 @@
 """HTML in fields: one rule says whether tags go; then nothing else does."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.commands.prepare import prepare
 from brimful.corpus.cleaning import fields
 from brimful.corpus.cleaning.characters import squeeze_blanks
 from brimful.corpus.cleaning.clean import TAGS_GONE, TAGS_LEFT, CleanConfig, Cleaner
@@ -190,19 +188,3 @@ def test_the_option_decides() -> None:
     assert issues_of("若 <b> 标签 &gt;\n二", html="always")[0] == ["若 标签 >\n二"]
     assert issues_of("<p>正文</p><script>var b</script>", html="always")[0] == ["正文"]
     assert issues_of("今日<b>股市</b>大涨 &gt;", html="never") == (["今日<b>股市</b>大涨 &gt;"], {})
-
-
-def test_prepare_says_what_stayed_and_what_went(tmp_path: Path, capsys) -> None:
-    rows = [
-        {"text": "<p>" + "国务院公布了新的规定。" * 20 + "</p>"},
-        {"text": "用 <br> 标签换行，不要用 <p> 元素。" + "其余的内容在下一节说明。" * 9},
-    ]
-    path, out = tmp_path / "crawl.jsonl", tmp_path / "out"
-    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows * 3), encoding="utf-8")
-    summary = prepare(paths=(str(path),), out=str(out), tokenizer="train:200", workers=1)
-    assert summary["cleaned"]["html tags"] == 6
-    assert [line for line in summary["warnings"] if "tags" in line] == [
-        f"{path}: {TAGS_LEFT} (such as {rows[1]['text'][:60]}): 6",
-        f"{path}: {TAGS_GONE} (such as {rows[0]['text'][:60]}): 6",
-    ]
-    assert "tags of HTML removed" in " ".join(capsys.readouterr().err.split())

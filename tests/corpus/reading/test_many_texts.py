@@ -77,7 +77,6 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         [f"{CHINESE} é<b>"],
     ),
     ("xml", "a.txt", f'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n<REUTERS ID="1">{KETTLE}</REUTERS>', [KETTLE]),
-    ("xml", "tt.txt", f'<tt xmlns="http://www.w3.org/ns/ttml"><p>{KETTLE}</p></tt>', [KETTLE]),
     (
         "mail",
         "list.mbox",
@@ -99,7 +98,6 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         ["Where is\nit?\n- Here. <3\n42"],
     ),
     ("subtitles", "16.srt", "1\n00:00:01,000 --> 00:00:03,500\nHéllo\n".encode("utf-16"), ["Héllo"]),
-    ("subtitles", "cr.txt", "1\r00:00:01,000 --> 00:00:03,500\rHello\r", ["Hello"]),
     (
         "subtitles",
         "film.vtt",
@@ -146,7 +144,6 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         ["London, 1925\nBeginning\nThe costs were\nnecessary for\n1925\nus."],
     ),
     ("pages", "zh.txt", f"{CHINESE}\n第1页\n\f{KETTLE}\n第2页\n\f", [f"{CHINESE}\n{KETTLE}"]),
-    ("pages", "roman.txt", f"{KETTLE}\n- iv -\n\f{LANTERN}\n- v -\n\f", [f"{KETTLE}\n{LANTERN}"]),
 ]
 
 

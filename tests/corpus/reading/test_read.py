@@ -70,18 +70,14 @@ def test_an_empty_line_ends_a_paragraph(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
-def test_line_ends_of_tables(tmp_path: Path, end: str) -> None:
+def test_line_ends_of_tables_and_json(tmp_path: Path, end: str) -> None:
     for name, tab in (("a.tsv", "\t"), ("a.csv", ",")):
-        file = write(tmp_path / name, end.join([f"n{tab}text", f"1{tab}one", f"2{tab}two", ""]).encode())
+        file = write(tmp_path / name, end.join([f"n{tab}text", f"1{tab}one", f"2{tab}two", ""]))
         assert read(file) == ([(0, "one"), (1, "two")], Counter())
-    assert read(write(tmp_path / "b.tsv", "n\ttext\n1\ta\u2028b\n".encode()))[0] == [(0, "a\u2028b")]
-
-
-@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
-def test_ends_of_unicode_occur_within_json(tmp_path: Path, end: str) -> None:
+    assert read(write(tmp_path / "b.tsv", "n\ttext\n1\ta\u2028b\n"))[0] == [(0, "a\u2028b")]
     texts = ["a\u2028b", "c\x85d\u2029", "e\nf"]
     lines = [json.dumps({"text": text}, ensure_ascii=False) + end for text in texts]
-    assert read(write(tmp_path / "a.jsonl", "".join(lines).encode())) == (list(enumerate(texts)), Counter())
+    assert read(write(tmp_path / "a.jsonl", "".join(lines))) == (list(enumerate(texts)), Counter())
 
 
 def test_tables_and_json(tmp_path: Path) -> None:
@@ -154,21 +150,15 @@ def test_a_broken_character_does_not_swallow_the_end_of_its_line(
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
-def test_cut_and_damaged_archives_keep_what_was_readable(tmp_path: Path, suffix: str) -> None:
-    text = "".join(f"line {number} of {number * 7919 % 1000003}\n" for number in range(60_000)).encode()
+def test_a_damaged_archive_keeps_what_was_readable(tmp_path: Path, suffix: str) -> None:
+    text = "".join(f"line {number} of {number * 7919 % 1000003}\n" for number in range(30_000)).encode()
     packed = gzip.compress(text) if suffix == "gz" else zstandard.ZstdCompressor().compress(text)
-    file = tmp_path / f"a.txt.{suffix}"
-    documents, issues = read(write(file, packed[: len(packed) // 2]), split="line")
-    assert issues == {"archive cut short": 1}
-    assert 1000 < len(documents) < 60_000
     middle = len(packed) // 2
     garbage = bytes(byte ^ 0x55 for byte in packed[middle : middle + 400])
-    damaged = packed[:middle] + garbage + packed[middle + 400 :]
-    documents, issues = read(write(file, damaged), split="line")
+    file = write(tmp_path / f"a.txt.{suffix}", packed[:middle] + garbage + packed[middle + 400 :])
+    documents, issues = read(file, split="line")
     assert issues["archive damaged, its rest lost"] == 1
     assert len(documents) > 1000
-    documents, issues = read(write(file, b"no archive at all"), split="line")
-    assert (documents, issues) == ([], {"archive damaged, its rest lost": 1})
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)) * 40, b"\x7fELF" + bytes(100)])
@@ -297,13 +287,6 @@ def test_csv_around_a_quote_never_closed(texts: list[str], data: st.DataObject) 
 def test_a_field_in_quotes_on_one_line_shows_that_quotes_are_no_text(tmp_path: Path) -> None:
     documents, issues = read(write(tmp_path / "a.csv", b'n,text\n"r0","x\n,"\n'))
     assert (documents, issues) == ([(0, "x\n,")], {})
-
-
-@given(st.text(st.sampled_from('a",\r\n')))
-def test_anything_is_csv(rows: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        documents, _ = read(write(Path(folder, "a.csv"), b"n,text\n1,a\n" + rows.encode()), quote='"')
-    assert documents[0] == (0, "a")
 
 
 def test_byte_order_marks_override_the_encoding(tmp_path: Path) -> None:

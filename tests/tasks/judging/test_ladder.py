@@ -174,7 +174,7 @@ def test_wide_encoders_have_a_lower_default_rate():
 
 
 def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
-    monkeypatch.setattr("brimful.stages.finetune._ladder", lambda *_: 1 / 0)
+    monkeypatch.setattr("brimful.stages.finetune._measure_baselines", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()

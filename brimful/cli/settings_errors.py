@@ -1,0 +1,46 @@
+"""Errors about the settings of a --config file name the file and its keys."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from brimful.base.config import flatten, read_yaml
+from brimful.base.errors import BrimfulError
+
+
+@contextmanager
+def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[None]:
+    """A context in which errors about the settings of a YAML file name the file and its keys.
+
+    Args:
+        path: the file, if there is one.
+        alone: whether all settings come from the file, so that each error is about it. Otherwise an error is
+            about the file if it holds the name or a text of one of its keys.
+    """
+    try:
+        yield
+    except BrimfulError as error:
+        message = str(error)
+        if path is None or str(path) in message:
+            raise
+        keys = [key for key, value in flatten(read_yaml(path)).items() if _is_about(message, key, value)]
+        if keys:
+            raise type(error)(f"{message} ({', '.join(keys)} in {path})") from error
+        if alone:
+            raise type(error)(f"{message} ({path})") from error
+        raise
+
+
+def _is_about(message: str, key: str, value: Any) -> bool:
+    """Whether an error holds the name of a setting, or a text that is its value."""
+    named_key = re.match(r"key ([\w.]+)", message)
+    if named_key and f"{key}.".startswith(f"{named_key[1]}."):
+        return True
+    texts = [key.rpartition(".")[2]]
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and text:
+            texts.append(text)
+    pattern = "|".join(map(re.escape, texts)).replace("_", "[_-]")  # options are written with hyphens
+    return re.search(rf"(?<!\w)({pattern})(?!\w)", message) is not None
