@@ -6,6 +6,8 @@ import socket
 import statistics
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,10 +16,10 @@ import torch.distributed as dist
 from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import is_out_of_memory
 from brimful.base.machine import (
+    ROOT,
     available_memory,
-    load_average,
     processor_name,
-    stolen_seconds,
+    read_kernel_file,
     usable_cores,
 )
 from brimful.base.torch_compile import find_missing_compiler
@@ -31,8 +33,24 @@ WAITED_SECONDS = 60.0
 """Seconds after which a rank says that it cannot reach another."""
 MATRIX_SIDE = {"cpu": 1024, "cuda": 8192}
 """Rows and columns of the matrices that are multiplied."""
+STEAL_FIELD = 8
+"""The field of the stolen ticks in the first line of /proc/stat, after the line's name."""
 SUMMED_NUMBERS = 1 << 22
 """In the sum over all ranks that is checked."""
+
+
+def load_average() -> float:
+    """The load average of the machine in the last minute; 0 where the system does not say."""
+    with suppress(OSError, AttributeError):
+        return os.getloadavg()[0]
+    return 0.0
+
+
+def stolen_seconds(root: Path = ROOT) -> float:
+    """The core seconds that the host of a virtual machine has withheld; 0 where the system does not say."""
+    fields = (read_kernel_file("proc/stat", root) or "").partition("\n")[0].split()
+    ticks = float(fields[STEAL_FIELD]) if len(fields) > STEAL_FIELD else 0.0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def check_machines() -> dict[str, Any]:

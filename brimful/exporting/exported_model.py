@@ -93,7 +93,7 @@ class Export:
             return "words"
         if not isinstance(self.head, SequenceHead):  # no head, or one that no format takes
             return "vectors"
-        problem = self.values["problem_type"]  # as in transformers, which guesses by the classes without it
+        problem = self.values["problem_type"]  # without one, the number of classes decides
         if problem == "regression" or (problem is None and self.head.classes == 1):
             return "values"
         return "labels" if problem == "multi_label_classification" else "classes"
@@ -117,9 +117,9 @@ class Export:
     @property
     def order(self) -> list[int] | None:
         """Output i of the task is the head's output `order[i]`; None: they are in the same order."""
-        labels = self.labels
-        names = list(self.task.task.labels) if self.task else []
-        return [labels.index(name) for name in names] if labels and names and names != labels else None
+        if not self.task or not self.labels or list(self.task.task.labels) in ([], self.labels):
+            return None
+        return list(map(self.labels.index, self.task.task.labels))
 
     def encode(self, table: Table, *, labelled: bool = False) -> Encoded:
         """Return the examples of a table, as the model reads them.

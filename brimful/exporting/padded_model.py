@@ -111,7 +111,9 @@ class PaddedModel(nn.Module):
         if self.head is None and self.reading is not None:
             vectors = pool_padded(hidden.view(B, L, -1), real, self.reading.pooling)
             return F.normalize(vectors, dim=-1) if self.reading.unit else vectors
-        return (hidden if self.head is None else self.head(hidden)).view(B, L, -1)
+        if self.head is not None:
+            hidden = self.head(hidden)
+        return hidden.view(B, L, -1)
 
 
 def pool_padded(hidden: Tensor, real: Tensor, pooling: TextPooling) -> Tensor:

@@ -70,9 +70,10 @@ def _read_tasks(
                     several.append(number)
                 truths = [each for each in done if each.get("ground_truth")]
                 results = (truths or done)[0]["result"]
-                row[columns.label] = (
-                    _list_spans(results) if spans else _list_choices(results, columns.label, where)
-                )
+                if spans:
+                    row[columns.label] = _list_spans(results)
+                else:
+                    row[columns.label] = _list_choices(results, columns.label, where)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BrimfulError(f"{where} is not a task as Label Studio exports it") from error
         yield number, row

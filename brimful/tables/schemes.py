@@ -58,8 +58,7 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
     """
     names = list(dict.fromkeys(names))
     outside = OUTSIDE if OUTSIDE in names else OUTSIDE.lower()
-    special = [name for name in names if name.lower() in _SPECIAL]
-    candidates = [name for name in names if name != outside and name not in special]
+    candidates = [name for name in names if name != outside and name.lower() not in _SPECIAL]
     has_outside = outside in names
     marked = _read_marks(candidates)
     if not marked and not has_outside and candidates:
@@ -74,7 +73,7 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
     for name in names:
         if name == outside:
             tags[name] = Tag(OUTSIDE, "")
-        elif name in special:
+        elif name.lower() in _SPECIAL:
             tags[name] = Tag(NEVER, "")
         elif marked and name.upper() == CONTINUED:
             tags[name] = Tag(CONTINUED, "")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _LARGEST_LABEL = float(np.finfo(np.float32).max)
 _DECIMAL = re.compile(r"[+-]?\d+(?:,\d+)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,(?!\d{3}\Z)\d+")
+"""A number whose comma does not divide thousands, since other than three digits are behind it."""
 _VALUES_AT_ONCE = 1 << 14
 
 Take = Callable[[Iterator[Any]], Iterable[Any]]
@@ -191,10 +193,7 @@ class Table:
         labels = self.labels
         assert labels is not None
         values = np.full(len(self), math.nan)
-        decimals = [label.partition(",")[2] for label in labels]
-        # With three digits behind each, commas may divide thousands.
-        is_decimal = any(len(digits) not in (0, 3) for digits in decimals)
-        has_commas = is_decimal and all(map(_DECIMAL.fullmatch, labels))
+        has_commas = all(map(_DECIMAL.fullmatch, labels)) and any(map(_DECIMAL_COMMA.fullmatch, labels))
         if has_commas:
             warn(f"{self.path}: the comma of labels such as {labels[0]!r} is read as a decimal point")
         for row, label in enumerate(labels):

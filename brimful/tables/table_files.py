@@ -151,16 +151,17 @@ def _check_rows(
         needed.append(columns.text_b)
     if labelled:
         needed.append(columns.label)
+    read_names = {*needed, columns.text_b}
     empty, short, unsure = list[int](), list[int](), 0
     first_place, has_pairs = "", False
     for number, row in rows:
         where = f"{path}, {place} {number}"
         if row.get(columns.text) is not None and not str(row[columns.text]).strip():
-            empty.append(number)  # which is allowed: a text may be missing at prediction, too
+            empty.append(number)  # allowed, but a warning counts them
         if labelled and not lists:
             _unwrap_label(row, columns.label, where)
         cells: dict[str, Any] = {}
-        for name in {*needed, columns.text_b} & row.keys():
+        for name in read_names & row.keys():
             cells[name] = _read_cell(row[name], name, where, keeps_lists=lists and name == columns.label)
         missing = next((name for name in needed if cells.get(name) is None), None)
         if missing is not None:
@@ -187,7 +188,8 @@ def _check_rows(
                 f"{where if has_pairs else first_place} has no {columns.text_b}, and other rows have one:"
                 " write it in all rows or in none"
             )
-        yield number, cells[columns.text], (cells[columns.text_b] or "") if is_pair else None, label
+        second = cells[columns.text_b] or "" if is_pair else None
+        yield number, cells[columns.text], second, label
     if empty:
         warn(f"{_count_lines(path, empty, place)} have an empty text")
     if short:

@@ -316,7 +316,7 @@ def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict
     names = set[str]().union(*(record.tags or () for record in records))
     if names <= {OUTSIDE, OUTSIDE.lower()}:  # a file may have no spans at all
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
-    unknown = [name for name in names if not is_tag(name)]
+    unknown = sorted(name for name in names if not is_tag(name))
     if unknown and len(unknown) < len(names - {OUTSIDE}):  # in a set of labels without marks, none is a tag
         number = next(record.number for record in records if unknown[0] in (record.tags or ()))
         raise BrimfulError(

@@ -145,7 +145,7 @@ def _read_runs(path: Path, kind: str) -> Iterator[str]:
         )
     for runs_before, text in enumerate(chain([first] if first else [], runs)):
         if any(issue.startswith(UNDECODABLE) for issue in issues):
-            # The runs before had only ASCII, which is the same in windows-1252.
+            # The runs before are the same in windows-1252: beyond ASCII, the file would be refused.
             yield from islice(_read_windows_1252(path, kind, issues), runs_before, None)
             break
         yield text

@@ -72,38 +72,6 @@ def test_sets_that_describe_no_spans_are_refused(names: str):
         read_tags(names.split())
 
 
-@given(st.data(), st.sampled_from(["IOB2", "IOBES", "BILOU", "any"]))
-def test_spans_are_those_of_seqeval(data: st.DataObject, scheme: str):
-    """Of any sequence those of its default mode; of the sequences that a scheme allows, those of its strict
-    mode, which are the same."""
-    labelling = pytest.importorskip("seqeval.metrics.sequence_labeling", reason="seqeval is not installed")
-    strict = pytest.importorskip("seqeval.scheme")
-    marks = {"IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU", "any": "BIES"}[scheme]
-    label = st.sampled_from(["A", "B"])
-    if scheme == "any":
-        tags = data.draw(
-            st.lists(st.sampled_from(["O", *(f"{m}-{x}" for m in marks for x in "AB")]), min_size=1)
-        )
-    else:
-        first, within, last, alone = marks[0], marks[1], (marks + "II")[2], (marks + "BB")[3]
-        tags = []
-        for size, name in data.draw(st.lists(st.tuples(st.integers(0, 4), label), min_size=1, max_size=8)):
-            many = [first] + [within] * (size - 2) + [last]
-            tags += [f"{m}-{name}" for m in (many if size > 1 else [alone])] if size else ["O"]
-    places = [(i, i + 1) for i in range(len(tags))]
-    known = read_tags([*tags, *(f"{m}-C" for m in marks)])
-    found = [(label, start, end - 1) for start, end, label in spans_of([known[tag] for tag in tags], places)]
-    assert found == [
-        tuple(entity)
-        for entity in labelling.get_entities(
-            tags if scheme != "BILOU" else [t.replace("L-", "E-").replace("U-", "S-") for t in tags]
-        )
-    ]
-    if scheme != "any":
-        exact = strict.Entities([tags], getattr(strict, scheme)).entities[0]
-        assert found == [(entity.tag, entity.start, entity.end - 1) for entity in exact]
-
-
 def test_a_continued_word_stays_in_its_span():
     known = read_tags(["O", "B-P", "I-P", "S-P", "X"])
     tags = [known[tag] for tag in ["X", "B-P", "X", "I-P", "X", "O", "X", "S-P", "X", "X", "I-P"]]

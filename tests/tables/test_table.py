@@ -304,24 +304,6 @@ def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         read_texts(tmp_path / "absent.txt")
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("a.csv", "text\tlabel\na\t1\n"),
-        ("a.tsv", '"text","label"\na,1\n'),
-        ("a.csv", "text;label\na;1\n"),
-        ("a.csv", '"text";"label"\n"a";1\n'),
-        ("a.tsv", "text|label\na|1\n"),
-        ("a.csv", "sep=;\ntext;label\na;1\n"),
-        ("a.csv", 'text, label\n"a", "1"\n'),
-    ],
-)
-def test_another_delimiter_is_read(name: str, data: str, tmp_path: Path) -> None:
-    with record_warnings() as warnings:
-        table = read_table(write(tmp_path / name, data), labelled=True)
-    assert (table.texts, table.labels, warnings) == (["a"], ["1"], [])
-
-
 def test_a_text_file_is_a_table_where_columns_have_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "很好\t3\n不好, 真的\t1\n好\t2\n")
     layout = FileLayout(columns=Columns(text="1", label="2"))
