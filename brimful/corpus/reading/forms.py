@@ -144,7 +144,7 @@ def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str
     """Return the first characters of a file (of JSON the first line), and whether they are all of it."""
     decoder = Decoder(recognise_charset(head, encoding, False, Counter()))
     piece = text = decoder.decode(head).lstrip(_AROUND_VALUES)
-    # The beginning of an array shows by itself what the array holds.
+    # The beginning of an array of records shows that it is one.
     needs_line = text.startswith(("{", "[")) and not _LIST_OF_RECORDS.match(text)
     while needs_line and "\n" not in piece and len(text) < _LONGEST_LINE_CHARACTERS:
         chunk = next(chunks, b"")
@@ -183,7 +183,7 @@ def _holds_records(text: str, *, is_whole: bool) -> bool:
         try:
             value, end = _DECODER.raw_decode(text, place)
         except json.JSONDecodeError as error:
-            # An error at the very end, or within a string, is one of the cut.
+            # The cut of the text causes an error at its very end, or within a string.
             is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - len("\\uFFFF")
             return is_cut and not is_whole and text.startswith(("{", "["))
         except (ValueError, RecursionError):  # too deep, or a number of thousands of digits
