@@ -19,7 +19,7 @@ from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_files
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
-from brimful.tasks.prediction_files import ARRAYS, FORMATS, output_file
+from brimful.tasks.prediction_files import ARRAYS, FORMATS, open_output
 from brimful.tasks.prediction_form import PredictionForm, Row, predict_rows
 
 MAX_NAMED_COLUMNS = 12
@@ -86,7 +86,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
 
     started = time.perf_counter()
     tokens = cut = done = abstained = 0
-    with output_file(output, texts) as file, show_progress("predict: texts", texts) as advance:
+    with open_output(output, texts) as file, show_progress("predict: texts", texts) as advance:
         for table in read_files(read_quietly, files):
             data = served.encode(table, served.overlap)
             answers = served.answers(served.outputs(data.examples), data)
