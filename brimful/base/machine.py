@@ -15,14 +15,11 @@ import os
 import platform
 import resource
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 ROOT = Path("/")
 """The root of the file system with `proc` and `sys`; tests give another one."""
-STEAL_FIELD = 8
-"""The field of the stolen ticks in the first line of /proc/stat, after the line's name."""
 MAX_HUGE_PAGE_BYTES = 32 << 20
 """The largest huge page to ask for. A process would fill few pages of 512 MiB, as some machines have them."""
 
@@ -102,20 +99,6 @@ def processor_name() -> str:
     """The name of the processor's model, as far as the system knows it."""
     fields = _read_fields(read_kernel_file("proc/cpuinfo") or "", ":")
     return fields.get("model name") or fields.get("Model") or platform.processor() or platform.machine()
-
-
-def load_average() -> float:
-    """The load average of the machine in the last minute; 0 where the system does not say."""
-    with suppress(OSError, AttributeError):
-        return os.getloadavg()[0]
-    return 0.0
-
-
-def stolen_seconds(root: Path = ROOT) -> float:
-    """The core seconds that the host of a virtual machine has withheld; 0 where the system does not say."""
-    fields = (read_kernel_file("proc/stat", root) or "").partition("\n")[0].split()
-    ticks = float(fields[STEAL_FIELD]) if len(fields) > STEAL_FIELD else 0.0
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def lock_file(descriptor: int, *, waits: bool = False) -> None:
