@@ -7,7 +7,7 @@ import brimful.kernels.linear_cross_entropy  # noqa: F401  (the fast form regist
 from brimful.base.types import IGNORED, LossMean
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import cross_entropy_sum, linear_cross_entropy
+from brimful.model.cross_entropy import count_hits, cross_entropy_sum, linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count_labels
