@@ -11,7 +11,7 @@ from brimful.base.errors import BrimfulError, suggest_name
 from brimful.tables.file_rows import FORMATS, class_names, open_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
-from brimful.tasks.prediction_files import output_file
+from brimful.tasks.prediction_files import open_output
 
 _ROWS_AT_ONCE = 1 << 14
 
@@ -123,7 +123,7 @@ def table_file(path: Path, table: TableRows) -> Iterator[Callable[[dict[str, Any
         BrimfulError: it cannot be written.
     """
     waiting: list[dict[str, Any]] = []
-    with output_file(path, schema=table.schema, quoted=table.quoted, header=table.columns) as output:
+    with open_output(path, schema=table.schema, quoted=table.quoted, header=table.columns) as output:
 
         def add(row: dict[str, Any]) -> None:
             waiting.append(row)

@@ -297,7 +297,7 @@ def _accumulate_by_loops(inputs: _Inputs, sums: _Sums) -> None:
         sums.hits.add_(hits.sum())
         if needs_gradients:
             _add_product(sums.d_hidden[rows], scores, matrix, first=True)
-            # oneDNN reads scores faster as they lie: transposed, 2,048 x 16,384 took 1.6 times as long (AMX).
+            # oneDNN reads scores slowly when transposed: 2,048 x 16,384 took 1.6 times as long (AMX).
             add_transposed(sums.d_weight, h.t().contiguous() @ scores, first=start == 0)
 
 

@@ -4,7 +4,7 @@ A product for the heads of one sequence of 100 tokens takes 10 microseconds; its
 heads of all sequences are copied into groups of matrices of the same length, a multiple of `STEP`. Each
 product is one call for a group, and compiled loops (bfloat16_loops.py) do the rest.
 
-A matrix has the same result in any group, to the last bit: oneDNN computes each alone, in an order that
+A matrix has the same result in any group, to the last bit: oneDNN computes each by itself, in an order that
 depends on its shape (checked with AMX, avx512_bf16, avx512 and avx2). Backward has the scores transposed,
 keys by queries. So the loops run over vectors of queries, and two of the three products that follow read the
 scores without transposing them.

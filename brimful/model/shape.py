@@ -47,7 +47,7 @@ class EncoderConfig:
     dropout: float = 0.0
     """Dropout of hidden states while training."""
     attention_dropout: float = 0.0
-    """Dropout of attention probabilities while training, in the backend sdpa alone. In modern also dropout of
+    """Dropout of attention probabilities while training, only in the backend sdpa. In modern also dropout of
     the output of attention, in every backend."""
     rope_theta: float = 10_000.0
     """Base of the rotary frequencies in global layers; modern only."""
@@ -167,7 +167,7 @@ MODERN: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> EncoderConfig:
-    """A configuration by its public name: tiny, mini, small, base or large.
+    """Return a configuration by its public name: tiny, mini, small, base or large.
 
     modern is ModernBERT at base and large. The smaller sizes, in which ModernBERT was not published, have
     BERT's layers with global attention, and a feed-forward width of 2 * hidden, since the gate needs a third

@@ -2,7 +2,7 @@
 
 Five steps of a quintic Newton-Schulz iteration bring all singular values of a matrix's momentum near 1. The
 update is the result times sqrt(max(1, rows / columns)), the scale of `torch.optim.Muon`. Unlike there, a
-fused weight is several logical matrices, each orthogonalised alone, and matrices of the same shape are
+fused weight is several logical matrices, each orthogonalised separately, and matrices of the same shape are
 iterated together.
 
 Least work per step: 5 iterations of 3 products, which is 30 * n^2 * m flops for an n x m matrix (n <= m).

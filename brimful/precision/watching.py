@@ -115,7 +115,7 @@ def saturate_and_count(gradient: Tensor, padding: int = 0, *, counts: bool = Tru
 @cache
 def _compiled_saturate() -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return `saturate` in two kernels instead of ten; gradients of all sizes share one compilation."""
-    from brimful.base.torch_compile import Compiled  # for GPUs alone
+    from brimful.base.torch_compile import Compiled  # only GPUs need it
 
     return Compiled(saturate, "the count of gradients", dynamic=True)
 
@@ -149,7 +149,7 @@ def _limit(dtype: torch.dtype) -> float:
 
 
 class _Watch(torch.autograd.Function):
-    """The identity, whose backward saturates the gradient. Its second gradient are the counts."""
+    """The identity. Its backward saturates the gradient, and gives the counter the counts as its gradient."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, ends: Tensor) -> Tensor:

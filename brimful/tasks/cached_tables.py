@@ -44,7 +44,7 @@ from brimful.tasks.task import Task
 
 _TEXT_COLUMNS = ("texts", "second")
 _TARGET = "targets."
-FILES = "encoded task files"
+CONTENT = "encoded task files"
 PACKAGE = Path(__file__).parent.parent
 COLUMNS = "columns.arrow"
 _PATH = "{path}"
@@ -114,8 +114,10 @@ class TaskFiles:
         path = Path(path)
         if path not in self._tables:
             key = self._key(path)
-            entry = get_entry(key, lambda facts: self._make_table_rows(path, facts), self.ranks, FILES, path)
-            self._tables[path] = (_table_of(entry, path), key)
+            entry = get_entry(
+                key, lambda facts: self._make_table_rows(path, facts), self.ranks, CONTENT, path
+            )
+            self._tables[path] = (_unpack_table(entry, path), key)
         return self._tables[path][0]
 
     def encode(
@@ -138,9 +140,9 @@ class TaskFiles:
         def make_rows(facts: Facts) -> Iterator[Rows]:
             labelled = self.labelled
             for part in task.encode_slices(table, tokenizer, max_length, overlap, labelled=labelled):
-                yield _example_rows(facts, part)
+                yield _pack_examples(facts, part)
 
-        return Encoded(table, _examples_of(get_entry(key, make_rows, self.ranks, FILES, path)))
+        return Encoded(table, _unpack_examples(get_entry(key, make_rows, self.ranks, CONTENT, path)))
 
     def _make_table_rows(self, path: Path, facts: Facts) -> Iterator[Rows]:
         """The table in a file for an entry, in the slices that its task can read."""
@@ -155,7 +157,7 @@ class TaskFiles:
         else:
             tables = (read(file, take_all) for file in files)
         for table in tables:
-            yield _table_rows(facts, table)
+            yield _pack_table(facts, table)
 
     def _key(self, path: Path) -> Facts:
         """What decides the table in a file."""
@@ -179,7 +181,7 @@ class TaskFiles:
         }
 
 
-def _table_rows(facts: Facts, part: Table) -> Rows:
+def _pack_table(facts: Facts, part: Table) -> Rows:
     """The rows of a table, or of the next slice of it, for an entry."""
     facts["type"] = type(part).__name__
     first = facts.get("rows", 0)
@@ -197,8 +199,8 @@ def _table_rows(facts: Facts, part: Table) -> Rows:
     return rows
 
 
-def _table_of(entry: Entry, path: Path) -> Table:
-    """The table of `_table_rows`, whose columns are decoded when they are read."""
+def _unpack_table(entry: Entry, path: Path) -> Table:
+    """The table of `_pack_table`, whose columns are decoded when they are read."""
     kind = _find_table_type(entry.facts["type"])
     columns: dict[str, Any] = {"second": None, "labels": None} | dict(entry.columns)
     for name, values in columns.items():
@@ -213,7 +215,7 @@ def _table_of(entry: Entry, path: Path) -> Table:
     return table
 
 
-def _example_rows(facts: Facts, part: Examples) -> Rows:
+def _pack_examples(facts: Facts, part: Examples) -> Rows:
     """Examples of a table, or of its next rows, for an entry."""
     before = facts.get("texts", 0)
     facts["texts"] = before + len(part.first_of_text)
@@ -232,8 +234,8 @@ def _example_rows(facts: Facts, part: Examples) -> Rows:
     return rows
 
 
-def _examples_of(entry: Entry) -> Examples:
-    """The examples of `_example_rows`."""
+def _unpack_examples(entry: Entry) -> Examples:
+    """The examples of `_pack_examples`."""
     columns, facts, targets = entry.columns, entry.facts, {}
     for name, values in columns.items():
         if name.startswith(_TARGET):

@@ -56,7 +56,7 @@ class Output:
 
 
 @contextmanager
-def output_file(path: Path, length: int = 0, **options: Any) -> Iterator[Output]:
+def open_output(path: Path, length: int = 0, **options: Any) -> Iterator[Output]:
     """Open a file that gets its name when all rows are written.
 
     In .tsv and .csv, lists and objects are written as JSON.

@@ -7,7 +7,7 @@ import numpy as np
 from brimful.data.examples import Examples
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.prediction_files import output_file
+from brimful.tasks.prediction_files import open_output
 from brimful.tasks.prediction_form import Row
 
 
@@ -30,5 +30,5 @@ def bits_of(wanted: np.ndarray) -> np.ndarray:
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Write rows of the same columns, as `predict` does."""
-    with output_file(path, len(rows)) as output:
+    with open_output(path, len(rows)) as output:
         output.write_rows(rows)

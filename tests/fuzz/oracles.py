@@ -115,15 +115,14 @@ def _frame(error: str) -> str:
     """The innermost place in the package that a traceback names."""
     newest_last = re.findall(r'File ".*?/brimful/([\w/]+\.py)", line (\d+), in (\S+)', error)
     newest_first = re.findall(r'File ".*?/brimful/([\w/]+\.py)", line (\d+) in (\S+)', error)
-    found = newest_last[-1:] or newest_first[:1]
-    return "{}:{} {}".format(*found[0]) if found else "?"
+    frames = newest_last[-1:] or newest_first[:1]
+    return "{}:{} {}".format(*frames[0]) if frames else "?"
 
 
 def _same_line(line: str) -> str:
     """A message without what differs between cases."""
-    line = re.sub(
-        r"[\w./-]*\.(json|jsonl|yaml|txt|csv|tsv|parquet|npz|npy|safetensors|conll)\b", "FILE", line
-    )
+    suffixes = "jsonl?|yaml|txt|csv|tsv|parquet|npy|safetensors|conll"
+    line = re.sub(rf"[\w./-]*\.({suffixes})\b", "FILE", line)
     return re.sub(r"'[^']*'|\"[^\"]*\"|[\d.,]*\d+|/\S+|[^\x20-\x7e]+", "_", line)[:110]
 
 

@@ -179,26 +179,13 @@ def _mutate_array(array: np.ndarray, draw: Draw) -> np.ndarray:
         lambda: array.astype(np.float64),
         lambda: array.astype(np.int32),
     ))  # fmt: skip
-    return change()
+    with np.errstate(all="ignore"):
+        return change()
 
 
 def mutate_npy(content: bytes, draw: Draw) -> bytes:
     made = io.BytesIO()
-    with np.errstate(all="ignore"):
-        np.save(made, _mutate_array(np.load(io.BytesIO(content)), draw))
-    return made.getvalue()
-
-
-def mutate_npz(content: bytes, draw: Draw) -> bytes:
-    arrays = dict(np.load(io.BytesIO(content)))
-    name = draw.choice(sorted(arrays))
-    if draw.random() < 0.2:
-        arrays[name + "_"] = arrays.pop(name)
-    else:
-        with np.errstate(all="ignore"):
-            arrays[name] = _mutate_array(arrays[name], draw)
-    made = io.BytesIO()
-    np.savez(made, **arrays)
+    np.save(made, _mutate_array(np.load(io.BytesIO(content)), draw))
     return made.getvalue()
 
 
@@ -215,8 +202,7 @@ def mutate_safetensors(content: bytes, draw: Draw) -> bytes:
     if draw.random() < 0.25:
         tensors[draw.choice((name + "_", "module." + name))] = tensors.pop(name)
     else:
-        with np.errstate(all="ignore"):
-            made = _mutate_array(tensors[name], draw)
+        made = _mutate_array(tensors[name], draw)
         tensors[name] = made if made.dtype.kind in "fiu" else np.atleast_1d(tensors[name])[:0]
     return save(tensors, metadata={"format": "pt"})
 
@@ -266,7 +252,6 @@ STRUCTURES: dict[str, Mutation] = {
     ".csv": mutate_table,
     ".tsv": mutate_table,
     ".npy": mutate_npy,
-    ".npz": mutate_npz,
     ".safetensors": mutate_safetensors,
     ".parquet": mutate_parquet,
     ".bin": mutate_archive,

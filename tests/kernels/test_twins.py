@@ -167,7 +167,7 @@ print(torch.isfinite(step()).item())
 
 def test_the_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fast_forms.SWITCH, "off")
-    assert runpy.run_module("brimful.model.fast_forms")["_is_disabled"]
+    assert runpy.run_path(fast_forms.__file__)["_is_disabled"]
     monkeypatch.setenv(fast_forms.SWITCH, "0")
     with pytest.raises(BrimfulError, match=fast_forms.SWITCH):
         fast_forms.check_switch()

@@ -219,21 +219,22 @@ def test_odd_metrics_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "message"),
+    ("name", "content", "named"),
     [
-        (lambda d: None, "does not exist"),
-        (lambda d: d.mkdir(), "config.yaml, metrics.jsonl, summary.json, MANIFEST.json, export.json"),
-        (lambda d: d.write_text("x"), "is not a run directory"),
-        (lambda d: write_run(d, {}).joinpath("metrics.jsonl").write_text("{\n{}\n"), "line 1 is damaged"),
-        (lambda d: write_run(d, {}).joinpath("summary.json").write_text("{"), "is no JSON"),
-        (lambda d: write_run(d, {}).joinpath("summary.json").write_text("[]"), "is not a JSON object"),
-        (lambda d: write_run(d, {"overview": {"title": 1}}), "is damaged: its overview"),
-        (lambda d: write_run(d, {}).joinpath("config.yaml").write_text("a: ["), "is not valid YAML"),
+        ("", None, "does not exist"),
+        ("note.txt", "x", "config.yaml, metrics.jsonl, summary.json, MANIFEST.json, export.json"),
+        ("metrics.jsonl", "{\n{}\n", "line 1"),
+        ("summary.json", "{", "summary.json"),
+        ("summary.json", "[]", "summary.json"),
+        ("summary.json", '{"overview": {"title": 1}}', "overview"),
+        ("config.yaml", "a: [", "config.yaml"),
     ],
 )
-def test_a_run_that_cannot_be_read(tmp_path: Path, prepare: Any, message: str) -> None:
-    prepare(tmp_path / "run")
-    with pytest.raises(BrimfulError, match=message):
+def test_a_run_that_cannot_be_read(tmp_path: Path, name: str, content: str | None, named: str) -> None:
+    if content is not None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / name).write_text(content)
+    with pytest.raises(BrimfulError, match=named):
         report(runs=[str(tmp_path / "run")], out=str(tmp_path / "report.html"))
     assert not (tmp_path / "report.html").exists()
 

@@ -16,7 +16,7 @@ from brimful.corpus.reading.faults import AFTER_QUOTE, AFTER_UNCLOSED, LATE_QUOT
 LONGEST_ROW_CHARACTERS = 1 << 24
 # Each line costs this much on top of its characters, to bound the memory of many short lines.
 _LINE_CHARACTERS = 16
-# So many characters may be read twice, and as many as good rows have. This keeps the time linear.
+# Characters that may be read twice, in addition to the characters of good rows. This keeps the time linear.
 _SPARE_CHARACTERS = 4 * LONGEST_ROW_CHARACTERS
 
 Lines = Iterator[str | None]

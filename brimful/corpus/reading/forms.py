@@ -38,15 +38,19 @@ _LIST_OF_RECORDS = re.compile(r"\[\s*(?:[\[{]|$)")
 _AROUND_VALUES = " \t\ufeff\r\n\x1e"
 _NUMBERED_LINE = re.compile(r"\d+\t[^\t]*[^\t\s]")
 _LEAST_NUMBERED_SHARE = 0.95
+_BY_NUMBER = "OPTIONS"
 _DECODER = json.JSONDecoder()
 
 
-def form_of(path: str, fields: Sequence[str], encoding: str = "utf-8") -> str:
+def form_of(
+    path: str, fields: Sequence[str], encoding: str = "utf-8", *, by_number: str = "--read.field 2"
+) -> str:
     """Return the form of a file, a value of `inputs.FORMATS`. If it cannot be read, its name decides.
 
     Args:
         fields: the fields that hold text, or the numbers of columns.
         encoding: the charset that the user names.
+        by_number: the options with which a message proposes to name columns by their numbers.
 
     Raises:
         BrimfulError: its first bytes contradict its name, or show a form that is not read.
@@ -57,7 +61,7 @@ def form_of(path: str, fields: Sequence[str], encoding: str = "utf-8") -> str:
     except OSError:
         return format_of(path)
     if refusal:
-        raise BrimfulError(f"{path} {refusal}")
+        raise BrimfulError(f"{path} {refusal.replace(_BY_NUMBER, by_number)}")
     return form
 
 
@@ -144,7 +148,7 @@ def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str
     """Return the first characters of a file (of JSON the first line), and whether they are all of it."""
     decoder = Decoder(recognise_charset(head, encoding, False, Counter()))
     piece = text = decoder.decode(head).lstrip(_AROUND_VALUES)
-    # The beginning of an array shows by itself what the array holds.
+    # The beginning of an array of records shows that it is one.
     needs_line = text.startswith(("{", "[")) and not _LIST_OF_RECORDS.match(text)
     while needs_line and "\n" not in piece and len(text) < _LONGEST_LINE_CHARACTERS:
         chunk = next(chunks, b"")
@@ -183,7 +187,7 @@ def _holds_records(text: str, *, is_whole: bool) -> bool:
         try:
             value, end = _DECODER.raw_decode(text, place)
         except json.JSONDecodeError as error:
-            # An error at the very end, or within a string, is one of the cut.
+            # The cut of the text causes an error at its very end, or within a string.
             is_cut = error.msg.startswith("Unterminated") or error.pos >= len(text) - len("\\uFFFF")
             return is_cut and not is_whole and text.startswith(("{", "["))
         except (ValueError, RecursionError):  # too deep, or a number of thousands of digits
@@ -231,6 +235,5 @@ def _find_text_form(path: str, lines: list[str], fields: tuple[str, ...]) -> tup
         return "tsv" if 2 * tabbed > len(lines) else "text", ""
     numbered = len(list(filter(_NUMBERED_LINE.match, lines)))
     if len(lines) > 2 and numbered >= _LEAST_NUMBERED_SHARE * len(lines):
-        tables = "--columns.text 1 --columns.label 2"
-        return "text", f"has columns between tabs: read them by number, --read.field 2 (of tables {tables})"
+        return "text", f"has columns between tabs: read them by number, {_BY_NUMBER}"
     return "text", ""

@@ -13,7 +13,7 @@ from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEAT
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.values import JOINED_SENTENCES, is_list_of
 
-# An array is read in pieces of so many characters; a longer element cannot be a record.
+# An array is read in pieces of at least this size. An element above the other size is not a record.
 _LEAST_CHARACTERS = 1 << 16
 _MOST_CHARACTERS = 1 << 28
 # White space, byte order marks, and commas between the elements of an array.

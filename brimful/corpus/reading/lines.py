@@ -122,7 +122,7 @@ def read_runs(
 
 
 def read_head(chunks: Iterator[bytes], least: int) -> bytes:
-    """Read chunks until they have so many bytes, or end; return these bytes."""
+    """Read chunks until they hold at least this many bytes, or end, and return them in one piece."""
     head = b""
     while len(head) < least and (chunk := next(chunks, b"")):
         head += chunk

@@ -31,7 +31,7 @@ class ManyTexts:
     shows: Callable[[str], object]
 
     def refuse(self, paths: Sequence[str], encoding: str) -> str:
-        """Return the refusal of the first of files of the form, with the command to convert them all.
+        """Return the refusal of the first file, with the command that converts all files of the form.
 
         Args:
             encoding: the charset that the user named for them.

@@ -32,7 +32,7 @@ from brimful.corpus.reading.values import join_texts
 RUN_BYTES = 1 << 16
 # Longer files, paragraphs and lines are cut into pieces of this many bytes, to bound memory.
 LONGEST_PIECE = 1 << 22
-# So many first lines show whether the lines of a file were wrapped.
+# The first lines of a file, which show whether its lines were wrapped.
 WATCHED_LINES = 2000
 _WATCHED_CHARACTERS = 200 * WATCHED_LINES
 WRAPPED = f"of the first {WATCHED_LINES:,} lines end at one width (--read.join-lines joins wrapped lines)"

@@ -1,5 +1,6 @@
 """What is told of a trained model: its worst errors in every task, its labels, its temperature."""
 
+import itertools
 import tracemalloc
 from pathlib import Path
 
@@ -159,15 +160,12 @@ def drawn(
 
 
 def naive_error(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:
-    """The expected calibration error by its definition, one bin and one row at a time."""
-    total = 0.0
-    for i in range(bins):
-        low, high = np.linspace(0, 1, bins + 1)[[i, i + 1]]
-        inside = [(c, r) for c, r in zip(confidence, correct, strict=True) if low < c <= high]
-        if inside:
-            accuracy = sum(r for _, r in inside) / len(inside)
-            mean = sum(c for c, _ in inside) / len(inside)
-            total += len(inside) / len(confidence) * abs(accuracy - mean)
+    """The expected calibration error by its definition, one bin at a time."""
+    total, edges = 0.0, np.linspace(0, 1, bins + 1)
+    for low, high in itertools.pairwise(edges):
+        inside = (low < confidence) & (confidence <= high)
+        if inside.any():
+            total += inside.mean() * abs(correct[inside].mean() - confidence[inside].mean())
     return total
 
 
