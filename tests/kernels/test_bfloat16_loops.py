@@ -99,7 +99,7 @@ def test_gradients_of_scores(shape, size):
     highest_scores = exact.detach().amax(1)
     assert torch.equal(hits == 1, exact.detach().gather(1, labels[:, None])[:, 0] == highest_scores)
     untouched = scores.clone()
-    again, _ = score_gradients(untouched, bias, labels, scales, None, write=False)
+    again, _ = score_gradients(untouched, bias, labels, scales, sums, write=False)
     assert torch.equal(untouched, scores)
     assert torch.equal(again, found_losses)
 
@@ -127,9 +127,8 @@ def test_a_row_without_a_label_has_no_loss_and_no_gradient():
 def test_scores_that_are_not_finite_spoil_their_row_alone(value):
     scores = torch.randn(3, 50).to(torch.bfloat16)
     scores[1, 20] = value
-    losses, _ = score_gradients(
-        scores, torch.zeros(50), torch.tensor([0, 1, 2]), torch.ones(3), None, write=True
-    )
+    zeros, labels = torch.zeros(50), torch.tensor([0, 1, 2])
+    losses, _ = score_gradients(scores, zeros, labels, torch.ones(3), zeros.clone(), write=True)
     assert losses.isnan().tolist() == [False, True, False]
     assert scores.isnan().any(1).tolist() == [False, True, False]
 
