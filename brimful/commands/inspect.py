@@ -25,7 +25,7 @@ from brimful.base.storage import read_commit, read_json, read_object, read_recor
 from brimful.base.terminal import output_console
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.inventory import PLAN
-from brimful.corpus.pipeline.text_parts import TextPart, TextRecord, text_path
+from brimful.corpus.pipeline.text_parts import PartRecord, TextPart, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, ManifestRecord, Shard
 from brimful.runs.start_checks import CONFIG
 
@@ -164,7 +164,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
     from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
-    from brimful.train.step_memory import rows_on_cpu
+    from brimful.train.step_memory import choose_rows_on_cpu
 
     config = _read_run_config(directory)
     if update > config.trainer.steps:
@@ -180,7 +180,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
         sources = make_sources(config, corpora, Path(plans), ahead=True)
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
             if config.rows_per_micro_batch is None:
-                rows_on_cpu(stream, config.encoder_config().hidden_size)
+                choose_rows_on_cpu(stream, config.encoder_config().hidden_size)
             if cursors:  # the stream refuses a cursor of other data, even one that is not needed here
                 stream.following(cursors[max(cursors)])
             done = max((done for done in cursors if done < update), default=0)
@@ -264,7 +264,7 @@ def _examples(directory: Path, corpus: Corpus, max_examples: int) -> dict[str, l
     if decisions.exists():
         read_commit(decisions, verify=True, remedy=_REMEDY)
     for path in sorted((directory / "text").glob("part-*.json")):
-        text = read_record(path, TextRecord, remedy=_REMEDY)
+        text = read_record(path, PartRecord, remedy=_REMEDY)
         for rule, examples in text["examples"].items():
             for example in examples:
                 source = _describe_source(text, example["input"], example["record"])
@@ -375,7 +375,10 @@ def _is_record(path: Path) -> bool:
     value = read_json(path)
     if path.name in (CHECKSUMS, EXPORT):
         return True
-    return isinstance(value, dict) and ("crc32" in value or isinstance(value.get("files"), dict))
+    if not isinstance(value, dict):
+        return False
+    # held_out_rows.json has the checksum of a table, and none of its own.
+    return ("crc32" in value and "table" not in value) or isinstance(value.get("files"), dict)
 
 
 def _check_shards(path: Path, record: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.data.sequences import cut_documents
 from brimful.packing.config import Algorithm, Depth, PackConfig
 from brimful.packing.cutting_stock import cutting_stock
-from brimful.packing.histogram import Plan, checked_counts, count_lengths, read_histogram
+from brimful.packing.histogram import Plan, check_counts, count_lengths, read_histogram
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.pack_first import lpfhp, spfhp
 
@@ -44,7 +44,7 @@ def _count_lengths(config: PackConfig) -> np.ndarray:
         max_tokens = config.longest - SPECIAL_TOKENS
         pieces = cut_documents(corpus, documents, max_tokens, SequencesConfig(), derive_key("pack"))
         counts = count_lengths(pieces.end - pieces.begin + SPECIAL_TOKENS)
-    return checked_counts(counts, config.capacity, None)
+    return check_counts(counts, config.capacity)
 
 
 def _choose_plans(config: PackConfig) -> list[tuple[Algorithm, Depth]]:

@@ -6,11 +6,13 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from brimful.base.config import build, read_yaml, write_yaml
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import commit
 from brimful.base.types import Cursor
 from brimful.commands.inspect import inspect, show_findings
 from brimful.commands.prepare import prepare
@@ -20,6 +22,7 @@ from brimful.data.batch import PackedBatch
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
+from brimful.stages.held_out import HeldOut
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources, make_stream
 from builders.inspection import ALL, Updates, check_rows
@@ -333,3 +336,10 @@ def test_text_cannot_act_on_the_terminal(
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", out)
         assert r"evil\x1b[31m\u202e[bold]" in out
     assert r"[red]a\x1b]0;b\x07\u2066c␣d\x9b" in out
+
+
+def test_the_checksum_of_a_table_is_not_one_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"x")
+    commit(tmp_path / "checksums.json", [tmp_path / "model.bin"])
+    HeldOut({"dev": np.array([1, 3])}, dev_in_train=True).write(tmp_path, str(tmp_path / "model.bin"))
+    assert inspect(directory=str(tmp_path), verify=True)["files"] == 1

@@ -37,6 +37,7 @@ def require_some(texts: Sequence[Facts]) -> None:
     """
     if _total(texts, "documents"):
         return
+    # Why documents were dropped, and what was wrong with files, with the first file of each problem.
     reasons = _select_dropped(_sum_counts(texts, "counts"))
     paths: dict[str, str] = {}
     for text in texts:
@@ -122,6 +123,7 @@ def count_all(
     characters = counts.pop("characters", 0)
     lacking = _sum_counts(shards, "lacking")
     warnings = [*list_issues(texts), *list_fit_warnings(scripts), *list_lacking_characters(lacking)]
+    # The first warning, since the remedy is a single option.
     if dropped["undecodable"]:
         warnings.insert(0, f"{dropped['undecodable']:,} documents were undecodable: {WRONG_ENCODING}")
     read, clean = _total(texts, "read"), _total(texts, "documents")

@@ -100,6 +100,7 @@ def prepare_corpus(config: PrepareConfig) -> Record:
         return with_overview(listed, summarise_inputs(paths, size))
     out = Path(config.out)
     require_corpus_place(out)
+    # Two preparations into one folder would remove each other's files.
     with FolderLock() as lock:
         lock.take(out)
         inventory = open_inventory(out, inputs)
@@ -130,6 +131,7 @@ class Preparation:
     """
 
     def __init__(self, config: PrepareConfig) -> None:
+        # The options travel with every task, and a glob may stand for millions of paths.
         self.config = replace(config, paths=())
         self.out = Path(config.out)
         self.lexicon: list[str] = []
@@ -193,6 +195,7 @@ class Preparation:
             (self.out / MANIFEST).unlink(missing_ok=True)
         if manifest and manifest["settings"].get(CLEANING) != self.settings[CLEANING]:
             warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
+        # What an earlier kill left half written.
         for folder in (self.out, *(self.out / name for name in FOLDERS)):
             sweep(folder)
         self.inventory.save()
@@ -224,6 +227,7 @@ class Preparation:
         for task in tasks:
             limited.append(replace(task, limit=documents))
             self._clean_parts(limited[-1:])
+            # One part after the other, since each decides how many documents are still to be read.
             documents -= _require(limited[-1].made(), task.part.name)["read"]
             if documents == 0:
                 break
