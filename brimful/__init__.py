@@ -15,29 +15,25 @@ if TYPE_CHECKING:
     Encoder = TextEncoder
 
 
+CLASSES = {
+    "Encoder": "brimful.hf.text_encoder:TextEncoder",
+    "TaskModel": "brimful.tasks.task_model:TaskModel",
+    "BrimfulError": "brimful.base.errors:BrimfulError",
+    "BrimfulWarning": "brimful.base.errors:BrimfulWarning",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "Encoder":
-        from brimful.hf.text_encoder import TextEncoder
+    from brimful.cli.main import VERBS, VERSION, load_name, load_verb
 
-        return TextEncoder
-    if name == "TaskModel":
-        from brimful.tasks.task_model import TaskModel
-
-        return TaskModel
-    if name in ("BrimfulError", "BrimfulWarning"):
-        from brimful.base import errors
-
-        return getattr(errors, name)
+    if name in CLASSES:
+        return load_name(CLASSES[name])
     if name == "__version__":
-        from brimful.version import VERSION
-
         return VERSION
-    from brimful.cli.main import VERBS, load_verb
-
     if name == "__all__":
-        verbs = [verb.replace("-", "_") for verb in VERBS]
-        return [*verbs, "Encoder", "TaskModel", "BrimfulError", "BrimfulWarning"]
-    if (verb := name.replace("_", "-")) in VERBS:
+        return [*(verb.replace("-", "_") for verb in VERBS), *CLASSES]
+    verb = name.replace("_", "-")
+    if verb in VERBS:
         return load_verb(verb)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

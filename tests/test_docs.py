@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brimful.cli.main import VERBS, load_schema
-from brimful.cli.options import HELP_FLAGS, Common, options_of
+from brimful.cli.options import HELP_FLAGS, Common, list_options
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -69,7 +69,7 @@ OTHERS = frozenset(
 @cache
 def options(verb: str) -> frozenset[str]:
     """The flags that a verb takes; those of groups also without their group, and the groups."""
-    found = [*options_of(load_schema(verb)), *options_of(Common)]
+    found = [*list_options(load_schema(verb)), *list_options(Common)]
     flags = [flag for option in found for flag in option.flags]
     parts = [flag.rpartition(".") for flag in flags if "." in flag]
     return frozenset([*flags, *(f"--{part[2]}" for part in parts), *(part[0] for part in parts), *HELP_FLAGS])

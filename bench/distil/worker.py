@@ -16,7 +16,7 @@ from bench.common.turns import Answer, serve
 from bench.distil import peer
 from brimful import Encoder
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.example_batches import rounded
+from brimful.data.example_batches import round_up_tokens
 from brimful.model.flops import Shape, count_step_flops
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import LayerDistillation
@@ -62,7 +62,7 @@ def make(side: str, teacher: Encoder, student: Encoder, sequences: list[np.ndarr
     """A step: teacher forward, student forward and backward. It returns its losses."""
     if side == "brimful":
         objective = LayerDistillation(teacher.eval(), student)
-        slots = rounded(sum(map(len, sequences)))
+        slots = round_up_tokens(sum(map(len, sequences)))
         batch = pack(sequences, max_length=width, pad=0, slots=slots)
         return lambda: packed_step(objective, student, batch)
     dense = [peer.PaddedBert(model) for model in (student, teacher)]

@@ -23,13 +23,13 @@ from bench.gpu.kernels import shares
 from brimful.base.errors import is_out_of_memory
 from brimful.base.torch_compile import set_up_compiler
 from brimful.base.types import Precision
-from brimful.data.batch import PackedBatch, filler_lengths
+from brimful.data.batch import PackedBatch, split_filler
 from brimful.data.slots import SequenceSlots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, count_step_flops
 from brimful.model.heads import MaskedLMHead
 from brimful.precision.policy import resolve_residual
-from brimful.train.utilisation import peak_of
+from brimful.train.utilisation import find_peak
 
 WARM_UPS, REPEATS, STEADY = 5, 20, 2.0
 """Steps before the clock starts, steps that are measured at most, seconds that are enough of them."""
@@ -52,7 +52,7 @@ def row_lengths(tokens: int, longest: int) -> list[int]:
 
 def sequence_slots(tokens: int, longest: int, lengths: list[int]) -> int:
     """S as training has it for micro-batches of `tokens` slots that need as many as these lengths."""
-    needed = len(lengths) + len(filler_lengths(tokens - sum(lengths), longest))
+    needed = len(lengths) + len(split_filler(tokens - sum(lengths), longest))
     return SequenceSlots(shown=False).choose("bench", needed)
 
 
@@ -183,7 +183,7 @@ def matrix_rate(device: torch.device) -> float:
 
 def _nominal_peak(device: torch.device) -> float | None:
     """Dense flops a second of the device's data sheet in bf16, which MFU is relative to; None: not known."""
-    return peak_of(torch.cuda.get_device_name(device), "bf16") if device.type == "cuda" else None
+    return find_peak(torch.cuda.get_device_name(device), "bf16") if device.type == "cuda" else None
 
 
 class Measurement:

@@ -34,7 +34,7 @@ from bench.common.workload import (
     per_sequence_weights,
     sample_lengths,
 )
-from brimful.data.masking import prediction_slots
+from brimful.data.masking import count_prediction_slots
 from brimful.model.encoder import Encoder
 from brimful.model.flops import STORED, Shape
 from brimful.model.heads import MaskedLMHead
@@ -181,7 +181,7 @@ class Step:
         indices = [range(end - len(row), end) for row, end in zip(rows, ends.tolist(), strict=True)]
         sequences = make_sequences(flat, self.config.vocabulary_size, self.cell.seed)
         sequences = in_rows(sequences, indices, CAPACITY)
-        slots = prediction_slots(CAPACITY * count, MASKED)
+        slots = count_prediction_slots(CAPACITY * count, MASKED)
         positions, labels, weights = per_sequence_weights(sequences, slots)
         item = self._packed(sequences, sum(flat), slots, weights, plan.packing_factor)
         batch = replace(item.arguments[0], mlm_positions=positions, mlm_labels=labels)

@@ -25,7 +25,7 @@ from brimful.base.types import Advance
 from brimful.corpus.text.special_ids import mask_id, special_ids, unknown_id
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.example_batches import TOKEN_GRAIN
-from brimful.data.examples import AT_ONCE
+from brimful.data.examples import TEXTS_AT_ONCE
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
@@ -151,8 +151,8 @@ def _find_words_of_one_piece(
         unknown.append(unk)
     tokens, places, rows = [], [], [np.zeros(0, np.int64)]
     first_row = 0
-    for start in range(0, len(texts), AT_ONCE):
-        encodings = tokenizer.encode_batch(texts[start : start + AT_ONCE], add_special_tokens=False)
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        encodings = tokenizer.encode_batch(texts[start : start + TEXTS_AT_ONCE], add_special_tokens=False)
         for index, encoding in enumerate(encodings, start):
             ids = np.array(encoding.ids, dtype=np.int32)
             characters = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)

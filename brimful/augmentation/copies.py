@@ -46,7 +46,7 @@ def make_copies(
 def copy_keys(seed: int, row: int, field: int, copies: np.ndarray) -> np.ndarray:
     """Return the keys of copies (numbered from 0), uint64 (copies,)."""
     key: Any = derive_key(seed, "augment")
-    # The 0 was a counter once; without it, copies would differ from those of earlier versions.
+    # The 0 was a counter once; it stays, so that earlier versions' copies stay the same.
     for counters in (0, row, field, copies):
         key = hash_words(key, np.asarray(counters))
     return key
@@ -66,13 +66,13 @@ def pick_candidates(key: np.uint64, numbers: np.ndarray, counts: np.ndarray, rat
     return np.where(draws < rate, choices, -1)
 
 
-def join_parts(left: str, right: str) -> str:
+def join_parts(start: str, end: str) -> str:
     """Join two parts of a text, with a space where letters would become one word.
 
     They would where a Latin word replaces a Chinese one.
     """
-    if not left or not right:
-        return left + right
+    if not start or not end:
+        return start + end
     classes = character_classes()
-    is_one_word = classes[ord(left[-1])] == classes[ord(right[0])] == WORD
-    return f"{left} {right}" if is_one_word else left + right
+    is_one_word = classes[ord(start[-1])] == classes[ord(end[0])] == WORD
+    return f"{start} {end}" if is_one_word else start + end

@@ -15,7 +15,7 @@ from brimful.augmentation.words import is_word
 from brimful.corpus.text.characters import HAN, character_classes, character_scripts
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.data.ragged import Ragged
-from brimful.data.reader import ordinary_ids
+from brimful.data.reader import list_ordinary_ids
 
 _SPACES = ("\u2581", "\u0120")
 """How the pieces of SentencePiece and of byte-level BPE spell a space."""
@@ -41,7 +41,7 @@ class Pieces:
         for name, index in vocabulary.items():
             self.continues[index] = bool(prefix) and name.startswith(prefix)
             self.spaced[index] = name.startswith(_SPACES)
-        for index in ordinary_ids(tokenizer).tolist():
+        for index in list_ordinary_ids(tokenizer).tolist():
             if not self.continues[index]:
                 text = tokenizer.decode([index]).strip()
                 self.texts[index] = text if is_word(text) else ""

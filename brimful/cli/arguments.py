@@ -1,55 +1,64 @@
-"""A command line -> a configuration: its texts become a nested mapping of values, laid over the file that
-`--config` names, and `build` makes the configuration of it, as it does for Python callers."""
+"""Turn a command line into a configuration.
+
+The texts of the command line become a nested mapping of values, which is laid over the file that `--config`
+names. `build` makes the configuration of the result, as it does for Python callers.
+"""
 
 import contextlib
 import difflib
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from brimful.base.config import build, fill_defaults, flatten, merge, read_yaml
 from brimful.base.errors import UsageError
-from brimful.cli.help import help_of
-from brimful.cli.options import HELP_FLAGS, Common, Option, options_of
+from brimful.cli.help import write_help
+from brimful.cli.options import HELP_FLAGS, Common, Option, list_options
 from brimful.cli.settings_errors import settings_from
 
 
 def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common]:
-    """The configuration that the arguments give, over the file that `--config` names; and the common options.
+    """Return the configuration that the arguments give, and the options that all verbs have.
 
     Args:
         schema: the configuration of the verb.
-        arguments: what follows the verb.
+        arguments: the words behind the verb.
         prog: `brimful VERB`.
 
     Raises:
         UsageError: an option is unknown, is missing, or has a missing or wrong value.
-        BrimfulError: the file cannot be read, or a setting is refused by the configuration.
+        BrimfulError: the file cannot be read, or the configuration refuses a setting.
         SystemExit: help was printed.
     """
-    options = options_of(schema)
-    help_flags = [argument for argument in arguments if argument in HELP_FLAGS]
-    with _naming_help(prog):
-        pairs = _values([each for each in arguments if each not in HELP_FLAGS], options)
-    common = Common(**{option.path[0]: value for option, value in pairs if option.schema is Common})
-    flags = _nested([(option.path, value) for option, value in pairs if option.schema is not Common])
+    options = list_options(schema)
+    words = [argument for argument in arguments if argument not in HELP_FLAGS]
+    common_values: dict[str, Any] = {}
+    flag_values: dict[str, Any] = {}
+    with _point_to_help(prog):
+        for option, value in _read_values(words, options):
+            if option.schema is Common:
+                common_values[option.path[0]] = value
+            else:
+                _set_value(flag_values, option.path, value)
+    common = Common(**common_values)
     file_values: dict[str, Any] = {}
     if common.config is not None:
         file_values = read_yaml(common.config)
         with settings_from(common.config, alone=True):
-            fill_defaults(schema, file_values)
-    values = merge(file_values, flags)
-    if help_flags:
-        print(help_of(schema, prog, fill_defaults(schema, values), every="--help-all" in help_flags), end="")
+            fill_defaults(schema, file_values)  # refuses unknown keys
+    values = merge(file_values, flag_values)
+    if len(words) < len(arguments):
+        text = write_help(schema, prog, fill_defaults(schema, values), every="--help-all" in arguments)
+        print(text, end="")
         raise SystemExit(0)
-    with _naming_help(prog):
+    with _point_to_help(prog):
         _require(options, flatten(values), prog.split()[-1])
-    with settings_from(common.config, alone=not flags):
+    with settings_from(common.config, alone=not flag_values):
         return build(schema, values), common
 
 
 @contextlib.contextmanager
-def _naming_help(prog: str) -> Iterator[None]:
+def _point_to_help(prog: str) -> Iterator[None]:
     """Let an error about the arguments end with the command that explains them."""
     try:
         yield
@@ -57,14 +66,14 @@ def _naming_help(prog: str) -> Iterator[None]:
         raise UsageError(f"{error} ({prog} --help)") from error
 
 
-def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[Option, Any]]:
-    """The options that the arguments name, with their values; of an option with one value a later one counts.
+def _read_values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[Option, Any]]:
+    """Return the options that the arguments name, in their order, with their values.
 
     Raises:
         UsageError: an option is unknown, or has a missing or wrong value; one with several values is
-            repeated, which would drop some; an argument belongs to none.
+            repeated, which would drop some; an argument belongs to no option.
     """
-    flags = {flag: option for option in [*options, *options_of(Common)] for flag in option.flags}
+    flags = {flag: option for option in [*options, *list_options(Common)] for flag in option.flags}
     values: list[tuple[Option, Any]] = []
     positional: list[str] = []
     remaining = deque(arguments)
@@ -74,7 +83,7 @@ def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[O
             positional.append(argument)
             continue
         name, equals, text = argument.partition("=")
-        flag = _in_full(name.replace("_", "-"), flags, options)
+        flag = _resolve_flag(name.replace("_", "-"), flags, options)
         option = flags[flag]
         if flag == option.off_flag:
             if equals:
@@ -84,55 +93,57 @@ def _values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[O
         texts = [text] if equals else []
         while remaining and option.takes(remaining[0], texts):
             texts.append(remaining.popleft())
-        if option.several and any(option is other for other, _ in values):
+        if option.several and any(option is earlier for earlier, _ in values):
             raise UsageError(f"{flag} is given twice: write all its values behind one {flag}")
         values.append((option, option.value(texts)))
-    place = next((option for option in options if option.positional), None)
-    most = len(positional) if place and place.several else int(place is not None)
-    if len(positional) > most:
-        raise UsageError(f"unexpected argument {positional[most]}")
-    if place and positional:
-        values.append((place, place.value(positional)))
+    places = [option for option in options if option.positional]
+    if positional and not places:
+        raise UsageError(f"unexpected argument {positional[0]}")
+    if len(positional) > 1 and not places[0].several:
+        raise UsageError(f"unexpected argument {positional[1]}")
+    if positional:
+        values.append((places[0], places[0].value(positional)))
     return values
 
 
-def _in_full(flag: str, flags: Collection[str], options: Sequence[Option]) -> str:
-    """`--encoding` as `--read.encoding`, where one group alone has that option.
+def _resolve_flag(flag: str, flags: Mapping[str, Option], options: Sequence[Option]) -> str:
+    """Return the flag in full: `--encoding` is `--read.encoding` if no other option has that name.
 
     Raises:
-        UsageError: there is no such flag. The option that is probably meant is named.
+        UsageError: there is no such flag. The message names the option that is probably meant.
     """
     if flag in flags:
         return flag
-    homes = [each for each in flags if _without_group(each) == flag[2:]]
-    if len(homes) == 1:
-        return homes[0]
-    near = [each for each in flags if _switches_off(each) <= _switches_off(flag)]
-    names = {option.path[-1]: option.flag for option in options if option.positional}
-    names |= {_without_group(each): each for each in near} | {each[2:]: each for each in near}
-    same, asked = _without_group(flag), flag[2:].lower()
-    matches = [same] if same in names else difflib.get_close_matches(asked, names, n=1, cutoff=0.6)
-    hint = f": did you mean {names[matches[0]]}?" if matches else ""
-    raise UsageError(f"unknown option {flag}{hint}")
+    short_name = _without_group(flag)
+    matches = [full for full in flags if _without_group(full) == flag[2:]]
+    if len(matches) == 1:
+        return matches[0]
+    # The flag of each name that may be meant. A full name counts more than an equal one without its group.
+    suggestions = {option.path[-1]: option.flag for option in options if option.positional}
+    full_names = {}
+    for full in flags:
+        # Who misspells --garbage does not mean --clean.no-garbage.
+        if short_name.startswith("no-") or not _without_group(full).startswith("no-"):
+            suggestions[_without_group(full)] = full
+            full_names[full[2:]] = full
+    suggestions |= full_names
+    close = [short_name]
+    if short_name not in suggestions:
+        close = difflib.get_close_matches(flag[2:].lower(), suggestions, n=1, cutoff=0.6)
+    if close:
+        raise UsageError(f"unknown option {flag}: did you mean {suggestions[close[0]]}?")
+    raise UsageError(f"unknown option {flag}")
 
 
 def _without_group(flag: str) -> str:
     return flag[2:].rpartition(".")[2]
 
 
-def _switches_off(flag: str) -> bool:
-    return _without_group(flag).startswith("no-")
-
-
-def _nested(values: Sequence[tuple[tuple[str, ...], Any]]) -> dict[str, Any]:
-    """{("masking", "rate"): 0.2} -> {"masking": {"rate": 0.2}}."""
-    nested: dict[str, Any] = {}
-    for path, value in values:
-        group = nested
-        for name in path[:-1]:
-            group = group.setdefault(name, {})
-        group[path[-1]] = value
-    return nested
+def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Set `values["masking"]["rate"]` for the path ("masking", "rate")."""
+    for name in path[:-1]:
+        values = values.setdefault(name, {})
+    values[path[-1]] = value
 
 
 def _require(options: Sequence[Option], values: Mapping[str, Any], verb: str) -> None:

@@ -1,6 +1,6 @@
-"""What is wrong with the files and folders of a command, said in milliseconds: before torch is loaded.
+"""Refuse wrong files and folders of a command in milliseconds, before torch is loaded.
 
-The verbs open the same files and folders later, and refuse the same and all the rest: they are called from
+The verbs open the same files and folders later, and refuse the same ones and more: they are called from
 Python too, and under torchrun, where other processes may be ahead.
 """
 
@@ -29,12 +29,12 @@ FILE_OPTIONS = ("unlabelled",)
 
 
 def check_inputs(verb: str, config: Any) -> None:
-    """Refuse what cannot work, as far as that is known without a model.
+    """Refuse files and folders that the verb would refuse, as far as that shows without a model.
 
     Raises:
-        BrimfulError: what the verb would raise.
+        BrimfulError: as the verb itself.
     """
-    if "RANK" in os.environ:
+    if "RANK" in os.environ:  # another rank may have made the folder of the run already
         return
     if verb == "export":
         _check_export(config)
@@ -43,15 +43,15 @@ def check_inputs(verb: str, config: Any) -> None:
     elif verb == "augment":
         ModelFolder.open(config.encoder, "encoder")
         _check_files([config.input])
-    elif verb in TRAINING_VERBS and _is_new(verb, config):
+    elif verb in TRAINING_VERBS and _is_new_run(verb, config):
         kind = "model" if verb == "distil" else "encoder"
-        for folder in _values(config, MODEL_OPTIONS):
+        for folder in _paths(config, MODEL_OPTIONS):
             ModelFolder.open(folder, kind)
         _check_texts(verb, config)
 
 
-def _is_new(verb: str, config: Any) -> bool:
-    """Whether a run is new, and has its options and a place."""
+def _is_new_run(verb: str, config: Any) -> bool:
+    """Return whether a run is new. Refuse a new one without options or a place, and a missing old one."""
     if verb == "evaluate":
         config.require_complete()
     if config.resume is not None:
@@ -63,15 +63,15 @@ def _is_new(verb: str, config: Any) -> bool:
 
 
 def _check_texts(verb: str, config: Any) -> None:
-    """Check the texts that a run reads: that they are there, and the first row of labelled tables."""
+    """Check that the texts of a run are there, and the first row of labelled tables."""
     if verb in ("pretrain", "distil-encoder"):
         for source in parse_sources(config.data or ()):
             require_prepared(Path(source.path))
-    for path in _values(config, ("text",)):
+    for path in _paths(config, ("text",)):
         if not Path(path).exists():
             raise BrimfulError(f"{path} does not exist")
-    tables = [path for path in _values(config, TABLE_OPTIONS) if path != "none"]
-    _check_files([*tables, *_values(config, FILE_OPTIONS)])
+    tables = [path for path in _paths(config, TABLE_OPTIONS) if path != "none"]
+    _check_files([*tables, *_paths(config, FILE_OPTIONS)])
     if verb in ("finetune", "evaluate"):
         layout = find_layout(config)
         if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
@@ -82,8 +82,9 @@ def _check_texts(verb: str, config: Any) -> None:
 def _check_export(config: "ExportConfig") -> None:
     if config.format:
         FORMATS[config.format].require_packages()
-    _check_files(_values(config, ("test", "calibrate")))
-    if config.step is None and not (Path(config.run) / START).is_dir():  # of checkpoints there is more to say
+    _check_files(_paths(config, ("test", "calibrate")))
+    # Checkpoints are not model folders; the verb checks them itself.
+    if config.step is None and not (Path(config.run) / START).is_dir():
         source = ModelFolder.open(config.run, "model")
         require_export_place(Path(config.out), source, format_of(config.format, source, config.run))
 
@@ -95,11 +96,11 @@ def _check_files(paths: list[str]) -> None:
                 os.stat(file)
 
 
-def _values(config: Any, names: tuple[str, ...]) -> list[str]:
-    """The paths that options give, of those that the configuration has."""
+def _paths(config: Any, names: tuple[str, ...]) -> list[str]:
+    """Return the paths that these options give; not every verb has all of them."""
     paths: list[str] = []
     for name in names:
-        value = vars(config).get(name)
+        value = getattr(config, name, None)
         if isinstance(value, tuple):
             paths += value
         elif value is not None:

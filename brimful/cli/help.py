@@ -1,7 +1,7 @@
-"""The help of a verb: on one screen the options that most runs set, and on request all of them.
+"""Write the help of a verb: on one screen the options that most runs set, and on request all of them.
 
-A configuration names its main options in `MAIN` ("trainer.steps"), and in `EXAMPLE` what follows the verb in
-a command line that works. Without `MAIN`, required options are main ones, then others of no group.
+A configuration names its main options in `MAIN` ("trainer.steps"), and in `EXAMPLE` the rest of a command
+line that works. Without `MAIN`, required options are main ones, then others of no group.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Any
 
 from brimful.base.config import flatten
 from brimful.base.console import pluralise
-from brimful.cli.options import Common, Option, docstrings_of, options_of
+from brimful.cli.options import Common, Option, list_options, read_docstrings
 
 MAX_MAIN_OPTIONS = 12
 """The length of the list for a verb whose configuration has no `MAIN`."""
@@ -27,30 +27,33 @@ UNBROKEN_SPACE = "\N{NO-BREAK SPACE}"
 """A space at which no line is broken."""
 
 
-def help_of(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) -> str:
-    """The help of a verb, as wide as the terminal, within limits.
+def write_help(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) -> str:
+    """Return the help of a verb, as wide as the terminal, within limits.
 
     Args:
         schema: the configuration of the verb.
         prog: `brimful VERB`.
-        values: what is given, in groups; other options have their defaults.
-        every: all options, by group; else the main ones.
+        values: the values that are given, in groups; other options have their defaults.
+        every: whether to show all options, by group, instead of the main ones.
     """
     width = max(MIN_COLUMNS, min(shutil.get_terminal_size().columns, MAX_COLUMNS))
     flat_values = flatten(values)
-    options = [
-        dataclasses.replace(option, default=flat_values.get(option.key, option.default))
-        for option in options_of(schema)
-    ]
+    options = []
+    for option in list_options(schema):
+        default = flat_values.get(option.key, option.default)
+        options.append(dataclasses.replace(option, default=default))
     places = [option.flag + " ..." * option.several for option in options if option.positional]
     lines = [f"usage: {' '.join([prog, *places])} [OPTIONS]", ""]
     lines += [*textwrap.wrap(_first_sentence(inspect.getdoc(schema) or ""), width), ""]
-    lines += _all_lines(schema, options, width) if every else _main_lines(schema, options, prog, width)
+    if every:
+        lines += _all_lines(schema, options, width)
+    else:
+        lines += _main_lines(schema, options, prog, width)
     return "\n".join(lines) + "\n"
 
 
-def main_options(schema: type, options: Sequence[Option]) -> list[Option]:
-    """The options that most runs set, in the order of `MAIN`."""
+def choose_main_options(schema: type, options: Sequence[Option]) -> list[Option]:
+    """Return the options that most runs set, in the order of `MAIN`."""
     names: tuple[str, ...] | None = getattr(schema, "MAIN", None)
     if names is not None:
         by_key = {option.key: option for option in options}
@@ -60,66 +63,73 @@ def main_options(schema: type, options: Sequence[Option]) -> list[Option]:
 
 
 def _main_lines(schema: type, options: Sequence[Option], prog: str, width: int) -> list[str]:
-    """The main options, a command line that works, and where the others are."""
-    main = main_options(schema, options)
-    needed = [option.flag if option.positional else _head(option) for option in options if option.required]
-    example = f"example: {prog} {getattr(schema, 'EXAMPLE', ' '.join(needed))}"
-    pairs = re.sub(r"(--\S+) (?!-)", rf"\1{UNBROKEN_SPACE}", example)  # an option and its value
-    others = len(options) - len(main)
-    count = pluralise(others, "more option") if others else "the options in full"
+    """Return the main options, a command line that works, and the command that shows the others."""
+    main = choose_main_options(schema, options)
+    lines = _option_lines(main, width, brief=True)
+    if lines:
+        lines.append("")
+    example = getattr(schema, "EXAMPLE", None)
+    if example is None:
+        example = " ".join(_flag_with_form(option) for option in options if option.required)
+    # No line ends between an option and its value.
+    example = re.sub(r"(--\S+) (?!-)", rf"\1{UNBROKEN_SPACE}", f"example: {prog} {example}")
+    # The backslashes let a shell take the lines as one.
+    lines += " \\\n".join(_wrap(example, width - 2, indent="  ")).split("\n")
+    count = "the options in full"
+    if len(options) > len(main):
+        count = pluralise(len(options) - len(main), "more option")
     command = f"{prog} --help-all".replace(" ", UNBROKEN_SPACE)
-    option_lines = _option_lines(main, width, brief=True)
-    return [
-        *([*option_lines, ""] if option_lines else []),
-        *" \\\n".join(_wrap(pairs, width - 2, indent="  ")).split("\n"),  # as the shell takes it
-        *_wrap(f"{count}, and --config FILE.yaml, --json, --debug: {command}", width),
-    ]
+    return lines + _wrap(f"{count}, and --config FILE.yaml, --json, --debug: {command}", width)
 
 
 def _wrap(text: str, width: int, *, indent: str = "") -> list[str]:
-    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
-    return [line.replace(UNBROKEN_SPACE, " ") for line in lines]
+    wrapped = textwrap.fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    return wrapped.replace(UNBROKEN_SPACE, " ").split("\n")
 
 
 def _all_lines(schema: type, options: Sequence[Option], width: int) -> list[str]:
-    by_group: dict[tuple[str, ...], list[Option]] = {}
+    by_group: dict[tuple[str, ...], list[Option]] = {(): []}
     for option in options:
         by_group.setdefault(option.path[:-1], []).append(option)
-    outside_groups = _option_lines(by_group.pop((), []), width)
-    lines = [*outside_groups, ""] if outside_groups else []
-    for group, chosen in by_group.items():
-        lines += textwrap.wrap(_heading(schema, group), width)
-        lines += [*_option_lines(chosen, width), ""]
-    return [*lines, "Any verb", *_option_lines(options_of(Common), width)]
+    lines: list[str] = []
+    for group, own_options in by_group.items():
+        if not own_options:
+            continue
+        if group:
+            lines += textwrap.wrap(_heading(schema, group), width)
+        lines += [*_option_lines(own_options, width), ""]
+    return [*lines, "Any verb", *_option_lines(list_options(Common), width)]
 
 
 def _heading(schema: type, group: tuple[str, ...]) -> str:
-    """What a group is about: the first paragraph of its docstring, and the docstring of its field."""
+    """Return the first paragraph of a group's docstring, and the docstring of its field."""
     parent = schema
     for name in group[:-1]:
         parent = typing.get_type_hints(parent)[name]
     own = typing.get_type_hints(parent)[group[-1]]
     about = (inspect.getdoc(own) or "").partition("\n\n")[0]
-    return " ".join(f"{about} {docstrings_of(parent).get(group[-1], '')}".split())
+    return " ".join(f"{about} {read_docstrings(parent).get(group[-1], '')}".split())
 
 
 def _option_lines(options: Sequence[Option], width: int, *, brief: bool = False) -> list[str]:
-    """Flags, and beside them what they are; `brief`: in a sentence."""
+    """Return flags, and beside them their explanations; with `brief` only the first sentence."""
     lines: list[str] = []
     for option in options:
-        head, text = f"  {_head(option)}", option.explanation()
-        text = f"{_first_sentence(text) if brief else text} {_default(option)}"
+        flag, text = f"  {_flag_with_form(option)}", option.explanation()
+        if brief:
+            text = _first_sentence(text)
+        text = f"{text} {_default(option)}"
         body = textwrap.wrap(text, width - FLAG_COLUMNS, break_on_hyphens=False) or [""]
-        if len(head) > FLAG_COLUMNS - 2:
-            lines += textwrap.wrap(head.strip(), width, initial_indent="  ", subsequent_indent="      ")
+        if len(flag) > FLAG_COLUMNS - 2:
+            lines += textwrap.wrap(flag.strip(), width, initial_indent="  ", subsequent_indent="      ")
         else:
-            lines.append(f"{head:<{FLAG_COLUMNS}}{body.pop(0)}".rstrip())
+            lines.append(f"{flag:<{FLAG_COLUMNS}}{body.pop(0)}".rstrip())
         lines += [" " * FLAG_COLUMNS + line for line in body]
     return lines
 
 
-def _head(option: Option) -> str:
-    """The flag that one gives, and what stands for its value: INT, a|b, STR ..."""
+def _flag_with_form(option: Option) -> str:
+    """Return the flag that one gives, and the form of its value: INT, a|b, STR ..."""
     if option.positional:
         return option.flag
     if option.annotation is bool:
@@ -136,8 +146,9 @@ def _default(option: Option) -> str:
         return "(default: on; this switches it off)"
     if value is None or value is False or value in ((), ""):
         return ""
-    values = value if isinstance(value, tuple) else (value,)
-    words = [f"{each:g}" if isinstance(each, float) else str(each) for each in values]
+    words = []
+    for each in value if isinstance(value, tuple) else [value]:
+        words.append(f"{each:g}" if isinstance(each, float) else str(each))
     return f"(default: {' '.join(words)})"
 
 

@@ -1,7 +1,7 @@
 """`brimful VERB ...`: each verb is a function of one configuration dataclass, whose fields are its flags.
 
 The result goes to stdout; progress, warnings and errors go to stderr. A verb's configuration is imported when
-the verb is called, and what does its work once the options are right: help and mistakes never load torch.
+the verb is called, and its work only once the options are right: help and mistakes never load torch.
 """
 
 import contextlib
@@ -58,25 +58,26 @@ SCHEMAS = {
     "report": "brimful.commands.report:ReportConfig",
     "demo": "brimful.commands.demo:DemoConfig",
 }
-"""The configuration of each verb, in a module without torch: a mistake is said before torch is loaded."""
+"""The configuration of each verb, in a module without torch: mistakes are reported before torch is loaded."""
 
 MAX_WORD_CHARACTERS = 500
-"""A longer word of an error, such as a path, is shortened to its ends."""
+"""Characters of a word of an error, such as a path; a longer one is shortened to its ends."""
 
 
 def load_verb(verb: str) -> Any:
-    """The function behind a verb (imports its module)."""
+    """Import the module of a verb, and return the function behind it."""
     name = verb.replace("-", "_")
-    return _load(f"brimful.commands.{name}:{name}")
+    return load_name(f"brimful.commands.{name}:{name}")
 
 
 def load_schema(verb: str) -> type:
-    """The configuration of a verb (imports its module, and not what does the work)."""
-    schema: type = _load(SCHEMAS[verb])
+    """Import the configuration of a verb, without the modules that do its work, and return it."""
+    schema: type = load_name(SCHEMAS[verb])
     return schema
 
 
-def _load(place: str) -> Any:
+def load_name(place: str) -> Any:
+    """Import `module:name`."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
@@ -96,7 +97,7 @@ def _help() -> str:
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
-    read_number("RANK", 0)  # before any work
+    rank = read_number("RANK", 0)  # a wrong one is reported before any work
     with catch_start_signals():
         from brimful.cli.arguments import parse
         from brimful.cli.early_checks import check_inputs
@@ -106,11 +107,11 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         with settings_from(common.config):
             check_inputs(name, options)
         verb = load_verb(name)
-    # Under --json, stdout has the result alone.
-    aside = contextlib.redirect_stdout(sys.stderr) if common.json else contextlib.nullcontext()
-    with settings_from(common.config), aside:
+    with settings_from(common.config), contextlib.ExitStack() as stack:
+        if common.json:  # stdout holds nothing but the result
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         result = verb(options)
-    if read_number("RANK", 0):
+    if rank:
         return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:
         print(json.dumps(result))  # in ASCII, which any terminal and file can hold
@@ -123,76 +124,80 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; returns its exit code: 0 done, 1 error, 2 usage, 130 interrupted."""
-    with print_messages():
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
-
-
-def _main(arguments: list[str]) -> int:
-    debug = "--debug" in arguments
+    """Run one command line, and return its exit code: 0 done, 1 error, 2 usage, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name or a text may hold what a terminal cannot show
             stream.reconfigure(errors="backslashreplace")
-    try:
-        if not arguments or arguments[0] in ("-h", "--help", "help"):
-            print(_help(), end="")
-            return 0
-        if arguments[0] in ("-V", "--version"):
-            print(f"brimful {VERSION}")
-            return 0
-        name, *options = arguments
-        if name not in VERBS:
-            raise UsageError(f"unknown verb {name!r}: {suggest_name(name, VERBS)}")
-        if name == "serve":  # It reads its folders again at the signal, once it is up.
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        _run(name, options)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 2
-    except (KeyboardInterrupt, SystemError) as error:
-        # Ctrl-C in a compiled loop arrives as a SystemError.
-        causes = error, error.__cause__ or error.__context__
-        if not any(isinstance(cause, KeyboardInterrupt) for cause in causes):
-            raise
-        print("; ".join(["brimful: interrupted", *getattr(error, "__notes__", [])[-1:]]), file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        return 141
-    except (BrimfulError, OSError, MemoryError) as error:
-        if debug:
-            traceback.print_exc()
-        print(f"brimful: {escape_controls(_one_line(error))}", file=sys.stderr)
-        return error.exit_code if isinstance(error, BrimfulError) else 1
-    except RuntimeError as error:
-        if debug or not is_out_of_memory(error):
-            raise
-        print(f"brimful: {_one_line(MemoryError())}", file=sys.stderr)
-        return 1
+    with print_messages():
+        try:
+            _run_line(words)
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else 2
+        except BrokenPipeError:
+            return 141
+        except (Exception, KeyboardInterrupt) as error:
+            return _report(error, debug="--debug" in words)
     return 0
+
+
+def _run_line(words: Sequence[str]) -> None:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help(), end="")
+        return
+    name = words[0]
+    if name in ("-V", "--version"):
+        print(f"brimful {VERSION}")
+        return
+    if name not in VERBS:
+        raise UsageError(f"unknown verb {name!r}: {suggest_name(name, VERBS)}")
+    if name == "serve":  # it reads its folders again at the signal, once it is up
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    _run(name, words[1:])
+
+
+def _report(error: BaseException, debug: bool) -> int:
+    """Print an error that the user can understand as one line, and return the exit code; raise any other."""
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    if isinstance(error, SystemError):  # as which Ctrl-C arrives from a compiled loop
+        is_interrupt = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
+    if is_interrupt:
+        notes = getattr(error, "__notes__", [])[-1:]
+        print("; ".join(["brimful: interrupted", *notes]), file=sys.stderr)
+        return 130
+    if isinstance(error, RuntimeError) and not debug and is_out_of_memory(error):
+        error = MemoryError()  # torch raises other classes
+    if not isinstance(error, BrimfulError | OSError | MemoryError):
+        raise error
+    if debug:
+        traceback.print_exc()
+    print(f"brimful: {escape_controls(_one_line(error))}", file=sys.stderr)
+    return getattr(error, "exit_code", 1)
 
 
 def _one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "out of memory; lower rows_per_micro_batch, micro_batch_tokens or workers"
+    text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    else:
-        text = str(error)
-    return " ".join(_shortened(word) for word in text.split())
-
-
-def _shortened(word: str) -> str:
-    return word if len(word) <= MAX_WORD_CHARACTERS else f"{word[:40]} ... {word[-40:]}"
+    words = text.split()
+    for place, word in enumerate(words):
+        if len(word) > MAX_WORD_CHARACTERS:
+            words[place] = f"{word[:40]} ... {word[-40:]}"
+    return " ".join(words)
 
 
 def entry() -> None:
-    """The console script."""
+    """Run the console script."""
     if "OMP_WAIT_POLICY" not in os.environ:  # libgomp reads it when torch is imported
         os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     code = main()
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader left; what is still buffered is dropped silently
+    except BrokenPipeError:
+        # The reader left. What is still buffered would raise again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     sys.exit(code)

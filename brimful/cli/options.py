@@ -17,7 +17,9 @@ from brimful.base.errors import UsageError
 HELP_FLAGS = ("--help", "-h", "--help-all")
 """Flags of every verb that print help, and do nothing else."""
 REQUIRED = dataclasses.MISSING
-"""The default of an option that has none."""
+"""The default of an option that must be given."""
+TYPE_WORDS = {"INT": "a whole number", "FLOAT": "a number", "STR": "text"}
+"""The types in help, and what messages call them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,30 +85,30 @@ class Option:
 
     @property
     def flags(self) -> list[str]:
-        """The flags that set the option: of a switch two, of a positional option none."""
+        """The flags that set the option: two of a switch, none of a positional option."""
         if self.positional:
             return []
         return [self.flag, self.off_flag] if self.switch else [self.flag]
 
     @property
     def words(self) -> list[str]:
-        """What a value may be: words to choose from, and types in capitals."""
+        """The words that a value may be, and the types that it may have, in capitals."""
         words: list[str] = []
         for kind in _value_types(self.annotation):
-            choices = _choices(kind)
-            words += map(str, choices) if choices else [kind.__name__.upper()]
+            words += map(str, _choices(kind) or [kind.__name__.upper()])
         return list(dict.fromkeys(words))
 
     def takes(self, text: str, texts: Sequence[str]) -> bool:
-        """Whether the option takes the next argument of a command line too, after `texts`."""
+        """Return whether the next argument of a command line is a value too, after the values `texts`."""
         if text.startswith("--"):
             return False
         if self.switch:
+            # `--trial file`: True, and a positional argument. `--trial measured`: a value.
             return not texts and self.annotation is not bool and text in self.words
         return self.several or not texts
 
     def value(self, texts: Sequence[str]) -> Any:
-        """The value that the texts after a flag stand for.
+        """Return the value that the texts after a flag stand for.
 
         Raises:
             UsageError: a text is missing, or has another type.
@@ -114,36 +116,37 @@ class Option:
         if self.switch and not texts:
             return True
         try:
-            return _read(self.annotation, texts)
+            return _convert(self.annotation, texts)
         except ValueError as error:
             if not texts:
                 raise UsageError(f"{self.flag} needs a value: {self._expected()}") from error
-            wrong = [text for text in texts if not _fits(self.annotation, text)]
-            text = repr(wrong[0] if wrong else " ".join(texts))
-            raise UsageError(f"{self.flag} takes {self._expected()}, not {text}") from error
+            # Each may fit where all together do not.
+            wrong = next((text for text in texts if not _fits(self.annotation, text)), " ".join(texts))
+            raise UsageError(f"{self.flag} takes {self._expected()}, not {wrong!r}") from error
 
     def _expected(self) -> str:
         if self.argument.form is not None:
             return self.argument.form
-        named = {"INT": "a whole number", "FLOAT": "a number", "STR": "text"}
-        *others, last = [named.get(word, word) for word in self.words]
-        return f"{', '.join(others)} or {last}" if others else last
+        names = [TYPE_WORDS.get(word, word) for word in self.words]
+        if len(names) == 1:
+            return names[0]
+        return f"{', '.join(names[:-1])} or {names[-1]}"
 
     def explanation(self) -> str:
-        """What an option is, on one line."""
-        text = self.argument.help or docstrings_of(self.schema).get(self.path[-1], "")
+        """Return what the option is, on one line."""
+        text = self.argument.help or read_docstrings(self.schema).get(self.path[-1], "")
         return " ".join(text.split())
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """The types of a union, None first: `None` is a value of its own where a text would do too."""
+    """Return the types of a union, None first: the word `None` also fits a text, and means None there."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return (annotation,)
     return tuple(sorted(typing.get_args(annotation), key=lambda kind: kind is not NoneType))
 
 
 def _value_types(annotation: Any) -> Iterator[Any]:
-    """The types of a single value: of `int | None` and of `tuple[int, ...]`, int."""
+    """Yield the types of a single value: int for `int | None` and for `tuple[int, ...]`."""
     for kind in _alternatives(annotation):
         if typing.get_origin(kind) is tuple:
             yield from _value_types(typing.get_args(kind)[0])
@@ -152,78 +155,92 @@ def _value_types(annotation: Any) -> Iterator[Any]:
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """The values of a type that has few."""
+    """Return the values of a type that has few."""
     if kind is bool:
         return True, False
     if kind is NoneType:
         return (None,)
-    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+    if typing.get_origin(kind) is typing.Literal:
+        return typing.get_args(kind)
+    return ()
 
 
-def _read(annotation: Any, texts: Sequence[str]) -> Any:
-    """The value of the first type that the texts fit.
+def _convert(annotation: Any, texts: Sequence[str]) -> Any:
+    """Return the value of the first type that the texts fit.
 
     Raises:
         ValueError: they fit no type.
     """
     for kind in _alternatives(annotation):
         try:
-            return _read_as(kind, texts)
+            return _convert_to(kind, texts)
         except ValueError:
             continue
     raise ValueError
 
 
-def _read_as(kind: Any, texts: Sequence[str]) -> Any:
+def _convert_to(kind: Any, texts: Sequence[str]) -> Any:
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
-        return tuple(_read(item, [text]) for text in texts)
+        return tuple(_convert(item, [text]) for text in texts)
     (text,) = texts
-    if choices := _choices(kind):
-        (choice,) = (each for each in choices if str(each) == text)
-        return choice
-    read: Callable[[str], Any] = getattr(kind, "from_text", kind)
-    return read(text)
+    choices = _choices(kind)
+    if not choices:
+        read: Callable[[str], Any] = getattr(kind, "from_text", kind)
+        return read(text)
+    for choice in choices:
+        if str(choice) == text:
+            return choice
+    raise ValueError
 
 
 def _fits(annotation: Any, text: str) -> bool:
     try:
-        _read(annotation, [text])
+        _convert(annotation, [text])
     except ValueError:
         return False
     return True
 
 
-def options_of(schema: type) -> list[Option]:
-    """The options of a configuration and of its groups, in its order."""
+def list_options(schema: type) -> list[Option]:
+    """Return the options of a configuration and of its groups, in its order."""
     return list(_options(schema, "", (), None))
 
 
-def _options(schema: type, prefix: str, path: tuple[str, ...], default: Any) -> Iterator[Option]:
-    """`default` is an instance of the schema: a group's default in its parent."""
+def _options(schema: type, prefix: str, path: tuple[str, ...], group: Any) -> Iterator[Option]:
+    """Yield the options of a group.
+
+    Args:
+        group: an instance of the schema, whose values are the defaults in this place; None at the top.
+    """
     hints = typing.get_type_hints(schema, include_extras=True)
     for field in dataclasses.fields(schema):
         annotation, argument = hints[field.name], Argument()
         if typing.get_origin(annotation) is Annotated:
             annotation, argument = typing.get_args(annotation)
         name, place = prefix + field.name.replace("_", "-"), (*path, field.name)
-        own = getattr(default, field.name, field.default)
+        default = getattr(group, field.name, field.default)
         if field.default_factory is not dataclasses.MISSING:
-            own = field.default_factory()
+            default = field.default_factory()
         if dataclasses.is_dataclass(annotation):
-            group = argument.group or name
-            yield from _options(typing.cast(type, annotation), f"{group}.", place, own)
+            prefix_of_group = f"{argument.group or name}."
+            yield from _options(typing.cast(type, annotation), prefix_of_group, place, default)
         else:
-            flag = name.upper() if argument.positional else f"--{name}"
-            yield Option(flag, schema, place, annotation, argument, own)
+            flag = f"--{name}"
+            if argument.positional:
+                flag = name.upper()
+            yield Option(flag, schema, place, annotation, argument, default)
 
 
 @cache
-def docstrings_of(schema: type) -> dict[str, str]:
-    """What stands below the fields of a configuration and of its bases."""
+def read_docstrings(schema: type) -> dict[str, str]:
+    """Return the docstrings below the fields of a configuration and of its bases, by field."""
     texts: dict[str, str] = {}
-    for each in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
-        (tree,) = typing.cast(list[ast.ClassDef], ast.parse(textwrap.dedent(inspect.getsource(each))).body)
+    for base in reversed(schema.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        # Python keeps no docstrings of fields, so they are read from the source.
+        (tree,) = typing.cast(list[ast.ClassDef], ast.parse(textwrap.dedent(inspect.getsource(base))).body)
         for field, below in zip(tree.body, tree.body[1:], strict=False):
             match field, below:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):

@@ -1,7 +1,6 @@
 """The verb `brimful augment`: copies of labelled texts in which some words are others (TinyBERT)."""
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,12 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
         the numbers of rows read and written, of distinct texts, and of words by the source of candidates.
 
     Raises:
-        BrimfulError: the input is no table of texts or has no word to replace; the output has another format
-            or cannot be written; or as `find_candidates`.
+        BrimfulError: the input is not a table of texts, or none of its words can be replaced; the output has
+            another format or cannot be written; or as `find_candidates`.
     """
     started = time.perf_counter()
-    layout, path = find_layout(config), Path(config.output)
-    table = read_rows(Path(config.input), layout)
+    path = Path(config.output)
+    table = read_rows(Path(config.input), find_layout(config))
     rows, columns = table.values, table.texts
     if path.suffix != table.form:
         raise BrimfulError(f"--output {path}: the name must end in {table.form}, as the input does")
@@ -48,25 +47,26 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     candidates = find_candidates(texts, config, default_device())
     if not (candidates.facts["masked_lm"] or candidates.facts["neighbours"]):
         raise BrimfulError(f"{config.input} has no word with candidates: there is nothing to replace")
-    drawn = partial(make_copies, count=config.copies, rate=config.rate, seed=config.seed)
-    written = 0
+    draws: dict[str, Any] = {"count": config.copies, "rate": config.rate, "seed": config.seed}
+    rows_written = 0
     with table_file(path, table) as add, show_progress("augment: rows", len(rows)) as advance:
         for number, row in enumerate(rows):
-            seen = {tuple(row[column] for column in columns)}
             add(row)
+            # Of copies with equal texts, and of those that equal their row, one is enough.
+            distinct = {tuple(row[column] for column in columns)}
             for field, column in enumerate(columns):
                 words = candidates.replaceable(row[column])
-                for text in drawn(row[column], words, row=number, field=field):
+                for text in make_copies(row[column], words, row=number, field=field, **draws):
                     copy = row | {column: text}
                     key = tuple(copy[name] for name in columns)
-                    if key not in seen:
-                        seen.add(key)
+                    if key not in distinct:
+                        distinct.add(key)
                         add(copy)
-            written += len(seen)
+            rows_written += len(distinct)
             advance()
     return {
         **facts,
-        "written": written,
+        "written": rows_written,
         "words": candidates.facts,
         "seconds": time.perf_counter() - started,
         "output": str(path),

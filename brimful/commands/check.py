@@ -1,4 +1,4 @@
-"""The verb `brimful check`: what is odd in the tables of a task, before anything is trained on them."""
+"""The verb `brimful check`: oddities in the tables of a task, before anything is trained on them."""
 
 from dataclasses import asdict
 from typing import Any
@@ -15,25 +15,27 @@ from brimful.tasks.registry import choose_task
 
 
 def summarise_check(facts: dict[str, Any]) -> Summary:
-    """What was found in the tables, and a few facts about each file."""
+    """Return the findings, and a few facts about each file, as a screen shows them."""
     findings, files = facts["findings"], facts["files"]
-    found = pluralise(len(findings), "finding") if findings else "nothing found"
-    verdict = f"{found} in {pluralise(len(files), 'table')}."
-    noticed = [[finding["file"], finding["message"]] for finding in findings]
+    result = "nothing found"
+    if findings:
+        result = pluralise(len(findings), "finding")
+    verdict = f"{result} in {pluralise(len(files), 'table')}."
+    messages = [[finding["file"], finding["message"]] for finding in findings]
     rows = []
-    for file, known in files.items():
-        labels = ", ".join(f"{name} {count:,}" for name, count in known.get("labels", {}).items())
-        rows.append([file, f"{known['rows']:,}", labels])
+    for file, counts in files.items():
+        labels = [f"{name} {count:,}" for name, count in counts.get("labels", {}).items()]
+        rows.append([file, f"{counts['rows']:,}", ", ".join(labels)])
     columns = ["File", "Rows", "Labels, in the order of the outputs"]
-    tables = [*make_table("Findings", ["File", "Finding"], noticed), *make_table("Files", columns, rows)]
+    tables = [*make_table("Findings", ["File", "Finding"], messages), *make_table("Files", columns, rows)]
     return Summary("Check of tables", verdict, tables)
 
 
 @verb(CheckConfig)
 def check(config: CheckConfig) -> dict[str, Any]:
-    """Say what is odd in labelled tables, before training on them. Nothing is written.
+    """Find oddities in labelled tables, before training on them. Nothing is written.
 
-    What depends on an encoder (texts that are cut, unknown tokens), `finetune --dry-run` says.
+    `finetune --dry-run` reports those that depend on an encoder: texts that are cut, unknown tokens.
 
     Returns:
         `findings`, each with its kind, file, count, message and first rows; and of each of the `files` the
@@ -48,17 +50,19 @@ def check(config: CheckConfig) -> dict[str, Any]:
         raise BrimfulError("the same file is given twice; give train, then the tables to compare with it")
     layout = find_layout(config)
     kind = choose_task(config.task, layout)
-    tables, found = [], list[Finding]()
+    tables, findings = [], list[Finding]()
     for path in config.files:
-        with record_warnings() as messages:
+        with record_warnings() as warnings:  # of the reader: they are findings too
             tables.append(read_file(kind, path, labelled=True, layout=layout))
-        found += [Finding("reading", path, 1, line.removeprefix(f"{path}: "), []) for line in messages]
+        for warning in warnings:
+            findings.append(Finding("reading", path, 1, warning.removeprefix(f"{path}: "), []))
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(tables[0])
     labels = task.facts.get("labels")
-    found += check_tables(tables, named=labels is not None)
-    files: dict[str, dict[str, Any]] = {str(table.path): {"rows": len(table)} for table in tables}
-    if labels is not None:
-        for table in tables:
+    findings += check_tables(tables, named=labels is not None)
+    files: dict[str, dict[str, Any]] = {}
+    for table in tables:
+        files[str(table.path)] = {"rows": len(table)}
+        if labels is not None:
             files[str(table.path)]["labels"] = count_labels(labels, table)
-    told = {"findings": [asdict(finding) for finding in found], "files": files}
-    return with_overview(told, summarise_check(told))
+    facts = {"findings": [asdict(finding) for finding in findings], "files": files}
+    return with_overview(facts, summarise_check(facts))

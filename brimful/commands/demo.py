@@ -1,7 +1,7 @@
-"""The verb `brimful demo`: the whole way on real text, from Chinese product reviews to a small classifier.
+"""The verb `brimful demo`: all stages on real text, from Chinese product reviews to a small classifier.
 
-The setting is a user's own: 2,000 labelled reviews, and all other training reviews as unlabelled text. No
-stage sees a test review before the end, pretraining included. The stages are lines of `brimful` as a user
+The setting is a typical user's: 2,000 labelled reviews, and all other training reviews as unlabelled text. No
+stage sees a test review before the end, not even pretraining. The stages are lines of `brimful` as a user
 would type them: each is a process of its own and leaves a folder of its own. A complete folder is not made
 again, and an interrupted training goes on from its checkpoint.
 """
@@ -33,7 +33,7 @@ SETTINGS = "demo.yaml"
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 PRETRAIN_UPDATES = 800
 ALL_TEXTS = 13_900
-"""Texts that the updates of pretraining are for; fewer texts take as many fewer updates."""
+"""The texts of all reviews, for `PRETRAIN_UPDATES`; fewer texts take as many fewer updates."""
 
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
 FINETUNE = (
@@ -93,7 +93,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     The same command continues an interrupted demo.
 
     Returns:
-        as `report` of its runs: their models stand in the `overview`.
+        the result of `report` for its runs: their models are in the `overview`.
 
     Raises:
         BrimfulError: a package of the demo is missing, --out holds something else, or a line failed.
@@ -126,7 +126,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
 
 
 def require_place(config: DemoConfig) -> None:
-    """Refuse a folder that is not free and holds no demo of this configuration.
+    """Refuse a folder that is neither free nor holds a demo of this configuration.
 
     Raises:
         BrimfulError: it holds something else, or a demo with other options.

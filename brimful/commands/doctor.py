@@ -1,4 +1,4 @@
-"""The verb `brimful doctor`: what the machines of a training are, how fast, and what is wrong with them."""
+"""The verb `brimful doctor`: the machines of a training, their speed, and their faults."""
 
 import statistics
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any
 from brimful.base.config import verb
 from brimful.base.console import escape_controls
 
-SLOW_SPEED = 0.85
+SLOW_FRACTION = 0.85
 """A device is slow if its speed is below this fraction of the others'."""
-TAKEN_PROPORTION = 0.2
+SHARED_FRACTION = 0.2
 """The fraction of a host's cores and of a GPU's memory that others may take without a line."""
-FEW_BYTES = 4 << 30
-"""Of memory or disk, below which a line says so."""
+MIN_FREE_BYTES = 4 << 30
+"""Free bytes of memory or disk, below which a line says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,11 @@ def show_report(report: dict[str, Any]) -> None:
         print(escape_controls(f"{host['name']}: {host['processor']}; {versions}"))
         space = f"{giga(host['memory'])} GB of memory and {giga(host['disk'])} GB of disk are free"
         print(f"  {host['cores']:g} usable cores, load {host['load']:.1f}; {space}")
-    for one in report["devices"]:
-        speed = "no memory" if one["flops"] is None else f"{giga(one['flops'])} GFLOP/s in {one['precision']}"
-        print(escape_controls(f"rank {one['rank']}: {one['name']}, {speed}"))
+    for device in report["devices"]:
+        speed = "no memory"
+        if device["flops"] is not None:
+            speed = f"{giga(device['flops'])} GFLOP/s in {device['precision']}"
+        print(escape_controls(f"rank {device['rank']}: {device['name']}, {speed}"))
     print("what is wrong:" if report["findings"] else "nothing is wrong")
     for finding in report["findings"]:
         print(escape_controls(f"- {finding}"))
@@ -55,36 +57,39 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
 
 
 def find_problems(report: dict[str, Any]) -> list[str]:
-    """What is wrong, each in a line: what, where, and what to do about it."""
-    found, devices = [], report["devices"]
+    """Return a line for each fault: what is wrong, where, and what to do about it."""
+    problems, devices = [], report["devices"]
     for host in report["hosts"]:
         name, cores, load = host["name"], host["cores"], host["load"]
-        if load > (1 + TAKEN_PROPORTION) * cores:
+        if load > (1 + SHARED_FRACTION) * cores:
             busy = f"the load average is {load:.1f} with {cores:g} usable cores"
-            found.append(f"{name}: {busy}: wait until others end, or use another machine")
-        if host["stolen_cores"] > TAKEN_PROPORTION * cores:
+            problems.append(f"{name}: {busy}: wait until others end, or use another machine")
+        if host["stolen_cores"] > SHARED_FRACTION * cores:
             stolen = f"{host['stolen_cores']:.1f} cores (steal)"
-            found.append(f"{name}: the host of this virtual machine withholds {stolen}: use another one")
-        for what in ("memory", "disk"):
-            if host[what] < FEW_BYTES:
-                found.append(f"{name}: {giga(host[what])} GB of {what} are free: free more")
+            problems.append(f"{name}: the host of this virtual machine withholds {stolen}: use another one")
+        for resource in ("memory", "disk"):
+            if host[resource] < MIN_FREE_BYTES:
+                problems.append(f"{name}: {giga(host[resource])} GB of {resource} are free: free more")
         if host["lacks"]:
-            found.append(f"{name}: steps are not compiled, which takes {host['lacks']}")
-    for one in devices:
-        where = f"{one['name']} of rank {one['rank']}"
-        if one.get("taken", 0) > TAKEN_PROPORTION * one.get("memory", 0):
-            found.append(f"{where}: others take {giga(one['taken'])} GB; nvidia-smi names them")
-        alike = [each["flops"] or 0.0 for each in devices if each["name"] == one["name"]]
-        speed, usual = one["flops"] or 0.0, statistics.median_high(alike)
-        if speed < SLOW_SPEED * usual:
-            slower = f"{speed / usual:.0%} of the others' speed, and all ranks wait for it"
-            found.append(f"{where} computes at {slower}: look for heat and power limits")
+            problems.append(f"{name}: steps are not compiled, which takes {host['lacks']}")
+    for device in devices:
+        place = f"{device['name']} of rank {device['rank']}"
+        if device.get("taken", 0) > SHARED_FRACTION * device.get("memory", 0):
+            problems.append(f"{place}: others take {giga(device['taken'])} GB; nvidia-smi names them")
+        # Devices of one name should be equally fast. The higher median is the fast half's, if half are slow.
+        speeds = [each["flops"] or 0.0 for each in devices if each["name"] == device["name"]]
+        speed, median = device["flops"] or 0.0, statistics.median_high(speeds)
+        if speed < SLOW_FRACTION * median:
+            slower = f"{speed / median:.0%} of the others' speed, and all ranks wait for it"
+            problems.append(f"{place} computes at {slower}: look for heat and power limits")
     if report["wrong_sums"]:
         ranks = ", ".join(map(str, report["wrong_sums"]))
-        found.append(f"sums over ranks are WRONG on rank {ranks}: do not train on them")
-    return found
+        problems.append(f"sums over ranks are WRONG on rank {ranks}: do not train on them")
+    return problems
 
 
 def giga(number: float) -> str:
-    """A number in units of 10^9, to three digits."""
-    return f"{number / 1e9:,.0f}" if number >= 1e11 else f"{number / 1e9:.3g}"
+    """Return a number in units of 10^9, to three digits."""
+    if number >= 1e11:  # where .3g would write 1e+02
+        return f"{number / 1e9:,.0f}"
+    return f"{number / 1e9:.3g}"

@@ -46,24 +46,24 @@ from brimful.runs.snapshot import load_snapshot
 from brimful.stages.run_tables import find_run_tables
 
 
-def _texts(config: ExportConfig) -> Iterator[str]:
-    """The texts whose pieces stay. After the last, a warning for each kind of problem in each file."""
+def _read_texts(config: ExportConfig) -> Iterator[str]:
+    """Yield the texts whose pieces stay; then warn of each kind of problem in each file."""
     find_charset(config.read.encoding)
     issues: dict[str, Counter[str]] = {}
     yield from read_texts(config.keep_pieces_of, config.out, config.read, issues, config.more_fields)
-    for path, found in issues.items():
-        for issue, count in found.items():
+    for path, counts in issues.items():
+        for issue, count in counts.items():
             warn(f"{path}: {issue}: {count:,}")
 
 
-def _settings(source: ModelFolder, config: EncoderConfig) -> dict[str, Any]:
-    """The arguments of `save_model` that write an encoder and its head again as they were."""
-    kept = (OVERLAP, TEMPERATURE, SETTINGS, PAIRS)
+def _save_arguments(source: ModelFolder, config: EncoderConfig) -> dict[str, Any]:
+    """Return the arguments of `save_model` that write an encoder and its head again as they were."""
+    keys = (OVERLAP, TEMPERATURE, SETTINGS, PAIRS)
     return {
         "max_length": source.text_length(config),
         "problem_type": source.values.get("problem_type"),
         "token_types": reads_token_types(source, config),
-        "extra": {key: source.values[key] for key in kept if key in source.values},
+        "extra": {key: source.values[key] for key in keys if key in source.values},
     }
 
 
@@ -71,22 +71,22 @@ def _settings(source: ModelFolder, config: EncoderConfig) -> dict[str, Any]:
 def export(config: ExportConfig) -> dict[str, Any]:
     """Write a model as a folder for Hugging Face libraries or an ONNX file, and check it.
 
-    In float32 its outputs are those of the model. What rounds, such as eight bits, is compared with the model
-    on real texts (`test`, `calibrate`), and refused if it loses more than `most_loss`.
+    In float32 the export has the model's outputs. A format that rounds, such as eight bits, is compared with
+    the model on real texts (`test`, `calibrate`), and refused if it loses more than `most_loss`.
 
-    The folder works alone: README.md is a model card, example.py predicts without Brimful. A later
+    The folder needs no other: README.md is a model card, example.py predicts without Brimful. A later
     export over them is refused where they were edited, or where the folder has files of your own.
 
-    Poolers and heads that Brimful does not know are left out, with a warning; so is, in the format hf, what
-    makes vectors in a folder of sentence-transformers. Other formats keep it or are refused
-    (`hf.text_reading`).
+    Poolers and heads that Brimful does not know are left out, with a warning. The format hf also leaves out
+    the modules that make vectors in a folder of sentence-transformers. Other formats keep these modules, or
+    are refused (`hf.text_reading`).
 
     Returns:
         `out` and its size in `bytes`; the `format`; the `model` (its class), its `parameters` and `pieces`;
-        the modules `left_out`; what was `pruned` with `keep_pieces_of` (`text.pruning.Statistics`);
-        `max_abs_hidden_difference` from `transformers` on the given folder, and `max_abs_logit_difference` of
-        the written one (None where not compared); what `gate` found on real texts
-        (`exporting.gate.compare`); for a checkpoint also its `step`.
+        the modules `left_out`; with `keep_pieces_of` the counts of the `pruned` vocabulary
+        (`text.pruning.Statistics`); `max_abs_hidden_difference` from `transformers` on the given folder, and
+        `max_abs_logit_difference` of the written one (None where not compared); the result of the `gate` on
+        real texts (`exporting.gate.compare`); for a checkpoint also its `step`.
 
     Raises:
         BrimfulError: there is no model, tokenizer or such checkpoint, the format has no place for its head or
@@ -95,14 +95,14 @@ def export(config: ExportConfig) -> dict[str, Any]:
     """
     try:
         with FolderLock() as lock:
-            return _exported(config, lock)
+            return _export(config, lock)
     except KeyboardInterrupt as stopped:
-        if not (Path(config.out) / RECORD).exists():
+        if not (Path(config.out) / RECORD).exists():  # the record is written last
             stopped.add_note("nothing was written")
         raise
 
 
-def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
+def _export(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     if config.format:
         FORMATS[config.format].require_packages()
     out = Path(config.out)
@@ -112,27 +112,28 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
     require_export_place(out, source, form)
     if not config.dry_run:
         lock.take(out)
-    tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # which says what is missing
+    tokenizer = encoder.tokenizer or load_tokenizer(source.path)  # whose error names the missing files
     dropped = list_unread_modules(source, encoder, head)
     head = form.head_of(head)
     reading: TextReading | None = None
     if head is None:
         reading = reading_of(source, encoder.config)
-        if not form.makes_vectors:
-            dropped += [PROMPTS] if reading.prompt else []
-        else:
+        if form.makes_vectors:
             reading = reading.pooled(None, str(source), "--format hf writes its encoder alone")
-            read = {path for _, path in source.modules}
-            dropped = [name for name in dropped if name not in read]
+            # These modules become part of the export.
+            modules = {path for _, path in source.modules}
+            dropped = [name for name in dropped if name not in modules]
+        elif reading.prompt:
+            dropped.append(PROMPTS)
     if dropped:
         warn(f"left out: {', '.join(dropped)}")
     facts: dict[str, Any] = {"format": form.name, **about}
-    kept: np.ndarray | None = None
+    old_ids: np.ndarray | None = None
     if config.keep_pieces_of:
-        pruned = prune(tokenizer, _texts(config), [encoder.config.pad_id])
-        encoder, head = keep_rows(encoder, head, pruned.old_ids)
+        pruned = prune(tokenizer, _read_texts(config), [encoder.config.pad_id])
+        old_ids = pruned.old_ids  # (pieces,): the id that each piece had
+        encoder, head = keep_rows(encoder, head, old_ids)
         encoder.tokenizer = tokenizer = pruned.tokenizer
-        kept = pruned.old_ids
         facts["pruned"] = asdict(pruned.statistics)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
@@ -140,23 +141,23 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
         "pieces": tokenizer.get_vocab_size(),
         "left_out": dropped,
     }
-    settings = _settings(source, encoder.config)
+    arguments = _save_arguments(source, encoder.config)
     # Without a head a graph makes vectors of single texts, as `Encoder.embed` does.
-    typed = settings["token_types"] and head is not None
-    model = Export(encoder, head, labels if head else None, source, settings, typed, reading)
+    typed = arguments["token_types"] and head is not None
+    model = Export(encoder, head, labels if head else None, source, arguments, typed, reading)
     gate = _open_gate(config, form, model)
     if config.dry_run:
         return {"dry_run": True, "source": str(source), **facts}
     facts["source"] = os.path.relpath(source.path.resolve(), out.resolve())
-    if config.step is None:  # a checkpoint's weights are not those of the folder
+    if config.step is None:  # transformers cannot read a checkpoint
         with naming_weights(source):
-            facts["max_abs_hidden_difference"] = check_source(source, encoder, kept)
+            facts["max_abs_hidden_difference"] = check_source(source, encoder, old_ids)
     with naming_weights(source), atomic_directory(out) as folder:
         facts["max_abs_logit_difference"] = form.write(folder, model)
         if gate is not None:
             facts["gate"] = form.judge(folder, model, gate)
         if importlib.util.find_spec("transformers"):
-            check_ids(source.path, folder, model.max_length, whole=kept is None)
+            check_ids(source.path, folder, model.max_length, whole=old_ids is None)
         record = _commit(folder, out, form, model, facts)
     size = sum(file["bytes"] for file in record["files"].values())
     facts |= {"out": str(out), "bytes": size}
@@ -165,7 +166,7 @@ def _exported(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
 
 
 def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None:
-    """Read the texts; None where the format computes in float32 and the user names no texts.
+    """Return the gate with its texts; None if the format computes in float32 and the user names no texts.
 
     Raises:
         BrimfulError: there are no texts, they cannot be read, the head is of no task, or a package that runs
@@ -181,13 +182,13 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
             f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on texts:"
             " leave --test and --calibrate out, or choose --format sentence-transformers"
         )
-    found = find_texts(model, config.test, config.calibrate, find_run_tables(model.source))
-    if found is None:
+    texts = find_texts(model, config.test, config.calibrate, find_run_tables(model.source))
+    if texts is None:
         raise BrimfulError(
             f"--format {form.name} rounds, and what that costs is measured on real texts: name some with"
             " --test TABLE (labelled) or --calibrate FILE"
         )
-    return Gate(model, *found, f"{form.name} of {config.run}", config.most_loss)
+    return Gate(model, *texts, f"{form.name} of {config.run}", config.most_loss)
 
 
 def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[str, Any]) -> dict[str, Any]:
@@ -196,8 +197,9 @@ def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[st
     facts["megabytes"] = measure_model(files)
     summary = summarise_export(facts)
     page = fill_card(model, form, out.resolve().name, summary)
-    pages = {"README.md": page, "example.py": form.example(model)}
-    for name, text in pages.items():
+    # A later export replaces pages only where nobody has edited them.
+    facts[PAGES] = {}
+    for name, text in {"README.md": page, "example.py": form.example(model)}.items():
         (folder / name).write_text(text, encoding="utf-8")
-    facts[PAGES] = {name: crc32(folder / name) for name in pages}
+        facts[PAGES][name] = crc32(folder / name)
     return commit(folder / RECORD, files, kind="export", **with_overview(facts, summary))

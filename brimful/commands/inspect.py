@@ -6,6 +6,7 @@ The rows of an update are made again without training, as a function of the run'
 
 import re
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from brimful.base.storage import read_commit, read_json, read_object, read_recor
 from brimful.base.terminal import output_console
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.inventory import PLAN
-from brimful.corpus.pipeline.text_parts import TextPart, TextRecord, text_path
+from brimful.corpus.pipeline.text_parts import PartRecord, TextPart, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, ManifestRecord, Shard
 from brimful.runs.start_checks import CONFIG
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
     from brimful.stages.pretrain_config import PretrainConfig
 
-EXCERPT = 200
-_AGAIN = "run prepare again"
+EXCERPT_CHARACTERS = 200
+_REMEDY = "run prepare again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +64,10 @@ class InspectConfig:
     """Another seed shows other documents."""
 
     def __post_init__(self) -> None:
-        given = ["update"] if self.update is not None else []
-        require_positive(self, "documents", "tokens", "examples", *given)
-        if self.verify and given:
+        require_positive(self, "documents", "tokens", "examples")
+        if self.update is not None:
+            require_positive(self, "update")
+        if self.verify and self.update is not None:
             raise UsageError("--verify checks files and shows no rows: leave --update out")
 
 
@@ -83,7 +85,7 @@ class _Examples(TypedDict):
 
 
 def show_findings(findings: dict[str, Any]) -> None:
-    """Print documents with word boundaries and examples of each rule; or rows; or what was verified."""
+    """Print documents with word boundaries and examples of each rule; or rows; or the counts of a check."""
     console = output_console()
     if "records" in findings:
         for name, number in findings.items():
@@ -96,9 +98,8 @@ def show_findings(findings: dict[str, Any]) -> None:
         return
     for document in findings["documents"]:
         console.print(_heading(document["source"]))
-        console.print(
-            Text(escape_controls(" │ ".join(document["words"])) + (" ..." if document["cut"] else ""))
-        )
+        end = " ..." if document["cut"] else ""
+        console.print(Text(escape_controls(" │ ".join(document["words"])) + end))
     for rule, examples in findings["examples"].items():
         count = findings["counts"].get(rule)
         console.print(_heading(f"{rule}: {count:,}" if count is not None else rule))
@@ -163,27 +164,27 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
     from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
-    from brimful.train.step_memory import rows_on_cpu
+    from brimful.train.step_memory import choose_rows_on_cpu
 
-    config = _run_config(directory)
+    config = _read_run_config(directory)
     if update > config.trainer.steps:
         raise BrimfulError(f"there is no update {update:,}: the run has {config.trainer.steps:,}")
     spikes = read_metrics(directory / SPIKES) if (directory / SPIKES).is_file() else []
-    known = {
-        done: state["cursor"] for done, state in checkpoint.read_states(directory / "checkpoints").items()
-    }
-    known |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
+    # The cursors behind updates that were done, from which the stream can go on.
+    states = checkpoint.read_states(directory / "checkpoints")
+    cursors = {done: state["cursor"] for done, state in states.items()}
+    cursors |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
     corpora = open_sources(parse_sources(config.data or ()), verify=config.verify_data)
     tokenizer = load(next(iter(corpora.values())).tokenizer_path)
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
         sources = make_sources(config, corpora, Path(plans), ahead=True)
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
             if config.rows_per_micro_batch is None:
-                rows_on_cpu(stream, config.encoder_config().hidden_size)
-            if known:  # the stream refuses a cursor of other data, even if it is not needed here
-                stream.following(known[max(known)])
-            done = max((done for done in known if done < update), default=0)
-            cursor = known[done] if done in known else stream.start()
+                choose_rows_on_cpu(stream, config.encoder_config().hidden_size)
+            if cursors:  # the stream refuses a cursor of other data, even one that is not needed here
+                stream.following(cursors[max(cursors)])
+            done = max((done for done in cursors if done < update), default=0)
+            cursor = cursors[done] if done in cursors else stream.start()
             skipped = update - 1 - done
             title = f"from update {done + 1:,} to update {update:,}"
             with show_progress(title, skipped, visible=skipped > 0) as advance:
@@ -195,14 +196,15 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
             rows = []
             for number, batch in enumerate(batches, start=1):
                 place = {"update": update, "micro_batch": number, "micro_batches": len(batches)}
-                seen = view.rows(batch, update - 1)
-                rows += [{**place, "row": i, "rows": len(seen), **row} for i, row in enumerate(seen, start=1)]
+                views = view.rows(batch, update - 1)
+                for row_number, row in enumerate(views, start=1):
+                    rows.append({**place, "row": row_number, "rows": len(views), **row})
     for spike in spikes:
         del spike["cursor"]
     return {"rows": rows, "spikes": [spike for spike in spikes if spike["update"] == update]}
 
 
-def _run_config(directory: Path) -> "PretrainConfig":
+def _read_run_config(directory: Path) -> "PretrainConfig":
     from brimful.stages.pretrain_config import PretrainConfig
 
     try:
@@ -220,91 +222,96 @@ def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
     directory = corpus.directory
     tokenizer = load(corpus.tokenizer_path)
     chosen = permutation(corpus.documents, derive_key("inspect", config.seed))[: config.documents]
+    # The number of each shard's first document, and one past the last.
     firsts = np.cumsum([0, *(shard.documents for shard in corpus.shards)])
     documents = []
     for number in sorted(chosen.tolist()):
-        shard = int(np.searchsorted(firsts, number, side="right")) - 1
-        corpus.shards[shard].check()
-        documents.append(
-            _document(corpus.shards[shard], number - int(firsts[shard]), tokenizer, config.tokens)
-        )
-    summary = read_record(directory / MANIFEST, _Manifest, remedy=_AGAIN)["summary"]
-    return {
-        "documents": documents,
-        "examples": _examples(directory, corpus, config.examples),
-        "counts": {**summary["cleaned"], **{f"dropped: {name}": n for name, n in summary["dropped"].items()}},
-    }
+        place = int(np.searchsorted(firsts, number, side="right")) - 1
+        shard = corpus.shards[place]
+        shard.check()
+        documents.append(_document(shard, number - int(firsts[place]), tokenizer, config.tokens))
+    summary = read_record(directory / MANIFEST, _Manifest, remedy=_REMEDY)["summary"]
+    counts = dict(summary["cleaned"])
+    for reason, count in summary["dropped"].items():
+        counts[f"dropped: {reason}"] = count
+    examples = _examples(directory, corpus, config.examples)
+    return {"documents": documents, "examples": examples, "counts": counts}
 
 
-def _document(shard: Shard, number: int, tokenizer: "Tokenizer", most: int) -> dict[str, Any]:
-    begin, whole = (int(place) for place in shard.ends(np.array(number)))
-    end = min(whole, begin + most)
+def _document(shard: Shard, number: int, tokenizer: "Tokenizer", max_tokens: int) -> dict[str, Any]:
+    begin, whole_end = map(int, shard.ends(np.array(number)))
+    end = min(whole_end, begin + max_tokens)
     starts = np.flatnonzero(shard.word_starts(begin, end)).tolist()
     if starts[:1] != [0]:
         raise shard.damaged(f"document {number} does not begin with a word")
     ids = shard.tokens[begin:end].tolist()
     words = [ids[first:last] for first, last in zip(starts, [*starts[1:], len(ids)], strict=True)]
-    source = shard.origin(number)
-    place = f"{source.path}, record {source.record}" + (f" after {source.begin:,}" if source.begin else "")
+    origin = shard.origin(number)
+    place = f"{origin.path}, record {origin.record}"
+    if origin.begin:  # a long record is divided into several documents
+        place += f" after {origin.begin:,}"
     return {
-        "source": f"{place} ({shard.name}, document {number}, {whole - begin:,} tokens)",
+        "source": f"{place} ({shard.name}, document {number}, {whole_end - begin:,} tokens)",
         "words": [tokenizer.decode(word, skip_special_tokens=False).strip() for word in words],
-        "cut": end < whole,
+        "cut": end < whole_end,
     }
 
 
-def _examples(directory: Path, corpus: Corpus, most: int) -> dict[str, list[dict[str, str]]]:
-    """The first examples of each rule, in the order of the text parts."""
-    found: dict[str, list[dict[str, str]]] = {}
-    if (decisions := directory / "dedup" / DECISIONS_FILE).exists():
-        read_commit(decisions, verify=True, remedy=_AGAIN)
+def _examples(directory: Path, corpus: Corpus, max_examples: int) -> dict[str, list[dict[str, str]]]:
+    """Return the first examples of each rule, in the order of the text parts."""
+    by_rule = defaultdict[str, list[dict[str, str]]](list)
+    decisions = directory / "dedup" / DECISIONS_FILE
+    if decisions.exists():
+        read_commit(decisions, verify=True, remedy=_REMEDY)
     for path in sorted((directory / "text").glob("part-*.json")):
-        text = read_record(path, TextRecord, remedy=_AGAIN)
+        text = read_record(path, PartRecord, remedy=_REMEDY)
         for rule, examples in text["examples"].items():
             for example in examples:
-                source = _source(text, example["input"], example["record"])
-                found.setdefault(rule, []).append(
-                    {"source": source, "before": example["before"], "after": example["after"]}
-                )
+                source = _describe_source(text, example["input"], example["record"])
+                by_rule[rule].append(_example(source, example["before"], example["after"]))
         for code, reason in enumerate(DECISIONS[1:], start=1):
-            known = found.setdefault(f"dropped: {reason}", [])
-            known += _dropped_duplicates(directory, text, code, most - len(known))
+            duplicates = by_rule[f"dropped: {reason}"]
+            duplicates += _dropped_duplicates(directory, text, code, max_examples - len(duplicates))
     for shard in corpus.shards:
-        require_shape(shard.record, _Examples, f"the record of {shard.name}", _AGAIN)
+        require_shape(shard.record, _Examples, f"the record of {shard.name}", _REMEDY)
         for rule, lines in shard.record["examples"].items():
-            found.setdefault(rule, []).extend(
-                {"source": shard.name, "before": line, "after": ""} for line in lines
-            )
-    return {rule: examples[:most] for rule, examples in sorted(found.items()) if examples}
+            by_rule[rule] += [_example(shard.name, line) for line in lines]
+    return {rule: examples[:max_examples] for rule, examples in sorted(by_rule.items()) if examples}
 
 
-def _source(text: dict[str, Any], number: int, record: int) -> str:
+def _example(source: str, before: str, after: str = "") -> dict[str, str]:
+    return {"source": source, "before": before, "after": after}
+
+
+def _describe_source(text: dict[str, Any], number: int, record: int) -> str:
     inputs = text["inputs"]
     if not 0 <= number < len(inputs):
-        raise BrimfulError(f"the record of {text['name']} is damaged: it has no input {number}; {_AGAIN}")
+        raise BrimfulError(f"the record of {text['name']} is damaged: it has no input {number}; {_REMEDY}")
     return f"{inputs[number]['path']}, record {record}"
 
 
-def _dropped_duplicates(directory: Path, text: dict[str, Any], code: int, most: int) -> list[dict[str, str]]:
-    """The first documents of a text part that were dropped, as duplicates of the kind DECISIONS[code]."""
+def _dropped_duplicates(
+    directory: Path, text: dict[str, Any], code: int, max_examples: int
+) -> list[dict[str, str]]:
+    """Return the first documents of a text part that were dropped as DECISIONS[code]."""
     try:
         decisions = read_decisions(directory, text["name"])
-        numbers = np.flatnonzero(decisions == code)[: max(0, most)]
+        numbers = np.flatnonzero(decisions == code)[: max(0, max_examples)]
         if not len(numbers):
             return []
         path = text_path(directory, text["name"])
-        read_commit(path.with_suffix(".json"), verify=True, remedy=_AGAIN)
+        read_commit(path.with_suffix(".json"), verify=True, remedy=_REMEDY)
     except FileNotFoundError:  # a user may delete the files between the stages
         return []
     chosen = np.zeros(int(numbers[-1]) + 1, bool)
     chosen[numbers] = True
-    return [
-        {"source": _source(text, file, record), "before": words[:EXCERPT], "after": ""}
-        for _, words, file, record in TextPart(directory, text["name"]).rows(0, chosen)
-    ]
+    examples = []
+    for _, words, file, record in TextPart(directory, text["name"]).rows(0, chosen):
+        examples.append(_example(_describe_source(text, file, record), words[:EXCERPT_CHARACTERS]))
+    return examples
 
 
-_DATA = {
+_RECORDED_FILES = {
     "shards": (r"(.*?)\.(?:tok|word\.bits|sent\.bits|idx|src)", r"\1.json"),
     "text": (r"(part-\d+)\.(?:parquet|docs|lines|bands)", r"\1.json"),
     "dedup": (r"part-\d+\.(?:fates|dropped)", "decisions.json"),
@@ -329,7 +336,7 @@ def verify_folder(directory: Path) -> dict[str, Any]:
     records: set[Path] = set()
     files: set[Path] = set()
     damaged: set[Path] = set()
-    size, problems = 0, []
+    size, problems = 0, list[str]()
     paths = sorted(directory.rglob("*.json"))
     with show_progress("verify", len(paths)) as advance:
         for path in paths:
@@ -344,10 +351,9 @@ def verify_folder(directory: Path) -> dict[str, Any]:
                 problems.append(str(error))
                 damaged.add(path)
             advance(1, path.name)
-    known = files | records
-    for path, place in _data(directory):
-        if path not in known and place not in damaged:
-            problems.append(f"{path} has no commit record: {place} is missing or damaged")
+    for path, record_path in _files_to_record(directory):
+        if path not in files | records and record_path not in damaged:
+            problems.append(f"{path} has no commit record: {record_path} is missing or damaged")
     if not (records or problems):
         raise BrimfulError(f"no commit records below {directory}: nothing to verify; prepare writes them")
     for problem in problems:
@@ -361,7 +367,7 @@ def verify_folder(directory: Path) -> dict[str, Any]:
 
 
 def _is_record(path: Path) -> bool:
-    """Whether a file is a commit record, or like one.
+    """Return whether a file is a commit record, perhaps a damaged one.
 
     Raises:
         BrimfulError: it is not JSON, as a damaged record may be.
@@ -369,7 +375,10 @@ def _is_record(path: Path) -> bool:
     value = read_json(path)
     if path.name in (CHECKSUMS, EXPORT):
         return True
-    return isinstance(value, dict) and ("crc32" in value or isinstance(value.get("files"), dict))
+    if not isinstance(value, dict):
+        return False
+    # held_out_rows.json has the checksum of a table, and none of its own.
+    return ("crc32" in value and "table" not in value) or isinstance(value.get("files"), dict)
 
 
 def _check_shards(path: Path, record: dict[str, Any]) -> None:
@@ -378,20 +387,23 @@ def _check_shards(path: Path, record: dict[str, Any]) -> None:
         return
     require_shape(record, ManifestRecord, path, "remove it and run prepare again")
     for shard in record["shards"]:
-        known = path.parent / "shards" / f"{shard['name']}.json"
-        if not known.is_file() or read_object(known).get("crc32") != shard["crc32"]:
-            raise BrimfulError(f"{known} is missing, or not the shard that {path} names; run prepare again")
+        shard_record = path.parent / "shards" / f"{shard['name']}.json"
+        if not shard_record.is_file() or read_object(shard_record).get("crc32") != shard["crc32"]:
+            raise BrimfulError(
+                f"{shard_record} is missing, or not the shard that {path} names; run prepare again"
+            )
 
 
-def _data(directory: Path) -> Iterator[tuple[Path, Path]]:
-    """Files that must be in a commit record, or be one, each with that record's path."""
+def _files_to_record(directory: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield files that must be in a commit record, or be one, each with that record's path."""
     for path in sorted(directory.rglob("*")):
-        for folder, (name, record) in _DATA.items():
-            found = re.fullmatch(name, path.name)
-            if found and re.fullmatch(folder, path.parent.name) and path.is_file():
-                yield path, path.with_name(found.expand(record))
+        for folder, (name, record) in _RECORDED_FILES.items():
+            match = re.fullmatch(name, path.name)
+            if match and re.fullmatch(folder, path.parent.name) and path.is_file():
+                yield path, path.with_name(match.expand(record))
+    # A prepared folder is known by its shards: other programs write a tokenizer.json and a plan.json too.
     for shards in sorted(directory.rglob("shards")):
-        plan, manifest, tokenizer = (shards.with_name(name) for name in (PLAN, MANIFEST, "tokenizer.json"))
+        plan, manifest, tokenizer = map(shards.with_name, (PLAN, MANIFEST, "tokenizer.json"))
         if plan.is_file() and tokenizer.is_file():
             yield tokenizer, manifest
         if manifest.is_file() and shards.with_name("dedup").is_dir():

@@ -1,4 +1,4 @@
-"""What `brimful doctor` measures on the machines of all ranks."""
+"""The measurements of `brimful doctor` on the machines of all ranks."""
 
 import os
 import shutil
@@ -25,39 +25,40 @@ from brimful.base.machine import (
 from brimful.base.torch_compile import find_missing_compiler
 from brimful.precision.policy import DTYPES, resolve
 
-WATCHED_SECONDS = 1.0
-"""For how long the cores are watched before anything is measured."""
+WATCH_SECONDS = 1.0
+"""Seconds that the cores are watched before anything is measured."""
 BURST_SECONDS, BURST_SLICES = 1.0, 10
-"""A burst takes about so long, in slices. Their median counts: a moment's noise is no slow device."""
-WAITED_SECONDS = 60.0
+"""The seconds of a burst, and its slices. Their median counts, so that noise does not make a device slow."""
+WAIT_SECONDS = 60.0
 """Seconds after which a rank says that it cannot reach another."""
 MATRIX_SIDE = {"cpu": 1024, "cuda": 8192}
 """Rows and columns of the matrices that are multiplied."""
 STEAL_FIELD = 8
 """The field of the stolen ticks in the first line of /proc/stat, after the line's name."""
-SUMMED_NUMBERS = 1 << 22
-"""In the sum over all ranks that is checked."""
+SUM_NUMBERS = 1 << 22
+"""Numbers of the sum over all ranks that is checked: 16 MiB."""
 
 
 def load_average() -> float:
-    """The load average of the machine in the last minute; 0 where the system does not say."""
+    """Return the load average of the machine in the last minute; 0 where the system does not tell it."""
     with suppress(OSError, AttributeError):
         return os.getloadavg()[0]
     return 0.0
 
 
 def stolen_seconds(root: Path = ROOT) -> float:
-    """The core seconds that the host of a virtual machine has withheld; 0 where the system does not say."""
+    """Return the core seconds that a virtual machine's host has withheld; 0 if the system does not tell."""
     fields = (read_kernel_file("proc/stat", root) or "").partition("\n")[0].split()
-    ticks = float(fields[STEAL_FIELD]) if len(fields) > STEAL_FIELD else 0.0
-    return ticks / os.sysconf("SC_CLK_TCK")
+    if len(fields) <= STEAL_FIELD:
+        return 0.0
+    return float(fields[STEAL_FIELD]) / os.sysconf("SC_CLK_TCK")
 
 
 def check_machines() -> dict[str, Any]:
-    """Measure the machines of all ranks; see `brimful.doctor` for the report, which has no findings yet."""
-    with join_ranks() as ranks, ranks.waits(WAITED_SECONDS):
+    """Measure the machines of all ranks, and return the report of `brimful.doctor` without its findings."""
+    with join_ranks() as ranks, ranks.waits(WAIT_SECONDS):
         stolen_before = stolen_seconds()
-        time.sleep(WATCHED_SECONDS)
+        time.sleep(WATCH_SECONDS)
         # torchrun's number of the node tells apart containers of one name.
         name = f"{socket.gethostname()} {os.environ.get('GROUP_RANK', '')}".strip()
         host = {
@@ -66,7 +67,7 @@ def check_machines() -> dict[str, Any]:
             "processor": processor_name(),
             "cores": usable_cores(),
             "load": load_average(),
-            "stolen_cores": (stolen_seconds() - stolen_before) / WATCHED_SECONDS,
+            "stolen_cores": (stolen_seconds() - stolen_before) / WATCH_SECONDS,
             "memory": available_memory(),
             "disk": shutil.disk_usage(".").free,
             "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
@@ -83,8 +84,8 @@ def check_machines() -> dict[str, Any]:
 
 
 def measure_devices(ranks: World, host: str) -> list[dict[str, Any]]:
-    """The devices of all ranks, with their speeds; of one process with GPUs, each of them in turn."""
-    devices, found = [ranks.device], []
+    """Return the devices of all ranks, with their speeds; alone, one process measures its GPUs in turn."""
+    devices, own_facts = [ranks.device], []
     if ranks.size == 1 and ranks.device.type == "cuda":
         devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     for device in devices:
@@ -95,19 +96,23 @@ def measure_devices(ranks: World, host: str) -> list[dict[str, Any]]:
             name = torch.cuda.get_device_properties(device).name
             facts |= {"name": name, "number": device.index, "memory": total, "taken": total - free}
         ranks.barrier()  # all at the same time, as in training
-        found.append(facts | {"precision": precision, "flops": measure_flops(device, DTYPES[precision])})
-    return [facts for own in ranks.gather(found) for facts in own]
+        flops = measure_flops(device, DTYPES[precision])
+        own_facts.append(facts | {"precision": precision, "flops": flops})
+    return [facts for rank_facts in ranks.gather(own_facts) for facts in rank_facts]
 
 
 def measure_flops(device: torch.device, dtype: torch.dtype) -> float | None:
-    """The operations a second of products of large matrices, the median over the slices of a burst; None
-    where memory is full."""
+    """Return the operations a second of products of large matrices, the median over the slices of a burst.
+
+    None: memory is full.
+    """
     side = MATRIX_SIDE[device.type]
     try:
-        a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+        a = torch.randn(side, side, device=device).to(dtype)
+        b = torch.randn(side, side, device=device).to(dtype)
         product = torch.empty_like(a)
 
-        def timed(count: int) -> float:
+        def time_products(count: int) -> float:
             started = time.perf_counter()
             for _ in range(count):
                 torch.matmul(a, b, out=product)
@@ -115,21 +120,22 @@ def measure_flops(device: torch.device, dtype: torch.dtype) -> float | None:
                 torch.cuda.synchronize(device)
             return time.perf_counter() - started
 
-        timed(3)  # chooses kernels, touches pages
-        count = max(1, round(BURST_SECONDS / BURST_SLICES / max(timed(1), 1e-9)))
-        speed = statistics.median(count / timed(count) for _ in range(BURST_SLICES))
+        time_products(3)  # chooses kernels, touches pages
+        count = max(1, round(BURST_SECONDS / BURST_SLICES / max(time_products(1), 1e-9)))
+        speed = statistics.median(count / time_products(count) for _ in range(BURST_SLICES))
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         return None
-    return 2 * side**3 * speed
+    return 2 * side**3 * speed  # a product takes side^3 multiplications, and as many additions
 
 
 def find_wrong_sums(ranks: World) -> list[int]:
-    """The ranks on which a sum of whole numbers over all ranks is not exact."""
+    """Return the ranks on which a sum of whole numbers over all ranks is not exact."""
     if ranks.size == 1:
         return []
-    numbers = torch.arange(SUMMED_NUMBERS, device=ranks.device) % 4096
+    # Float32 holds these sums exactly, so any difference is an error of the machines.
+    numbers = torch.arange(SUM_NUMBERS, device=ranks.device) % 4096
     tensor = (numbers + ranks.rank).float()
     dist.all_reduce(tensor)
     expected = ranks.size * numbers + sum(range(ranks.size))

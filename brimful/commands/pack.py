@@ -18,7 +18,7 @@ from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.data.sequences import cut_documents
 from brimful.packing.config import Algorithm, Depth, PackConfig
 from brimful.packing.cutting_stock import cutting_stock
-from brimful.packing.histogram import Plan, checked_counts, count_lengths, read_histogram
+from brimful.packing.histogram import Plan, check_counts, count_lengths, read_histogram
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.pack_first import lpfhp, spfhp
 
@@ -28,42 +28,44 @@ PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "nnlshp": nnlshp,
     "cutting-stock": cutting_stock,
 }
-NNLSHP_DEPTHS = (2, 3)
 DEPTHS: tuple[Depth, ...] = (2, 3, 4, 8, 16, None)
+"""The most sequences of a row that are compared; None is any number."""
+NNLSHP_DEPTHS = (2, 3)
+"""Depths for NNLSHP, which would have too many patterns with more sequences in a row."""
 
 
-def _counts(config: PackConfig) -> np.ndarray:
-    """int64 (capacity + 1,): sequences of each length."""
+def _count_lengths(config: PackConfig) -> np.ndarray:
+    """Return int64 (capacity + 1,): the number of sequences of each length."""
     if config.data is None:
         counts = read_histogram(str(config.histogram))
     else:
         corpus = Corpus.open(config.data, verify=True)
-        room = config.longest - SPECIAL_TOKENS
         documents = np.arange(corpus.documents)
-        pieces = cut_documents(corpus, documents, room, SequencesConfig(), derive_key("pack"))
+        max_tokens = config.longest - SPECIAL_TOKENS
+        pieces = cut_documents(corpus, documents, max_tokens, SequencesConfig(), derive_key("pack"))
         counts = count_lengths(pieces.end - pieces.begin + SPECIAL_TOKENS)
-    return checked_counts(counts, config.capacity, None)
+    return check_counts(counts, config.capacity)
 
 
-def _choices(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
-    """The algorithms and depths to compare."""
+def _choose_plans(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
+    """Return the algorithms and depths to compare."""
     depths: list[Depth] = [None if depth == "none" else depth for depth in config.depth]
-    if config.algorithm == "all":
-        return [
-            (name, depth)
-            for name in PLANNERS
-            for depth in depths or DEPTHS
-            if name != "nnlshp" or depth in NNLSHP_DEPTHS
-        ]
-    default = 3 if config.algorithm == "nnlshp" else None
-    return [(config.algorithm, depth) for depth in depths or [default]]
+    if config.algorithm != "all":
+        default = 3 if config.algorithm == "nnlshp" else None
+        return [(config.algorithm, depth) for depth in depths or [default]]
+    choices = []
+    for name in PLANNERS:
+        for depth in depths or DEPTHS:
+            if name != "nnlshp" or depth in NNLSHP_DEPTHS:
+                choices.append((name, depth))
+    return choices
 
 
 def summarise_plans(facts: Mapping[str, Any]) -> Summary:
-    """How full rows get with each plan.
+    """Return how full rows get with each plan, as a screen shows it.
 
     Args:
-        facts: what `pack` returns.
+        facts: the result of `pack`.
     """
     plans = facts["plans"]
     first = plans[0]
@@ -73,18 +75,12 @@ def summarise_plans(facts: Mapping[str, Any]) -> Summary:
         f"{best['algorithm']} fills {show_percent(best['efficiency'])} % of rows of {first['capacity']:,},"
         f" with {first['sequences']:,} sequences of {mean:,.1f} tokens on average."
     )
-    rows = [
-        [
-            plan["algorithm"],
-            "none" if plan["depth"] is None else str(plan["depth"]),
-            f"{plan['rows']:,}",
-            show_percent(plan["efficiency"]),
-            f"{plan['packing_factor']:.3f}",
-            f"{plan['seconds']:.4f}" if plan["seconds"] < 0.1 else f"{plan['seconds']:.2f}",
-            f"{plan['rows_above_bound']:,}",
-        ]
-        for plan in plans
-    ]
+    rows = []
+    for plan in plans:
+        row = [plan["algorithm"], str(plan["depth"]).lower(), f"{plan['rows']:,}"]
+        row += [show_percent(plan["efficiency"]), f"{plan['packing_factor']:.3f}"]
+        digits = 4 if plan["seconds"] < 0.1 else 2
+        rows.append([*row, f"{plan['seconds']:.{digits}f}", f"{plan['rows_above_bound']:,}"])
     # Short titles: a screen of 80 columns has room for all.
     columns = ["Algorithm", "Depth", "Rows", "Full %", "Factor", "Seconds", "Above bound"]
     note = "full: efficiency; factor: sequences a row; above bound: rows above the proven minimum"
@@ -92,8 +88,10 @@ def summarise_plans(facts: Mapping[str, Any]) -> Summary:
 
 
 def show_percent(share: float) -> str:
-    """A share in percent that is 100 only where nothing is left: 99.999."""
-    return f"{share if share == 1 else min(share, 0.99999):.3%}".removesuffix("%")
+    """Return a share in percent. Only a full one is 100: others are rounded down to 99.999."""
+    if share < 1:
+        share = min(share, 0.99999)
+    return f"{share:.3%}".removesuffix("%")
 
 
 @verb(PackConfig)
@@ -109,22 +107,24 @@ def pack(config: PackConfig) -> dict[str, Any]:
         BrimfulError: the input cannot be read, a sequence is longer than a row, or the algorithm cannot plan
             this depth.
     """
-    counts = _counts(config)
-    choices = _choices(config)
+    counts = _count_lengths(config)
+    choices = _choose_plans(config)
     if config.dry_run:
         say(f"{int(counts.sum()):,} sequences, {len(choices)} plans to make")
         return {"dry_run": True, "plans": []}
 
     @cache
-    def bound(depth: Depth) -> int:
-        """Of cutting stock's linear program, whichever algorithm made the plan."""
+    def find_bound(depth: Depth) -> int:
+        """Return the bound of cutting stock's linear program, which holds for all algorithms."""
         return cutting_stock(counts, config.capacity, depth).lower_bound
 
-    found: list[dict[str, Any]] = []
+    plans: list[dict[str, Any]] = []
     best: Plan | None = None
     with show_progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:
-            PLANNERS[algorithm](np.array([0, 1]), 8, 1)  # loads the compiled loops
+            PLANNERS[algorithm](
+                np.array([0, 1]), 8, 1
+            )  # loads the compiled loops, which takes longer than a plan
             started = time.perf_counter()
             try:
                 plan = PLANNERS[algorithm](counts, config.capacity, depth)
@@ -133,26 +133,32 @@ def pack(config: PackConfig) -> dict[str, Any]:
                 if config.algorithm != "all":
                     raise
                 warn(f"left out: {error}")
-            else:
-                found.append(
-                    {
-                        "algorithm": algorithm,
-                        "capacity": config.capacity,
-                        "depth": depth,
-                        "rows": plan.rows,
-                        "sequences": plan.sequences,
-                        "tokens": plan.tokens,
-                        "efficiency": plan.efficiency,
-                        "packing_factor": plan.packing_factor,
-                        "seconds": seconds,
-                        "lower_bound": bound(depth),
-                        "rows_above_bound": plan.rows - bound(depth),
-                    }
-                )
-                best = plan if best is None or plan.rows < best.rows else best
+                advance()
+                continue
+            plans.append(
+                {
+                    "algorithm": algorithm,
+                    "capacity": config.capacity,
+                    "depth": depth,
+                    "rows": plan.rows,
+                    "sequences": plan.sequences,
+                    "tokens": plan.tokens,
+                    "efficiency": plan.efficiency,
+                    "packing_factor": plan.packing_factor,
+                    "seconds": seconds,
+                    "lower_bound": find_bound(depth),
+                    "rows_above_bound": plan.rows - find_bound(depth),
+                }
+            )
+            if best is None or plan.rows < best.rows:
+                best = plan
             advance()
-    facts = {"plans": found}
-    if best is not None and config.out:
-        rows = [{"lengths": p, "rows": n} for p, n in zip(best.patterns, best.repeats.tolist(), strict=True)]
-        write_json(config.out, {"capacity": best.capacity, "patterns": rows})
-    return with_overview(facts, summarise_plans(facts)) if found else facts
+    facts = {"plans": plans}
+    if best is None:
+        return facts
+    if config.out:
+        patterns = []
+        for lengths, rows in zip(best.patterns, best.repeats.tolist(), strict=True):
+            patterns.append({"lengths": lengths, "rows": rows})
+        write_json(config.out, {"capacity": best.capacity, "patterns": patterns})
+    return with_overview(facts, summarise_plans(facts))

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from brimful.base.console import escape_controls, pluralise, record_warnings, sh
 from brimful.base.errors import BrimfulError
 from brimful.serving.config import PredictConfig
 from brimful.serving.open_model import open_served
-from brimful.serving.served_model import ServedTask, abstain
+from brimful.serving.served_model import ServedEncoder, ServedTask, abstain
 from brimful.tables.layouts import FileLayout, find_layout, require_task
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_files
@@ -22,7 +22,7 @@ from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
 from brimful.tasks.prediction_files import ARRAYS, FORMATS, open_output
 from brimful.tasks.prediction_form import PredictionForm, Row, predict_rows
 
-SHOWN_COLUMNS = 12
+MAX_NAMED_COLUMNS = 12
 """Columns that the last line names."""
 
 
@@ -32,14 +32,17 @@ def show_predicted(result: Mapping[str, Any]) -> None:
     if "dry_run" in result:
         print(f"dry run: {texts} can be predicted")
         return
-    abstained = f", {result['abstained']:,} of them below --abstain-below" if "abstained" in result else ""
-    speed = f"{result['tokens_per_second']:,.0f} tokens a second"
-    how = f"{speed}, {result['precision']}"
-    names = result.get("columns", [])
-    columns = f", columns {', '.join(map(escape_controls, names[:SHOWN_COLUMNS]))}" if names else ""
-    if len(names) > SHOWN_COLUMNS:
-        columns += f" ... {len(names):,} in all, which --json lists"
-    print(f"{texts} in {result['seconds']:,.1f} s ({how}){abstained} -> {result['output']}{columns}")
+    speed = f"{result['tokens_per_second']:,.0f} tokens a second, {result['precision']}"
+    line = f"{texts} in {result['seconds']:,.1f} s ({speed})"
+    if "abstained" in result:
+        line += f", {result['abstained']:,} of them below --abstain-below"
+    line += f" -> {result['output']}"
+    columns = result.get("columns", [])
+    if columns:
+        line += f", columns {', '.join(map(escape_controls, columns[:MAX_NAMED_COLUMNS]))}"
+    if len(columns) > MAX_NAMED_COLUMNS:
+        line += f" ... {len(columns):,} in all, which --json lists"
+    print(line)
 
 
 @verb(PredictConfig, show=show_predicted)
@@ -68,24 +71,19 @@ def predict(config: PredictConfig) -> dict[str, Any]:
     task = served.task if isinstance(served, ServedTask) else None
     _check_options(config, task, layout)
 
-    files = files_of_table(config.input)
-
     def read(path: Path, take: Take) -> Table:
         return served.read(str(path), layout, take)
+
+    files = files_of_table(config.input)
+    texts = _check_texts(served, read_files(read, files))
+    if config.dry_run:
+        facts = {"width": served.width} if task is None else task.facts
+        return {"dry_run": True, "texts": texts, **facts}
 
     def read_quietly(path: Path, take: Take) -> Table:
         with record_warnings():  # they were printed when the file was checked
             return read(path, take)
 
-    texts = 0
-    for table in read_files(read, files):
-        # A first text can be too long, and windows can be impossible.
-        crowds = table.second is not None and served.overlap is not None
-        if len(table) and (crowds or not texts):
-            served.encode(table if crowds else table.take([0]), served.overlap)
-        texts += len(table)
-    if config.dry_run:
-        return {"dry_run": True, "texts": texts, **served.facts}
     started = time.perf_counter()
     tokens = cut = done = abstained = 0
     with open_output(output, texts) as file, show_progress("predict: texts", texts) as advance:
@@ -97,7 +95,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
             elif output.suffix == ARRAYS:
                 file.write_vectors("scores", task.scores(answers))
             else:
-                rows = _rows(config, task, answers, data)
+                rows = _make_rows(config, task, answers, data)
                 abstained += sum(row.get("abstained", False) for row in rows)
                 file.write_rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
             done += len(table)
@@ -106,21 +104,17 @@ def predict(config: PredictConfig) -> dict[str, Any]:
             advance(len(table))
     warn_of_lost_ends(cut, texts, config.input, served.max_length)
     seconds = time.perf_counter() - started
-    found: dict[str, Any] = {} if config.abstain_below is None else {"abstained": abstained}
+    result: dict[str, Any] = {"texts": texts}
+    if config.abstain_below is not None:
+        result["abstained"] = abstained
     if task is not None and output.suffix == ARRAYS:
-        found["columns"] = list(task.labels)
-    return {
-        "texts": texts,
-        **found,
-        "tokens_per_second": tokens / seconds,
-        "seconds": seconds,
-        "precision": served.precision,
-        "output": str(output),
-    }
+        result["columns"] = list(task.labels)
+    result |= {"tokens_per_second": tokens / seconds, "seconds": seconds}
+    return result | {"precision": served.precision, "output": str(output)}
 
 
 def _check_options(config: PredictConfig, task: PredictionForm | None, layout: FileLayout) -> None:
-    """Refuse options that are not for a model of this task; None: an encoder."""
+    """Refuse options that are not for a model of this task; None is an encoder."""
     if task is None:
         if config.scores or config.abstain_below is not None:
             raise BrimfulError(
@@ -136,18 +130,30 @@ def _check_options(config: PredictConfig, task: PredictionForm | None, layout: F
     if is_array and config.abstain_below is not None:
         raise BrimfulError(f"{config.output} holds scores and no labels; leave --abstain-below out")
     if is_array or config.scores:
-        task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))  # or says that there are none
+        task.scores(np.zeros((0, len(task.labels)), dtype=np.float32))  # refuses if the task has no scores
 
 
-def _rows(config: PredictConfig, task: PredictionForm, answers: Any, data: Encoded) -> list[Row]:
-    """The rows of a slice; with scores, they begin with their texts."""
+def _check_texts(served: ServedTask | ServedEncoder, tables: Iterable[Table]) -> int:
+    """Read all rows, so that a wrong one at the end is named at once, and return their number."""
+    texts = 0
+    for table in tables:
+        # Only of pairs in windows can a row be impossible: a first text that leaves the second no room. Else
+        # one row shows whether the options fit.
+        if len(table) and table.second is not None and served.overlap is not None:
+            served.encode(table, served.overlap)
+        elif len(table) and not texts:
+            served.encode(table.take([0]), served.overlap)
+        texts += len(table)
+    return texts
+
+
+def _make_rows(config: PredictConfig, task: PredictionForm, answers: Any, data: Encoded) -> list[Row]:
+    """Return the rows of a slice; with scores, they begin with their texts."""
     rows, table = predict_rows(task, answers, data, scores=config.scores), data.table
     if config.scores:
-        texts = [{"text": text} for text in table.texts]
-        if table.second is not None:
-            texts = [
-                {"text": text, "text_b": second}
-                for text, second in zip(table.texts, table.second, strict=True)
-            ]
-        rows = [text | row for text, row in zip(texts, rows, strict=True)]
+        for place, row in enumerate(rows):
+            text = {"text": table.texts[place]}
+            if table.second is not None:
+                text["text_b"] = table.second[place]
+            rows[place] = text | row
     return rows if config.abstain_below is None else abstain(rows, config.abstain_below)

@@ -16,8 +16,8 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     setting repeats only the work that depends on it.
 
     Returns:
-        the counts of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; what was `decided`
-        about the vocabulary, case, accents and Chinese; seconds by stage.
+        the counts of OUT/MANIFEST.json: documents, dropped by reason, tokens, words ...; the choices about
+        the vocabulary, case, accents and Chinese (`decided`); seconds by stage.
 
     Raises:
         BrimfulError: there is nothing to read, or nothing is left after cleaning; the folder has another
@@ -26,6 +26,6 @@ def prepare(config: PrepareConfig) -> dict[str, Any]:
     try:
         return prepare_corpus(config)
     except KeyboardInterrupt as stopped:
-        begun = Path(config.out).exists()  # a folder in which nothing is was removed with its lock
-        stopped.add_note("the same command continues" if begun else "nothing was written")
+        has_begun = Path(config.out).exists()  # an empty folder was removed with its lock
+        stopped.add_note("the same command continues" if has_begun else "nothing was written")
         raise

@@ -2,20 +2,22 @@
 
 Shapes use the letters of the whole project: T token slots, S sequence slots, M prediction slots. For
 compilers all three are fixed for a phase of a run; else S is what a batch needs, and M in training the next
-multiple of STEP. The rest of T is filled with sequences of pad tokens, which are in no loss and no metric.
-The rest of S is empty sequences at the end, with offset T. The rest of M has position 0 and label -100.
+multiple of STEP. Unused token slots are filled with sequences of pad tokens, which are in no loss and no
+metric. Unused sequence slots are empty sequences at the end, with offset T. Unused prediction slots have
+position 0 and label -100.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 STEP = 64
-"""Where M may vary in training, it is a multiple of this. oneDNN, which has the products in bfloat16 on a
-CPU, compiles for 1 to 13 ms for each new shape, many times what a product of a small model takes."""
+"""M is a multiple of this in training, unless it is fixed. oneDNN, which computes products in bfloat16 on a
+CPU, compiles for 1 to 13 ms for each new shape: many times longer than a small model's product takes."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,11 @@ class PackedBatch:
         offsets: int32 (S + 1,), where sequences start; `offsets[-1] == T`.
         lengths: tokens in each real sequence, then in each filler sequence, on the host; sums to T. Empty
             sequences are not listed.
-        real_sequences: how many of `lengths` are real; the rest is filler.
-        max_length: the longest that a sequence may be.
-        mlm_positions: int64 (M,), unused slots 0.
-        mlm_labels: int64 (M,), unused slots -100.
-        targets: per sequence int64/float32 (S,) or (S, C), or bits; per token int64 (T,); none: -100, NaN, 0.
+        real_sequences: how many of `lengths` are real; the others are filler. max_length: the longest that a
+        sequence may be. mlm_positions: int64 (M,), unused slots 0. mlm_labels: int64 (M,), unused slots -100.
+        targets: per sequence int64/float32 (S,) or (S, C), or bits; per token int64 (T,). -100, NaN or 0
+        stands
+            for a missing target.
         sequence_index: int64 (real_sequences,) on the host: the index in the data of each sequence.
         predictions, dropped_predictions: the number of predictions, and of those that did not fit M.
     """
@@ -59,50 +61,48 @@ class PackedBatch:
 
     @property
     def first_positions(self) -> Tensor:
-        """int64 (S,): the slot of each sequence's first token; of an empty sequence, the last slot."""
+        """int64 (S,): the slot of each sequence's first token; an empty sequence has the last slot."""
+        # Empty sequences begin at T, which is not a slot: an index of T would be out of range.
         return self.offsets[:-1].long().clamp(max=max(self.tokens.numel() - 1, 0))
 
     @property
     def sequence_of_token(self) -> Tensor:
         """int64 (T,): the index of the sequence that each token belongs to."""
-        sizes = self.offsets[1:] - self.offsets[:-1]
+        sizes = self.offsets.diff()  # (S,)
         index = torch.arange(sizes.numel(), device=sizes.device)
+        # The known size of the result keeps a GPU from waiting for the sum.
         return torch.repeat_interleave(index, sizes, output_size=self.tokens.numel())
 
     def with_fewer_predictions(self) -> "PackedBatch":
-        """The same batch with as few unused prediction slots as `STEP` allows; they come last."""
+        """Drop unused prediction slots, which come last, as far as `STEP` allows."""
         if self.mlm_positions is None or self.mlm_labels is None:
             return self
         M = max(1, -(-self.predictions // STEP)) * STEP
         return replace(self, mlm_positions=self.mlm_positions[:M], mlm_labels=self.mlm_labels[:M])
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "PackedBatch":
-        """The same batch with `change` applied to each tensor."""
-        return replace(
-            self,
-            tokens=change(self.tokens),
-            positions=change(self.positions),
-            segments=change(self.segments),
-            offsets=change(self.offsets),
-            mlm_positions=None if self.mlm_positions is None else change(self.mlm_positions),
-            mlm_labels=None if self.mlm_labels is None else change(self.mlm_labels),
-            targets={name: change(tensor) for name, tensor in self.targets.items()},
-        )
+        """Return the batch with `change` applied to each tensor."""
+        targets = {name: change(tensor) for name, tensor in self.targets.items()}
+        changed: dict[str, Any] = {"targets": targets}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                changed[name] = change(value)
+        return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> "PackedBatch":
-        """The same batch with its tensors on `device`."""
+        """Return the batch with its tensors on `device`."""
         return self.map(lambda tensor: tensor.to(device))
 
 
-def filler_lengths(room: int, max_length: int) -> list[int]:
-    """Lengths of the filler sequences for `room` unused slots, each at most `max_length`."""
-    lengths = [max_length] * (room // max_length)
-    if room % max_length:
-        lengths.append(room % max_length)
+def split_filler(slots: int, max_length: int) -> list[int]:
+    """Divide unused slots into filler sequences of at most `max_length` tokens: their lengths."""
+    lengths = [max_length] * (slots // max_length)
+    if slots % max_length:
+        lengths.append(slots % max_length)
     return lengths
 
 
-def blank(
+def make_blank(
     lengths: Sequence[int],
     *,
     max_length: int,
@@ -111,7 +111,7 @@ def blank(
     sequence_slots: int | None = None,
     sequence_index: np.ndarray | None = None,
 ) -> PackedBatch:
-    """A batch with room for sequences of these lengths, one after the other: all tokens are `pad`.
+    """Make a batch with space for sequences of these lengths, one after the other: all tokens are `pad`.
 
     Args:
         lengths: of the sequences, special tokens included, each 1 to `max_length`.
@@ -127,16 +127,18 @@ def blank(
     T = used if slots is None else slots
     if used > T or any(not 1 <= length <= max_length for length in lengths):
         raise ValueError(f"{len(lengths)} sequences of {used} tokens do not fit {T} slots of {max_length}")
-    all_lengths = [*lengths, *filler_lengths(T - used, max_length)]
+    all_lengths = [*lengths, *split_filler(T - used, max_length)]
     S = len(all_lengths) if sequence_slots is None else sequence_slots
     if len(all_lengths) > S:
         raise ValueError(f"{len(all_lengths)} sequences do not fit {S} sequence slots")
+    # Empty sequences at the end begin and end at T: attention's kernels see that they have no tokens.
     offsets = np.full(S + 1, T, dtype=np.int32)
     offsets[0] = 0
     np.cumsum(all_lengths, out=offsets[1 : len(all_lengths) + 1])
-    starts = np.repeat(offsets[: len(all_lengths)], all_lengths)
+    starts = np.repeat(offsets[: len(all_lengths)], all_lengths)  # (T,): where each token's sequence begins
     return PackedBatch(
         tokens=torch.from_numpy(np.full(T, pad, dtype=np.int32)),
+        # Each sequence counts from 0, as in a row of its own (Krell et al. 2021, section 3.2.1).
         positions=torch.from_numpy(np.arange(T, dtype=np.int32) - starts),
         segments=torch.zeros(T, dtype=torch.uint8),
         offsets=torch.from_numpy(offsets),
@@ -148,35 +150,22 @@ def blank(
 
 
 def pack(
-    sequences: Sequence[np.ndarray],
-    *,
-    max_length: int,
-    pad: int,
-    slots: int | None = None,
-    sequence_slots: int | None = None,
-    segments: Sequence[np.ndarray] | None = None,
-    sequence_index: np.ndarray | None = None,
+    sequences: Sequence[np.ndarray], *, segments: Sequence[np.ndarray] | None = None, **layout: Any
 ) -> PackedBatch:
-    """Lay sequences one after the other into a batch of T = `slots` tokens and S = `sequence_slots`.
+    """Lay sequences one after the other into a batch.
 
     Args:
         sequences: token ids of each sequence, special tokens included.
         segments: token types of each sequence, by default zeros.
-        max_length, pad, slots, sequence_slots, sequence_index: as in `blank`.
+        layout: the other arguments of `make_blank`.
 
     Raises:
-        ValueError: as `blank` does.
+        ValueError: as `make_blank` does.
     """
-    batch = blank(
-        [len(sequence) for sequence in sequences],
-        max_length=max_length,
-        pad=pad,
-        slots=slots,
-        sequence_slots=sequence_slots,
-        sequence_index=sequence_index,
-    )
+    batch = make_blank([len(sequence) for sequence in sequences], **layout)
     used = batch.real_tokens
     if sequences:
+        # The tensors share their memory with these arrays, so nothing is copied a second time.
         np.concatenate(sequences, out=batch.tokens.numpy()[:used], casting="unsafe")
         if segments is not None:
             np.concatenate(segments, out=batch.segments.numpy()[:used], casting="unsafe")

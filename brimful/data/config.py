@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from brimful.base.errors import BrimfulError
-from brimful.packing.histogram import LARGEST_CAPACITY
+from brimful.packing.histogram import MAX_CAPACITY
 
 SPECIAL_TOKENS = 2
-"""[CLS] before a sequence and [SEP] after it."""
+"""[CLS] before a sequence, and [SEP] after it."""
 PAIR_SPECIAL_TOKENS = 3
-"""The same, and [SEP] between two segments."""
+"""[CLS] before a pair, [SEP] between its two segments, and [SEP] after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ class PackingConfig:
                 f"packing.max_length is {self.max_length}: it must be at least 5 and at most packing.capacity"
                 f" ({self.capacity})"
             )
-        if self.capacity > LARGEST_CAPACITY:
-            raise BrimfulError(f"packing.capacity is {self.capacity}: it must be at most {LARGEST_CAPACITY}")
+        if self.capacity > MAX_CAPACITY:
+            raise BrimfulError(f"packing.capacity is {self.capacity}: it must be at most {MAX_CAPACITY}")
         if self.max_sequences is not None and self.max_sequences < 1:
             raise BrimfulError(f"packing.max_sequences is {self.max_sequences}: it must be at least 1")
 
@@ -83,7 +83,7 @@ class MaskingConfig:
     mask_share: float = 0.8
     """Fraction of the predicted tokens that are shown as [MASK]."""
     random_share: float = 0.1
-    """Fraction that is shown as a random token; the rest is shown unchanged."""
+    """Fraction that is shown as a random token; all others are shown unchanged."""
 
     def __post_init__(self) -> None:
         for name in ("rate", "final_rate"):
@@ -100,8 +100,9 @@ class MaskingConfig:
 
     def rate_at(self, progress: float) -> float:
         """The rate when this fraction of the run is done."""
-        final = self.rate if self.final_rate is None else self.final_rate
-        return self.rate + (final - self.rate) * min(progress, 1.0)
+        if self.final_rate is None:
+            return self.rate
+        return self.rate + (self.final_rate - self.rate) * min(progress, 1.0)
 
     @property
     def highest_rate(self) -> float:
@@ -117,10 +118,10 @@ class Phase:
         steps: its updates.
         packing: of the blocks that begin in it. The capacity is the same in all phases.
         size: of an update, in rows or in sequences.
-        counted: the unit of `size`; the same in all phases.
+        unit: of `size`; the same in all phases.
     """
 
     steps: int
     packing: PackingConfig
     size: int
-    counted: Literal["rows", "sequences"] = "rows"
+    unit: Literal["rows", "sequences"] = "rows"

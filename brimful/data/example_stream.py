@@ -1,29 +1,33 @@
 """Micro-batches of examples: a stream of updates for fine-tuning and distillation.
 
 An update holds exactly B examples, so a mean over it is the same as without packing. Order and cursor work as
-in `rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch takes
-the rest from the next.
+in `rows`: examples come in a keyed permutation, anew each epoch, and an update at the end of an epoch is
+filled up from the next one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch
-from brimful.data.example_batches import batch_of, rounded_batch
+from brimful.data.example_batches import make_batch, make_rounded_batch
 from brimful.data.examples import Examples
-from brimful.data.slots import SequenceSlots, slots_needed
+from brimful.data.slots import SequenceSlots, count_slots
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 
 SAMPLED_UPDATES = 64
 """The first updates of a run, whose fullest micro-batch says what S is."""
+
+
+@lru_cache(maxsize=2)  # an update may need the orders of two epochs
+def _draw_order(examples: int, seed: int, epoch: int) -> np.ndarray:
+    return permutation(examples, derive_key(seed, "examples", epoch))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -46,17 +50,14 @@ class ExampleStream:
 
     def __post_init__(self) -> None:
         self.tokens = max(self.tokens, self.examples.max_length)
-        self._slots = SequenceSlots(shown=self.rank == 0)
-        self._order = lru_cache(maxsize=2)(
-            lambda epoch: permutation(len(self.examples), derive_key(self.seed, "examples", epoch))
-        )
+        self._slots = SequenceSlots(prints=self.rank == 0)
 
     def start(self) -> Cursor:
         """The cursor of a new run."""
         return {"epoch": 0, "example": 0}
 
     def advise_smaller(self) -> str:
-        """What to set where a micro-batch does not fit in memory."""
+        """Say what to set where a micro-batch does not fit in memory."""
         return "lower micro_batch_tokens"
 
     def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
@@ -64,24 +65,24 @@ class ExampleStream:
         return {}
 
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
-        """This rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
-        update, following = self.micro_batches(cursor)
-        mine = update[self.rank :: self.world]
+        """Make this rank's micro-batches of the update at `cursor`, and the cursor of the next update."""
+        update, following = self.plan_update(cursor)
+        own = update[self.rank :: self.world]
         if not self.fixed_shapes:
-            return [rounded_batch(self.examples, index) for index in mine], following
-        if self._slots.known("examples") is None:
-            self._slots.choose("examples", self._needed_first())
-        S = self._slots.choose("examples", self._needed(update))
-        return [batch_of(self.examples, index, self.tokens, S) for index in mine], following
+            return [make_rounded_batch(self.examples, index) for index in own], following
+        if self._slots.find("examples") is None:
+            self._slots.choose("examples", self._count_first_slots())
+        # S follows from the whole update, so all ranks choose the same.
+        S = self._slots.choose("examples", self._count_slots(update))
+        return [make_batch(self.examples, index, self.tokens, S) for index in own], following
 
-    def micro_batches(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
-        """The examples of each micro-batch of the update at `cursor`, by best-fit, and the cursor of the next
-        update."""
+    def plan_update(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
+        """Deal the examples of the update at `cursor` to micro-batches, by best-fit; and the next cursor."""
         epoch, start = cursor["epoch"], cursor["example"]
         chosen: list[np.ndarray] = []
         missing = self.sequences
         while missing:
-            order = self._order(epoch)
+            order = _draw_order(len(self.examples), self.seed, epoch)
             chosen.append(order[start : start + missing])
             missing -= len(chosen[-1])
             start += len(chosen[-1])
@@ -91,19 +92,19 @@ class ExampleStream:
         index = np.concatenate(chosen)
         lengths = self.examples.lengths[index]
         row_offsets, order = assign(best_fit(count_lengths(lengths), self.tokens), lengths, key)
-        packed = [index[order[a:b]] for a, b in pairwise(row_offsets)]
-        return packed, {"epoch": epoch, "example": start}
+        return np.split(index[order], row_offsets[1:-1]), {"epoch": epoch, "example": start}
 
-    def _needed_first(self) -> int:
-        """What the first updates of a run need. A resume finds the same S, and so the same bits of sums."""
+    def _count_first_slots(self) -> int:
+        """Count what the first updates of a run need. A resume finds the same S, and so the same bits of
+        sums."""
         needed, cursor = 0, self.start()
         for _ in range(SAMPLED_UPDATES):
-            update, cursor = self.micro_batches(cursor)
-            needed = max(needed, self._needed(update))
+            update, cursor = self.plan_update(cursor)
+            needed = max(needed, self._count_slots(update))
         return needed
 
-    def _needed(self, update: Sequence[np.ndarray]) -> int:
-        """Sequence slots that the micro-batches of an update need."""
+    def _count_slots(self, update: Sequence[np.ndarray]) -> int:
+        """Count the sequence slots that the micro-batches of an update need."""
         tokens = np.array([self.examples.lengths[index].sum() for index in update])
         sequences = np.array([len(index) for index in update])
-        return slots_needed(sequences, tokens, self.tokens, self.examples.max_length)
+        return count_slots(sequences, tokens, self.tokens, self.examples.max_length)

@@ -1,8 +1,8 @@
 """Labelled or plain texts, encoded: what fine-tuning, distillation and inference read.
 
 An example is one sequence. A text is one example, or several windows if it is longer than an example may be.
-`example_batches` makes batches of them, `example_stream` the micro-batches of training. Nothing here imports
-torch.
+`example_batches` makes batches of examples, `example_stream` the micro-batches of training. Nothing here
+imports torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +18,9 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
 from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text, require_tokenizable
 from brimful.corpus.text.special_ids import truncation_side
-from brimful.data.ragged import Ragged, ranges
+from brimful.data.ragged import Ragged, list_ranges
 
-AT_ONCE = 4096
+TEXTS_AT_ONCE = 4096
 """Texts whose encodings are in memory at a time; a token takes 150 bytes there, and 5 in an example."""
 
 
@@ -86,103 +86,107 @@ class Examples:
         return np.diff(np.append(self.first_of_text, len(self)))
 
     def take_texts(self, index: np.ndarray) -> "Examples":
-        """All examples of the texts `index` (int64), in their order; text i of the result is `index[i]`."""
+        """Take all examples of the texts `index` (int64), in their order; text i of the result is
+        `index[i]`."""
         counts = self.count_of_text[index]
-        chosen = ranges(self.first_of_text[index], counts)
+        chosen = list_ranges(self.first_of_text[index], counts)
 
-        def pick(values: Any) -> Any:
-            return values.take(chosen) if isinstance(values, Ragged) else [values[i] for i in chosen]
+        def take(values: Any) -> Any:
+            if isinstance(values, Ragged):
+                return values.take(chosen)
+            if isinstance(values, np.ndarray):
+                return values[chosen]
+            return [values[i] for i in chosen]
 
         return replace(
             self,
-            tokens=pick(self.tokens),
-            segments=pick(self.segments),
-            targets={
-                name: values.take(chosen) if isinstance(values, Ragged) else values[chosen]
-                for name, values in self.targets.items()
-            },
+            tokens=take(self.tokens),
+            segments=take(self.segments),
+            targets={name: take(values) for name, values in self.targets.items()},
             texts=None if self.texts is None else np.repeat(np.arange(len(index)), counts),
             characters=None if self.characters is None else self.characters.take(chosen),
             cut=0,
         )
 
     @classmethod
-    def chained(cls, parts: Sequence["Examples"]) -> "Examples":
-        """The examples of all parts, in order, each text once; tokens stay where they are, also in a map of
-        a file. Of targets those of the first part; where another part lacks one, it has none there."""
+    def chain(cls, parts: Sequence["Examples"]) -> "Examples":
+        """Put the examples of all parts one after the other, each text once; tokens stay where they are, also
+        in a map of a file.
+
+        The result has the targets of the first part; they are missing in the parts that lack them.
+        """
         first = parts[0]
         if len(parts) == 1:
             return first
         texts, begin = list[np.ndarray](), 0
         for part in parts:
             texts.append(begin + part.text_of_example)
-            begin = int(texts[-1][-1]) + 1 if len(part) else begin
-        windows = any(part.texts is not None for part in parts)
+            if len(part):
+                begin = int(texts[-1][-1]) + 1
+        has_windows = any(part.texts is not None for part in parts)
         return cls(
             tokens=Ragged.chain([as_ragged(part.tokens, np.int32) for part in parts]),
             segments=Ragged.chain([as_ragged(part.segments, np.uint8) for part in parts]),
-            targets={name: _chained(name, like, parts) for name, like in first.targets.items()},
+            targets={name: _chain_target(name, like, parts) for name, like in first.targets.items()},
             max_length=first.max_length,
             pad=first.pad,
-            texts=np.concatenate(texts) if windows else None,
+            texts=np.concatenate(texts) if has_windows else None,
             overlap=first.overlap,
         )
 
     def mean_over_windows(self, outputs: np.ndarray) -> np.ndarray:
-        """Outputs of each example (n, C) -> of each text, float32 (texts, C): the mean over its windows."""
+        """Average the outputs of examples (n, C) over the windows of each text: float32 (texts, C)."""
         if self.texts is None:
             return outputs
         counts = np.bincount(self.texts)
+        # In float64: a sum of windows in float32 would depend on their order.
         total = np.zeros((len(counts), *outputs.shape[1:]), dtype=np.float64)
         np.add.at(total, self.texts, outputs)
         return (total / counts[:, None]).astype(np.float32)
 
 
 def as_ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
-    """The arrays as they are if they are ragged, else copies of them in one."""
+    """Return the arrays as they are if they are ragged, else copies of them in one."""
     return arrays if isinstance(arrays, Ragged) else Ragged.of(arrays, dtype)
 
 
-def none_of(dtype: np.dtype) -> int | float:
-    """What stands for no target; of bits, none is set."""
+def missing_target(dtype: np.dtype) -> int | float:
+    """The value of a missing target of this dtype; of bits, none is set."""
     return {"i": IGNORED, "u": 0}.get(dtype.kind, np.nan)
 
 
-def _chained(name: str, like: np.ndarray | Ragged, parts: Sequence[Examples]) -> np.ndarray | Ragged:
-    """A target of all parts."""
-    if isinstance(like, Ragged):
-        none = none_of(like.dtype)
-        return Ragged.chain(
-            [
-                part.targets.get(name)  # type: ignore[misc]
-                or Ragged.of((np.full((n, *like.width), none) for n in part.lengths), like.dtype, like.width)
-                for part in parts
-            ]
-        )
-    return np.concatenate(
-        [
-            part.targets.get(name, np.full((len(part), *like.shape[1:]), none_of(like.dtype), like.dtype))
-            for part in parts
-        ]
-    )
+def _chain_target(name: str, like: Any, parts: Sequence[Examples]) -> np.ndarray | Ragged:
+    """A target of all parts, in the form of the first one's."""
+    missing = missing_target(like.dtype)
+    chained: list[Any] = []
+    for part in parts:
+        target: Any = part.targets.get(name)
+        if target is None and isinstance(like, Ragged):
+            empty = [np.full((length, *like.width), missing) for length in part.lengths]
+            target = Ragged.of(empty, like.dtype, like.width)
+        elif target is None:
+            target = np.full((len(part), *like.shape[1:]), missing, like.dtype)
+        chained.append(target)
+    return Ragged.chain(chained) if isinstance(like, Ragged) else np.concatenate(chained)
 
 
-def _within_reach(
+def _shorten_long_texts(
     tokenizer: Tokenizer, texts: Sequence[str], tokens: int, whole: bool, where: Callable[[int], str]
 ) -> Sequence[str]:
-    """The texts, of very long ones what can become tokens; the tokenizer cuts nothing yet.
+    """Cut very long texts to what can become tokens; the tokenizer truncates nothing yet.
 
     Args:
         whole: whether all tokens count: in windows, and in pairs, where the longer text is cut.
     """
-    long = [n for n, text in enumerate(texts) if isinstance(text, str) and len(text) > WHOLE_TEXT_CHARACTERS]
-    if not long:
-        return texts
-    made = list(texts)
-    for n in long:
-        name, text = where(n), made[n]
-        made[n] = require_tokenizable(text, name) if whole else cut_text(tokenizer, text, tokens, name)
-    return made
+    shortened: list[str] | None = None
+    for n, text in enumerate(texts):
+        if isinstance(text, str) and len(text) > WHOLE_TEXT_CHARACTERS:
+            shortened = shortened or list(texts)  # a copy: the caller's texts stay
+            if whole:
+                shortened[n] = require_tokenizable(text, where(n))
+            else:
+                shortened[n] = cut_text(tokenizer, text, tokens, where(n))
+    return shortened or texts
 
 
 def encode_texts(
@@ -197,7 +201,7 @@ def encode_texts(
     targets: Mapping[str, np.ndarray] | None = None,
     where: Callable[[int], str] = "text {}".format,
 ) -> Examples:
-    """Token ids of each text or pair, special tokens included.
+    """Encode texts or pairs, special tokens included.
 
     A text without tokens (an empty text, with a tokenizer that adds no special tokens) is a single pad token.
 
@@ -214,95 +218,87 @@ def encode_texts(
             `long_texts.MAX_TEXT_CHARACTERS`; or windows of this length cannot overlap by so much, or a first
             text leaves its second no more room than the overlap.
     """
-    before = tokenizer.truncation
     room = max_length - tokenizer.num_special_tokens_to_add(second is not None)
     if overlap is not None and not 0 <= overlap < room:
         raise BrimfulError(f"overlap is {overlap}: windows of {max_length} tokens can share 0 to {room - 1}")
+    truncation = tokenizer.truncation  # the caller's, to be restored
     tokenizer.no_padding()
     tokenizer.no_truncation()
     side = truncation_side(tokenizer)
-    cutting: dict[str, Any] = {"direction": side} if overlap is None else {"stride": overlap}
+    options: dict[str, Any] = {"direction": side} if overlap is None else {"stride": overlap}
     if overlap is not None and second is not None:
-        cutting["strategy"] = "only_second"
+        options["strategy"] = "only_second"
     whole = overlap is not None or second is not None or (characters and side == "left")
-    texts = _within_reach(tokenizer, texts, max_length, whole, where)
+    texts = _shorten_long_texts(tokenizer, texts, max_length, whole, where)
     if second is not None:
-        second = _within_reach(tokenizer, second, max_length, whole, where)
-    inputs = list(texts) if second is None else list(zip(texts, second, strict=True))
+        second = _shorten_long_texts(tokenizer, second, max_length, whole, where)
+    inputs: list[Any] = list(texts) if second is None else list(zip(texts, second, strict=True))
+    encode = tokenizer.encode_batch if characters else tokenizer.encode_batch_fast  # which has no characters
     tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
-    counts: list[int] = []
+    counts: list[int] = []  # of each text's windows
     cut = 0
     try:
         if overlap is not None and second is not None:
-            crowded = without_room(tokenizer, list(zip(texts, second, strict=True)), max_length, overlap)
-            for index, length in crowded.items():
-                raise BrimfulError(
-                    f"{where(index)}: the first text has {length} tokens, which leaves no room for windows of"
-                    f" its second in {max_length}; raise max_length, or lower the overlap"
-                )
-        tokenizer.enable_truncation(max_length, **cutting)
-        for start in range(0, max(len(inputs), 1), AT_ONCE):
-            part = inputs[start : start + AT_ONCE]
-            encodings = (tokenizer.encode_batch if characters else tokenizer.encode_batch_fast)(part)
+            _require_room(tokenizer, inputs, max_length, overlap, where)
+        tokenizer.enable_truncation(max_length, **options)
+        for start in range(0, max(len(inputs), 1), TEXTS_AT_ONCE):
+            encodings = encode(inputs[start : start + TEXTS_AT_ONCE])
             if overlap is None:
-                cut += sum(bool(e.overflowing) for e in encodings)
+                cut += sum(bool(encoding.overflowing) for encoding in encodings)
             else:
-                counts += [1 + len(e.overflowing) for e in encodings]
-                encodings = [window for e in encodings for window in (e, *e.overflowing)]
-            tokens.append(Ragged.of((np.array(e.ids or [pad], dtype=np.int32) for e in encodings), np.int32))
-            types = (np.array(e.type_ids or [0], dtype=np.uint8) for e in encodings)
+                counts += [1 + len(encoding.overflowing) for encoding in encodings]
+                encodings = [window for encoding in encodings for window in (encoding, *encoding.overflowing)]
+            ids = [np.array(encoding.ids or [pad], dtype=np.int32) for encoding in encodings]
+            types = [np.array(encoding.type_ids or [0], dtype=np.uint8) for encoding in encodings]
+            tokens.append(Ragged.of(ids, np.int32))
             segments.append(Ragged.of(types, np.uint8))
             if characters:
-                places.append(_characters(encodings, second is not None))
-    except TypeError as error:
-        for index, found in enumerate(inputs):
-            for text in (found,) if second is None else found:
+                places.append(_locate_tokens(encodings, second is not None))
+    except TypeError as error:  # the tokenizer does not say which text it was
+        for index, value in enumerate(inputs):
+            for text in [value] if second is None else value:
                 if not is_text(text):
                     raise BrimfulError(f"{where(index)} is not a Unicode string: {text!a:.60}") from error
         raise
     finally:
         tokenizer.no_truncation()
-        if before is not None:
-            tokenizer.enable_truncation(**before)
-    owners = None
+        if truncation is not None:
+            tokenizer.enable_truncation(**truncation)
+    targets = targets or {}
+    text_of_window = None
     if sum(counts) > len(counts):
-        owners = np.repeat(np.arange(len(counts)), counts)
-        targets = {name: values[owners] for name, values in (targets or {}).items()}
+        text_of_window = np.repeat(np.arange(len(counts)), counts)
+        targets = {name: values[text_of_window] for name, values in targets.items()}
     return Examples(
         tokens=Ragged.chain(tokens),
         segments=Ragged.chain(segments),
-        targets=dict(targets or {}),
+        targets=dict(targets),
         max_length=max_length,
         pad=pad,
-        texts=owners,
+        texts=text_of_window,
         characters=Ragged.chain(places) if characters else None,
         overlap=overlap,
         cut=cut,
     )
 
 
-def without_room(
-    tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], max_length: int, overlap: int
-) -> dict[int, int]:
-    """Pairs of more than `max_length` tokens whose first text is so long that the windows of the second would
-    have no tokens beside the `overlap` that they share. (`tokenizers` panics there.)
-
-    Args:
-        tokenizer: without truncation.
-
-    Returns:
-        The number of each such pair, and the tokens of its first text.
-    """
+def _require_room(
+    tokenizer: Tokenizer, pairs: Sequence[Any], max_length: int, overlap: int, where: Callable[[int], str]
+) -> None:
+    """Refuse a pair whose first text is so long that windows of the second would have no tokens beside the
+    `overlap` that they share: `tokenizers` panics there. The tokenizer truncates nothing yet."""
     free = max_length - tokenizer.num_special_tokens_to_add(True) - overlap
-    found: dict[int, int] = {}
-    for start in range(0, len(pairs), AT_ONCE):
-        part = pairs[start : start + AT_ONCE]
+    for start in range(0, len(pairs), TEXTS_AT_ONCE):
+        part = pairs[start : start + TEXTS_AT_ONCE]
         firsts = tokenizer.encode_batch_fast([first for first, _ in part], add_special_tokens=False)
         long = [index for index, first in enumerate(firsts) if len(first) >= free]
-        for index, whole in zip(long, tokenizer.encode_batch_fast([part[i] for i in long]), strict=True):
-            if len(whole) > max_length:
-                found[start + index] = len(firsts[index])
-    return found
+        # A pair that fits as a whole needs no windows.
+        for index, pair in zip(long, tokenizer.encode_batch_fast([part[i] for i in long]), strict=True):
+            if len(pair) > max_length:
+                raise BrimfulError(
+                    f"{where(start + index)}: the first text has {len(firsts[index])} tokens, which leaves no"
+                    f" room for windows of its second in {max_length}; raise max_length, or lower the overlap"
+                )
 
 
 def check_length(max_length: int, longest: int) -> None:
@@ -326,19 +322,22 @@ def warn_of_cut(cut: int, max_length: int, remedy: str) -> None:
 
 def warn_of_empty(texts: Sequence[str]) -> None:
     """Say that texts in memory are empty, if any are: they are computed like all others."""
-    if empty := [number for number, text in enumerate(texts) if isinstance(text, str) and not text.strip()]:
-        verb = "is" if len(empty) == 1 else "are"
-        warn(f"{pluralise(len(empty), 'text')} (texts[{empty[0]}]{', ...' * (len(empty) > 1)}) {verb} empty")
+    empty = [number for number, text in enumerate(texts) if isinstance(text, str) and not text.strip()]
+    if len(empty) == 1:
+        warn(f"1 text (texts[{empty[0]}]) is empty")
+    elif empty:
+        warn(f"{pluralise(len(empty), 'text')} (texts[{empty[0]}], ...) are empty")
 
 
-def _characters(encodings: Sequence[Encoding], second: bool) -> Ragged:
-    """Where each token stands in the text (of a pair, the second): `Examples.characters`."""
-    nowhere = np.full((1, 2), -1, dtype=np.int32)
+def _locate_tokens(encodings: Sequence[Encoding], second: bool) -> Ragged:
+    """Where each token stands in the text, or in the second text of a pair: `Examples.characters`."""
     places = []
     for encoding in encodings:
         offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-        offsets[[which != int(second) for which in encoding.sequence_ids]] = -1
-        places.append(offsets if len(offsets) else nowhere)
+        offsets[[number != int(second) for number in encoding.sequence_ids]] = -1
+        if not len(offsets):  # the single pad token of a text without tokens
+            offsets = np.full((1, 2), -1, dtype=np.int32)
+        places.append(offsets)
     return Ragged.of(places, np.int32, (2,))
 
 
@@ -346,5 +345,5 @@ def is_text(value: object) -> bool:
     """Whether a value is a string that can be written as UTF-8."""
     try:
         return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # half a surrogate pair
         return False

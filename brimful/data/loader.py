@@ -19,9 +19,8 @@ from brimful.base.types import Cursor
 from brimful.data.batch import PackedBatch
 
 SWITCH_SECONDS = 3e-4
-"""Seconds until the thread gets the interpreter's lock back from a step that computes in Python. The thread
-releases the lock in each compiled loop, tens of times an update; Python's default would cost 5 ms each
-time."""
+"""How long the thread waits for the interpreter's lock while a step computes in Python. It releases the lock
+in each compiled loop, tens of times an update; Python's default would cost 5 ms each time."""
 
 
 class Stream(Protocol):
@@ -31,10 +30,10 @@ class Stream(Protocol):
         """The cursor of a new run."""
 
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
-        """The micro-batches at `cursor` and the cursor that follows."""
+        """Make the micro-batches at `cursor`, and the cursor that follows."""
 
     def advise_smaller(self) -> str:
-        """What to set where a micro-batch does not fit in memory."""
+        """Say what to set where a micro-batch does not fit in memory."""
 
     def tokens_by_source(self, cursor: Cursor) -> dict[str, int]:
         """Real tokens that each source of a mixture has given before `cursor`, all ranks together."""
@@ -48,54 +47,14 @@ class Update(NamedTuple):
         normalizers: of each one's loss sums, from the host.
         cursor: of the next update.
         waited: seconds that the caller waited for it.
+        copied: the end of the copies to a GPU, which `prefetch` waits for.
     """
 
     batches: list[PackedBatch]
     normalizers: list[dict[str, float]]
     cursor: Cursor
-    waited: float
-
-
-class _Device:
-    """Copies batches to a device beside its computation."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-
-    def send(self, batches: list[PackedBatch]) -> tuple[list[PackedBatch], torch.cuda.Event | None]:
-        """Begin to copy; the event marks the end."""
-        if self.stream is None:
-            return [batch.to(self.device) for batch in batches], None
-        with torch.cuda.stream(self.stream):
-            # torch does not reuse the pinned memory before the copy is done.
-            copies = [
-                batch.map(lambda t: t.pin_memory().to(self.device, non_blocking=True)) for batch in batches
-            ]
-            return copies, self.stream.record_event()
-
-    def receive(self, batches: list[PackedBatch], copied: torch.cuda.Event | None) -> list[PackedBatch]:
-        """The batches. The caller's stream waits for them, and their memory is kept until it has used
-        them."""
-        if copied is None:
-            return batches
-        current = torch.cuda.current_stream(self.device)
-        current.wait_event(copied)
-
-        def kept(tensor: torch.Tensor) -> torch.Tensor:
-            tensor.record_stream(current)
-            return tensor
-
-        return [batch.map(kept) for batch in batches]
-
-
-class _Made(NamedTuple):
-    """An update on its way to the device."""
-
-    batches: list[PackedBatch]
-    copied: torch.cuda.Event | None
-    weights: list[dict[str, float]]
-    cursor: Cursor
+    waited: float = 0.0
+    copied: torch.cuda.Event | None = None
 
 
 def prefetch(
@@ -116,32 +75,61 @@ def prefetch(
 
     An error in the stream is raised here, at its update. The thread ends with the generator.
     """
-    copier = _Device(device)
+    # A CUDA stream of its own, so that copies do not wait for the step that computes.
+    side = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def make() -> Generator[_Made, None, None]:
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        # torch does not reuse the pinned memory before the copy is done.
+        return tensor.pin_memory().to(device, non_blocking=True)
+
+    def make() -> Generator[Update, None, None]:
         following = cursor
         for _ in range(updates):
             batches, following = stream.take(following)
-            yield _Made(*copier.send(batches), [normalizers(batch) for batch in batches], following)
+            sums = [normalizers(batch) for batch in batches]  # on the host, before the batches leave it
+            copied = None
+            if side is None:
+                batches = [batch.to(device) for batch in batches]
+            else:
+                with torch.cuda.stream(side):
+                    batches = [batch.map(copy) for batch in batches]
+                    copied = side.record_event()
+            yield Update(batches, sums, following, copied=copied)
 
-    with closing(_ahead(make(), depth) if depth else make()) as made:
+    with closing(_work_ahead(make(), depth) if depth else make()) as made:
         for _ in range(updates):
             started = time.perf_counter()
-            batches, copied, weights, following = next(made)
-            batches = copier.receive(batches, copied)
-            yield Update(batches, weights, following, time.perf_counter() - started)
+            update = next(made)
+            if update.copied is not None:
+                _wait_for_copies(update.batches, update.copied, torch.cuda.current_stream(device))
+            yield update._replace(waited=time.perf_counter() - started)
 
 
-def _ahead(items: Iterator[_Made], depth: int) -> Generator[_Made, None, None]:
-    """The items, made by a thread that is at most `depth` of them ahead and ends with this generator."""
-    ready: queue.SimpleQueue[_Made | BaseException] = queue.SimpleQueue()
-    room = threading.Semaphore(depth)
+def _wait_for_copies(
+    batches: list[PackedBatch], copied: torch.cuda.Event, current: torch.cuda.Stream
+) -> None:
+    """Let the caller's CUDA stream wait for the copies, and keep their memory until it has used them."""
+    current.wait_event(copied)
+
+    def record(tensor: torch.Tensor) -> torch.Tensor:
+        tensor.record_stream(current)
+        return tensor
+
+    for batch in batches:
+        batch.map(record)
+
+
+def _work_ahead(items: Iterator[Update], depth: int) -> Generator[Update, None, None]:
+    """Yield the items, made by a thread that is at most `depth` of them ahead and ends with this
+    generator."""
+    ready: queue.SimpleQueue[Update | BaseException] = queue.SimpleQueue()
+    slots = threading.Semaphore(depth)
     stopped = threading.Event()
 
     def work() -> None:
         try:
             while True:
-                room.acquire()
+                slots.acquire()
                 if stopped.is_set():
                     return
                 ready.put(next(items))
@@ -156,10 +144,10 @@ def _ahead(items: Iterator[_Made], depth: int) -> Generator[_Made, None, None]:
         while not isinstance(made := ready.get(), StopIteration):
             if isinstance(made, BaseException):
                 raise made
-            room.release()
+            slots.release()
             yield made
     finally:
         stopped.set()
-        room.release()
+        slots.release()  # so that a thread that waits for a slot sees that it shall stop
         thread.join()
         sys.setswitchinterval(interval)

@@ -15,6 +15,8 @@ from brimful.base.draws import mix_word
 from brimful.base.types import IGNORED
 from brimful.data.config import MaskingConfig
 
+# A draw has 64 bits. The upper 32 decide whether a word is masked, the lower 32 what is shown in its place:
+# two uniform numbers from one hash.
 _SCALE = 1.0 / (1 << 32)
 _LOW = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
@@ -33,8 +35,9 @@ class MaskingVocabulary:
     ordinary: np.ndarray
 
 
-def prediction_slots(tokens: int, rate: float, tokens_per_word: float = 1.0) -> int:
-    """M for micro-batches of `tokens`, in steps of 8: the expected predictions and four standard deviations.
+def count_prediction_slots(tokens: int, rate: float, tokens_per_word: float = 1.0) -> int:
+    """Compute M for micro-batches of `tokens`, in steps of 8: the expected predictions and four standard
+    deviations.
 
     Masking draws for units of several tokens: one and a half times the mean length of a word, and at least
     two tokens. With this estimate less than 0.1 % of the predictions do not fit.
@@ -45,60 +48,42 @@ def prediction_slots(tokens: int, rate: float, tokens_per_word: float = 1.0) -> 
 
 
 @compiled
-def _choose(
-    word_starts: np.ndarray,
-    maskable: np.ndarray,
-    offsets: np.ndarray,
-    keys: np.ndarray,
-    rate: float,
-    by_token: bool,
-    chosen: np.ndarray,
-    word_draws: np.ndarray,
-) -> int:
-    """Write the predictions' indices and the draws of their words; returns how many there are."""
+def _choose(word_starts, maskable, offsets, keys, rate, by_token, positions, word_draws):
+    """Write the predictions' positions and the draws of their words; return how many there are."""
     n = 0
     for sequence in range(len(keys)):
         begins, hidden, draw = True, False, np.uint64(0)
         for index in range(offsets[sequence], offsets[sequence + 1]):
             if not maskable[index]:
-                begins = True
+                begins = True  # what follows a special token starts a word, whatever its bit says
                 continue
             if begins or by_token or word_starts[index]:
+                # A place within the sequence, so that the draw does not depend on the row.
                 draw = mix_word(keys[sequence] + np.uint64(index - offsets[sequence]))
                 hidden = bool(np.float64(draw >> _S32) * _SCALE < rate)
             begins = False
             if hidden:
-                chosen[n], word_draws[n] = index, draw
+                positions[n], word_draws[n] = index, draw
                 n += 1
     return n
 
 
 @compiled
 def _hide(
-    tokens: np.ndarray,
-    offsets: np.ndarray,
-    keys: np.ndarray,
-    chosen: np.ndarray,
-    word_draws: np.ndarray,
-    together: bool,
-    mask_share: float,
-    random_share: float,
-    mask: int,
-    ordinary: np.ndarray,
-    labels: np.ndarray,
-) -> None:
-    """Write the labels of the predictions, and in `tokens` what is shown in their place."""
+    tokens, offsets, keys, positions, word_draws, together, mask_share, random_share, mask, ordinary, labels
+):
+    """Write the labels of the predictions, and to `tokens` the ids that the model sees in their place."""
     sequence = 0
-    for n in range(len(chosen)):
-        index = chosen[n]
+    for n in range(len(positions)):
+        index = positions[n]
         while offsets[sequence + 1] <= index:
             sequence += 1
         labels[n] = tokens[index]
         draw = mix_word(keys[sequence] + np.uint64(index - offsets[sequence]))
-        drawn = np.float64((word_draws[n] if together else draw) & _LOW) * _SCALE
-        if drawn < mask_share:
+        fate = np.float64((word_draws[n] if together else draw) & _LOW) * _SCALE
+        if fate < mask_share:
             tokens[index] = mask
-        elif drawn < mask_share + random_share:
+        elif fate < mask_share + random_share:
             tokens[index] = ordinary[np.int64(mix_word(draw) % np.uint64(len(ordinary)))]
 
 
@@ -133,23 +118,19 @@ def mask_tokens(
     """
     chosen = np.empty(len(tokens), dtype=np.int64)
     word_draws = np.empty(len(tokens), dtype=np.uint64)
-    by_token = config.unit == "tokens"
-    n = _choose(word_starts, maskable, offsets, keys, rate, by_token, chosen, word_draws)
+    n = _choose(word_starts, maskable, offsets, keys, rate, config.unit == "tokens", chosen, word_draws)
     chosen, word_draws = chosen[:n], word_draws[:n]
     dropped = 0
     if slots is not None and n > slots:
         # The pieces of a word share one draw. So dropping the first draw that doesn't fit and all higher ones
         # never splits a word.
-        keep = word_draws < np.partition(word_draws, slots)[slots]
-        dropped = n - int(keep.sum())
-        chosen, word_draws = chosen[keep], word_draws[keep]
+        fitting = word_draws < np.partition(word_draws, slots)[slots]
+        dropped = n - int(fitting.sum())
+        chosen, word_draws = chosen[fitting], word_draws[fitting]
     size = len(chosen) if slots is None else slots
     positions = np.zeros(size, dtype=np.int64)
     positions[: len(chosen)] = chosen
     labels = np.full(size, IGNORED, dtype=np.int64)
-    _hide(
-        *(tokens, offsets, keys, chosen, word_draws),
-        *(config.together, config.mask_share, config.random_share, vocabulary.mask, vocabulary.ordinary),
-        labels,
-    )
+    shares = config.together, config.mask_share, config.random_share
+    _hide(tokens, offsets, keys, chosen, word_draws, *shares, vocabulary.mask, vocabulary.ordinary, labels)
     return positions, labels, dropped

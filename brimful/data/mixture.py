@@ -10,10 +10,9 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 
-_LARGEST_WEIGHT = 1e15
-"""Bounds that keep sums and quotients of proportions and tokens within the range and precision of float64."""
-
-
+MAX_WEIGHT = 1e15
+"""With 1 / MAX_WEIGHT the bounds that keep sums and quotients of proportions and tokens within the range and
+precision of float64."""
 SOURCES = Argument(form="PATH[:WEIGHT] ...")
 """How a mixture stands on a command line; see `parse_source`."""
 
@@ -30,24 +29,26 @@ class DataSource:
     """Its name in metrics; by default the folder's name."""
 
     def __post_init__(self) -> None:
-        if not 1 / _LARGEST_WEIGHT <= self.weight <= _LARGEST_WEIGHT:
+        if not 1 / MAX_WEIGHT <= self.weight <= MAX_WEIGHT:
             raise BrimfulError(
                 f"data: the weight of {self.path} is {self.weight:g}: it must be above 0, from"
-                f" {1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}"
+                f" {1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
             )
         if self.name != Path(self.name).name or self.name == "..":
             raise BrimfulError(f"data: {self.name!r} cannot name a source: leave out slashes and dots")
 
 
 def parse_source(text: str) -> DataSource:
-    """`PATH`, or `PATH:WEIGHT`. Text after the last colon that is not a number belongs to the path.
+    """Parse `PATH` or `PATH:WEIGHT`. Text after the last colon that is not a number belongs to the path.
 
     Raises:
         BrimfulError: the weight is not a number, and there is a folder PATH, but no folder `PATH:WEIGHT`.
     """
     path, _, weight = text.rpartition(":")
+    if not path:
+        return DataSource(path=text)
     try:
-        return DataSource(path=path, weight=float(weight)) if path else DataSource(path=text)
+        return DataSource(path=path, weight=float(weight))
     except ValueError as error:
         if Path(path).is_dir() and not Path(text).exists():
             raise BrimfulError(f"data: {weight!r}, the weight of {path}, is not a number") from error
@@ -55,15 +56,17 @@ def parse_source(text: str) -> DataSource:
 
 
 def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, ...]:
-    """The sources, with absolute paths and names.
+    """Parse sources, and give them absolute paths and names.
 
     Raises:
         BrimfulError: there is no source, or two have the same name.
     """
-    given = [data] if isinstance(data, str) else data
+    if isinstance(data, str):
+        data = [data]
     sources = []
-    for source in given:
-        source = parse_source(source) if isinstance(source, str) else source
+    for source in data:
+        if isinstance(source, str):
+            source = parse_source(source)
         path = Path(os.path.abspath(source.path))  # whose name is never ".."
         sources.append(replace(source, path=str(path), name=source.name or path.name))
     names = [source.name for source in sources]
@@ -76,7 +79,7 @@ def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, .
 
 
 def open_sources(sources: Sequence[DataSource], *, verify: bool) -> dict[str, Corpus]:
-    """The corpora by name; with `verify`, every byte of them is checked.
+    """Open the corpora, by name; with `verify`, every byte of them is checked.
 
     Raises:
         BrimfulError: a folder is not prepared, is damaged, or has another tokenizer than the first; or its

@@ -11,18 +11,16 @@ from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
 from brimful.base.randomness import hash_words
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS
-from brimful.data.sequences import Sequences, Stretches
+from brimful.data.sequences import Sequences, Stretches, make_sequences
 
 NO_PAIR = -100
-_TRIES = 32
+MAX_DRAWS = 32
 """Draws of a partner. More draws give closer lengths, and fewer segments without a partner in a block that is
 almost one document."""
 
 
 @compiled
-def _splits(
-    begin: np.ndarray, end: np.ndarray, draws: np.ndarray, bits: np.ndarray, split: np.ndarray
-) -> None:
+def _split(begin, end, draws, bits, split):
     """Cut each stretch at one of its sentence starts after the first; without another one, at its end."""
     starts = np.empty((end - begin).max(), dtype=np.int64)
     for i in range(len(begin)):
@@ -35,34 +33,26 @@ def _splits(
 
 
 @compiled
-def _match(
-    first: np.ndarray,
-    second: np.ndarray,
-    first_order: np.ndarray,
-    second_order: np.ndarray,
-    document: np.ndarray,
-    room: int,
-    key: np.uint64,
-    partner: np.ndarray,
-) -> int:
+def _match(first, second, first_order, second_order, document, room, key, partner):
     """Write to `partner` the second segment of another document for each first segment, or -1.
 
     The longest first segment chooses first, among all second segments that fit `room` with it. These fit
     all later first segments too, and its own second segment is among them, so lengths never leave a segment
-    without a partner. Of several draws it takes the one whose length is nearest to its own second
+    without a partner. It draws several times, and takes the segment whose length is nearest to its own second
     segment's; otherwise the length of a pair would tell whether it is random. Returns the number n of
-    second segments that are left, in `second_order[:n]`.
+    second segments without a first one, which are then `second_order[:n]`.
     """
     pool = np.empty(len(second), dtype=np.int64)
     size = reached = 0
     for i in first_order:
+        # The pool grows as first segments get shorter: it always holds the segments that fit and are free.
         while reached < len(second) and first[i] + second[second_order[reached]] <= room:
             pool[size] = second_order[reached]
             size += 1
             reached += 1
         nearest, chosen = room, np.int64(-1)
         draw = mix_word(key + np.uint64(i))
-        for _ in range(_TRIES):
+        for _ in range(MAX_DRAWS):
             place = np.int64(draw % np.uint64(size))
             distance = abs(second[pool[place]] - second[i])
             if distance < nearest and document[pool[place]] != document[i]:
@@ -74,7 +64,7 @@ def _match(
         if chosen >= 0:
             partner[i] = pool[chosen]
             size -= 1
-            pool[chosen] = pool[size]
+            pool[chosen] = pool[size]  # the last one fills the gap
     while reached < len(second):
         pool[size] = second_order[reached]
         size += 1
@@ -83,31 +73,23 @@ def _match(
     return size
 
 
-def _exchange(
-    first: np.ndarray, second: np.ndarray, document: np.ndarray, room: int, key: np.uint64
-) -> tuple[np.ndarray, np.ndarray]:
-    """For each pair, whose second segment it gets (an index, or -1); and the second segments left over."""
-    partner = np.empty(len(first), dtype=np.int64)
-    orders = np.argsort(-first, kind="stable"), np.argsort(second, kind="stable")
-    left = _match(first, second, *orders, document, room, key, partner)
-    return partner, orders[1][:left]
-
-
 def _split_stretches(stretches: Stretches, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
-    """Where the second segment of each stretch begins, int64 (n,): at a sentence; `end` without another."""
+    """Draw where the second segment of each stretch begins, int64 (n,): at a sentence; `end` without
+    another."""
     split = np.empty(len(stretches.begin), dtype=np.int64)
     draws = hash_words(key, stretches.identity())
-    shards, begins = np.unique(stretches.shard, return_index=True)  # which ascend
+    shards, begins = np.unique(stretches.shard, return_index=True)  # stretches ascend by shard
     for shard, begin, end in zip(shards, begins, [*begins[1:], len(split)], strict=True):
-        here = slice(begin, end)
-        _splits(stretches.begin[here], stretches.end[here], draws[here], sentence_bits[shard], split[here])
+        own = slice(begin, end)
+        _split(stretches.begin[own], stretches.end[own], draws[own], sentence_bits[shard], split[own])
     return split
 
 
 def pair_stretches(
     stretches: Stretches, sentence_bits: list[np.ndarray], room: int, key: np.uint64
 ) -> Sequences:
-    """Pairs of segments: each stretch cut in two, half of them with the second segment of another document.
+    """Make pairs of segments: each stretch cut in two, half of them with the second segment of another
+    document.
 
     Args:
         sentence_bits: of each shard.
@@ -116,35 +98,43 @@ def pair_stretches(
 
     Returns:
         the pairs, in the order of their first segments; then the sequences without a pair: stretches
-        of a single sentence, and segments for which no other document is left.
+        of a single sentence, and segments for which no other document has a partner.
     """
     split = _split_stretches(stretches, sentence_bits, key)
-    first, second = split - stretches.begin, stretches.end - split
+    first, second = split - stretches.begin, stretches.end - split  # tokens of both segments, (n,)
     paired = second > 0
-    other = paired & (hash_words(key, ~stretches.identity()) >> np.uint64(63)).astype(bool)
+    # The top bit of a hash is a fair coin. Its key is the complement, as `split` has drawn from the key
+    # itself.
+    is_random = paired & (hash_words(key, ~stretches.identity()) >> np.uint64(63)).astype(bool)
+    exchanged = np.flatnonzero(is_random)
+    matched = np.empty(len(exchanged), dtype=np.int64)
+    firsts, seconds = first[exchanged], second[exchanged]
+    longest_first, shortest_first = np.argsort(-firsts, kind="stable"), np.argsort(seconds, kind="stable")
+    documents = stretches.document[exchanged]
+    n = _match(firsts, seconds, longest_first, shortest_first, documents, room, key, matched)
+    # partner[i]: the stretch whose second segment follows the first segment of stretch i, or -1
     partner = np.where(paired, np.arange(len(split)), -1)
-    chosen = np.flatnonzero(other)
-    matched, unmatched = _exchange(first[chosen], second[chosen], stretches.document[chosen], room, key)
-    partner[chosen] = np.where(matched < 0, -1, chosen[matched])
-    left = chosen[unmatched]
+    partner[exchanged] = np.where(matched < 0, -1, exchanged[matched])
 
     pairs = np.flatnonzero(partner >= 0)
     seconds = partner[pairs]
-    alone = np.flatnonzero(partner < 0)
-    # A single segment is a whole stretch of one sentence, or a first segment for which no partner was left.
-    singles = len(alone) + len(left)
-    return Sequences(
-        shard=np.concatenate([stretches.shard[pairs], stretches.shard[alone], stretches.shard[left]]),
-        begin=np.concatenate([stretches.begin[pairs], stretches.begin[alone], split[left]]),
+    single_firsts = np.flatnonzero(partner < 0)
+    single_seconds = exchanged[shortest_first[:n]]
+    singles = len(single_firsts) + len(single_seconds)
+    zeros = np.zeros(singles, dtype=np.int64)
+    shard = stretches.shard
+    return make_sequences(
+        shard=np.concatenate([shard[pairs], shard[single_firsts], shard[single_seconds]]),
+        begin=np.concatenate([stretches.begin[pairs], stretches.begin[single_firsts], split[single_seconds]]),
         length=np.concatenate(
             [
                 first[pairs] + second[seconds] + PAIR_SPECIAL_TOKENS,
-                first[alone] + SPECIAL_TOKENS,
-                second[left] + SPECIAL_TOKENS,
+                first[single_firsts] + SPECIAL_TOKENS,
+                second[single_seconds] + SPECIAL_TOKENS,
             ]
-        ).astype(np.int32),
-        second_shard=np.concatenate([stretches.shard[seconds], np.zeros(singles, np.uint32)]),
-        second_begin=np.concatenate([split[seconds], np.zeros(singles, np.int64)]),
-        second_length=np.concatenate([second[seconds], np.zeros(singles, np.int64)]).astype(np.int32),
-        pair=np.concatenate([other[pairs], np.full(singles, NO_PAIR)]).astype(np.int8),
+        ),
+        second_shard=np.concatenate([shard[seconds], zeros]),
+        second_begin=np.concatenate([split[seconds], zeros]),
+        second_length=np.concatenate([second[seconds], zeros]),
+        pair=np.concatenate([is_random[pairs], np.full(singles, NO_PAIR)]),
     )

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-_ARRAYS_AT_ONCE = 1 << 14
+ARRAYS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -25,30 +25,31 @@ class Ragged:
 
     @classmethod
     def of(cls, arrays: Iterable[np.ndarray], dtype: np.dtype | type, width: tuple[int, ...] = ()) -> Self:
-        """Copies of arrays of the shapes (length, *width)."""
+        """Copy arrays of the shapes (length, *width)."""
         arrays = list(arrays)
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         values = np.empty((int(lengths.sum()), *width), dtype=dtype)
         if arrays:
             np.concatenate(arrays, out=values, casting="unsafe")
-        return cls.divided(values, np.concatenate([[0], np.cumsum(lengths)]))
+        return cls.split(values, np.concatenate([[0], np.cumsum(lengths)]))
 
     @classmethod
-    def divided(cls, values: np.ndarray, offsets: np.ndarray) -> Self:
-        """The arrays `values[offsets[i] : offsets[i + 1]]`, as views."""
+    def split(cls, values: np.ndarray, offsets: np.ndarray) -> Self:
+        """Make the arrays `values[offsets[i] : offsets[i + 1]]`, as views."""
         lengths = np.diff(offsets).astype(np.int64)
         return cls([values], np.zeros_like(lengths), offsets[:-1].astype(np.int64), lengths)
 
     @classmethod
     def chain(cls, ragged: Sequence[Self]) -> Self:
-        """The arrays of all, in order, as views: nothing is copied."""
-        first_parts = np.cumsum([0, *(len(each.parts) for each in ragged)])
-        return cls(
-            [part for each in ragged for part in each.parts],
-            np.concatenate([each.part + first for each, first in zip(ragged, first_parts, strict=False)]),
-            np.concatenate([each.starts for each in ragged]),
-            np.concatenate([each.lengths for each in ragged]),
-        )
+        """Put the arrays of all one after the other, as views: nothing is copied."""
+        parts: list[np.ndarray] = []
+        part_index = []
+        for each in ragged:
+            part_index.append(each.part + len(parts))
+            parts += each.parts
+        starts = np.concatenate([each.starts for each in ragged])
+        lengths = np.concatenate([each.lengths for each in ragged])
+        return cls(parts, np.concatenate(part_index), starts, lengths)
 
     @property
     def dtype(self) -> np.dtype:
@@ -73,28 +74,30 @@ class Ragged:
         return self.parts[self.part[index]][start : start + self.lengths[index]]
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        for first in range(0, len(self), _ARRAYS_AT_ONCE):
-            some = slice(first, first + _ARRAYS_AT_ONCE)
-            places = zip(
-                self.part[some], self.starts[some].tolist(), self.lengths[some].tolist(), strict=True
-            )
-            for part, start, length in places:
+        # Python's integers index faster than numpy's; in slices, so that few of them exist at a time.
+        for first in range(0, len(self), ARRAYS_AT_ONCE):
+            some = slice(first, first + ARRAYS_AT_ONCE)
+            places = self.part[some].tolist(), self.starts[some].tolist(), self.lengths[some].tolist()
+            for part, start, length in zip(*places, strict=True):
                 yield self.parts[part][start : start + length]
 
     def any(self) -> bool:
-        """Whether an element of an array is not zero. `parts` may have more, which are in no array."""
+        """Whether an element of an array is not zero."""
+        # Parts may hold elements of no array: they can answer no at once, which is the usual answer.
         return any(part.any() for part in self.parts) and any(array.any() for array in self)
 
     def map_parts(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
-        """The arrays of other elements: the function gets each of `parts`, and keeps its length."""
+        """Change the elements: the function gets each of `parts`, and keeps its length."""
         return replace(self, parts=[function(part) for part in self.parts])
 
     def take(self, index: np.ndarray) -> Self:
-        """The arrays `index`, as views."""
+        """Take the arrays `index`, as views."""
         return type(self)(self.parts, self.part[index], self.starts[index], self.lengths[index])
 
 
-def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each range, one after the other: int64. `counts` (int64) has their lengths."""
+def list_ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """List start, start + 1, ... of each range, one after the other: int64. `counts` (int64) has the
+    lengths."""
+    # A range's number at place p is its start plus p, less the place where the range begins.
     numbers = np.repeat(starts - (np.cumsum(counts) - counts), counts)
     return numbers + np.arange(len(numbers))

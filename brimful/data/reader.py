@@ -16,7 +16,7 @@ from brimful.base.randomness import hash_words
 from brimful.base.types import IGNORED
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.special_ids import mask_id, special_ids
-from brimful.data.batch import PackedBatch, blank
+from brimful.data.batch import PackedBatch, make_blank
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, MaskingConfig
 from brimful.data.masking import MaskingVocabulary, mask_tokens
 from brimful.data.pairs import NO_PAIR
@@ -29,10 +29,10 @@ UNUSED = re.compile(
 madeupword0000, <|reserved_special_token_0|>."""
 
 
-def ordinary_ids(tokenizer: Tokenizer) -> np.ndarray:
+def list_ordinary_ids(tokenizer: Tokenizer) -> np.ndarray:
     """int32: the ids of the vocabulary that are neither special nor unused, ascending."""
     special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    special |= {i for i in astuple(special_ids(tokenizer)) if i is not None}
+    special.update(astuple(special_ids(tokenizer)))
     ids = [i for name, i in tokenizer.get_vocab().items() if i not in special and not UNUSED.fullmatch(name)]
     return np.array(sorted(ids), dtype=np.int32)
 
@@ -54,15 +54,7 @@ class BlockSlice(NamedTuple):
 
 
 @compiled_briefly
-def _lay(
-    source: np.ndarray,
-    word_bits: np.ndarray,
-    ranges: np.ndarray,
-    sep: int,
-    tokens: np.ndarray,
-    segments: np.ndarray,
-    word_starts: np.ndarray,
-) -> None:
+def _lay(source, word_bits, ranges, sep, tokens, segments, word_starts):
     """Write ranges of a shard's tokens, whether each token starts a word, and a [SEP] after each range.
 
     `ranges`: int64 (n, 4), a row for each range: first token, length, destination, segment.
@@ -77,12 +69,13 @@ def _lay(
         segments[at : at + n + 1] = segment
 
 
-def _ranges(taken: BlockSlice, lengths: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each segment its shard, int64 (n,), and its row for `_lay`, int64 (n, 4).
+def _list_ranges(
+    sequences: Sequences, chosen: np.ndarray, lengths: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """List the segments of the chosen sequences: their shards, int64 (n,), and rows for `_lay`, int64 (n, 4).
 
     `ends`: int64, where the sequences end in the batch.
     """
-    sequences, chosen = taken.sequences, taken.chosen
     shard, begin = sequences.shard[chosen].astype(np.int64), sequences.begin[chosen]
     ranges = np.column_stack([begin, lengths - SPECIAL_TOKENS, ends - lengths + 1, np.zeros_like(begin)])
     if not len(sequences.pair):
@@ -92,10 +85,8 @@ def _ranges(taken: BlockSlice, lengths: np.ndarray, ends: np.ndarray) -> tuple[n
     n = sequences.second_length[paired].astype(np.int64)
     ranges[pairs, 1] = lengths[pairs] - PAIR_SPECIAL_TOKENS - n
     second = np.column_stack([sequences.second_begin[paired], n, ends[pairs] - n - 1, np.ones_like(n)])
-    return (
-        np.concatenate([shard, sequences.second_shard[paired].astype(np.int64)]),
-        np.concatenate([ranges, second]),
-    )
+    second_shard = sequences.second_shard[paired].astype(np.int64)
+    return np.concatenate([shard, second_shard]), np.concatenate([ranges, second])
 
 
 class SequenceReader:
@@ -104,10 +95,10 @@ class SequenceReader:
     def __init__(self, tokenizer: Tokenizer, masking: MaskingConfig) -> None:
         self.special = special_ids(tokenizer)
         self.masking = masking
-        self.vocabulary = MaskingVocabulary(mask_id(tokenizer), ordinary_ids(tokenizer))
+        self.vocabulary = MaskingVocabulary(mask_id(tokenizer), list_ordinary_ids(tokenizer))
         self._maskable = np.ones(max(tokenizer.get_vocab().values()) + 1, dtype=np.bool_)
-        for never in (self.special.pad, self.special.cls, self.special.sep, self.vocabulary.mask):
-            self._maskable[never] = False
+        for marker in (self.special.pad, self.special.cls, self.special.sep, self.vocabulary.mask):
+            self._maskable[marker] = False
 
     def batch(
         self,
@@ -119,7 +110,7 @@ class SequenceReader:
         sequence_slots: int | None = None,
         predictions: int | None = None,
     ) -> PackedBatch:
-        """Lay sequences into one masked micro-batch. Pairs give it the target `pair`.
+        """Lay sequences into one masked micro-batch, with the target `pair` if they are pairs.
 
         Args:
             slices: the sequences, in this order.
@@ -130,29 +121,33 @@ class SequenceReader:
         Raises:
             BrimfulError: a token is not in the tokenizer's vocabulary.
         """
-        lengths = [length for taken in slices for length in taken.sequences.length[taken.chosen].tolist()]
-        batch = blank(
+        lengths: list[int] = []
+        for part in slices:
+            lengths += part.sequences.length[part.chosen].tolist()
+        batch = make_blank(
             lengths, max_length=max_length, pad=self.special.pad, slots=slots, sequence_slots=sequence_slots
         )
         used = sum(lengths)
+        # Views: what is written to them is in the batch.
         tokens, segments = batch.tokens.numpy()[:used], batch.segments.numpy()[:used]
         word_starts = np.ones(used, dtype=np.bool_)
+        keys = [np.empty(0, np.uint64)]
         at = 0
-        for taken in slices:
-            at = self._fill(taken, tokens, segments, word_starts, at)
+        for part in slices:
+            at = self._fill(part, tokens, segments, word_starts, at)
+            keys.append(hash_words(part.key, part.sequences.identity(part.chosen)))
         if tokens.max(initial=0) >= len(self._maskable) or tokens.min(initial=0) < 0:
-            names = ", ".join(str(taken.corpus.directory) for taken in slices)
+            names = ", ".join(str(part.corpus.directory) for part in slices)
             raise BrimfulError(
                 f"{names}: a token is not in the vocabulary, so a shard is damaged; brimful inspect"
                 " --verify says which"
             )
-        keys = [hash_words(taken.key, taken.sequences.identity(taken.chosen)) for taken in slices]
         positions, labels, dropped = mask_tokens(
             tokens,
             batch.offsets.numpy()[: len(lengths) + 1],
             word_starts,
             self._maskable[tokens],
-            np.concatenate(keys) if keys else np.empty(0, np.uint64),
+            np.concatenate(keys),
             self.masking,
             self.vocabulary,
             rate=rate,
@@ -168,27 +163,27 @@ class SequenceReader:
         )
 
     def _fill(
-        self, taken: BlockSlice, tokens: np.ndarray, segments: np.ndarray, word_starts: np.ndarray, at: int
+        self, part: BlockSlice, tokens: np.ndarray, segments: np.ndarray, word_starts: np.ndarray, at: int
     ) -> int:
-        """Write the tokens of a slice from `at` on; returns where they end."""
-        lengths = taken.sequences.length[taken.chosen].astype(np.int64)
+        """Write the tokens of a slice from `at` on; return where they end."""
+        lengths = part.sequences.length[part.chosen].astype(np.int64)
         ends = at + np.cumsum(lengths)
         tokens[ends - lengths] = self.special.cls
-        shard, ranges = _ranges(taken, lengths, ends)
-        order = np.argsort(shard, kind="stable")
+        shard, ranges = _list_ranges(part.sequences, part.chosen, lengths, ends)
+        order = np.argsort(shard, kind="stable")  # one call for all ranges of a shard
         shard, ranges = shard[order], ranges[order]
         borders = np.flatnonzero(np.diff(shard, prepend=-1, append=-1))
         for first, last in pairwise(borders.tolist()):
-            read = taken.corpus.shards[shard[first]]
-            written = (tokens, segments, word_starts)
-            _lay(read.tokens, read.word_bits, ranges[first:last], self.special.sep, *written)
+            source = part.corpus.shards[shard[first]]
+            own, sep = ranges[first:last], self.special.sep
+            _lay(source.tokens, source.word_bits, own, sep, tokens, segments, word_starts)
         return at + int(lengths.sum())
 
     @staticmethod
     def _targets(slices: Sequence[BlockSlice], sequence_slots: int) -> dict[str, torch.Tensor]:
-        if not any(len(taken.sequences.pair) for taken in slices):
+        if not any(len(part.sequences.pair) for part in slices):
             return {}
-        pairs = np.concatenate([taken.sequences.pair[taken.chosen] for taken in slices])
+        pairs = np.concatenate([part.sequences.pair[part.chosen] for part in slices])
         target = np.full(sequence_slots, NO_PAIR, dtype=np.int64)
         target[: len(pairs)] = pairs
         return {"pair": torch.from_numpy(target)}

@@ -6,7 +6,7 @@ reading a token. Every token of every document is in exactly one sequence of an 
 The first cut of a document is drawn anew each epoch, so that borders move.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
 from brimful.base.randomness import hash_words
 from brimful.corpus.shards import Corpus
-from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
+from brimful.data.config import SequencesConfig
 
+# Two uniform numbers from a draw of 64 bits: from its upper half and its lower half.
 _UNIT = 1.0 / (1 << 32)
 _S32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
-def _names(shard: np.ndarray, begin: np.ndarray) -> np.ndarray:
+def _keys(shard: np.ndarray, begin: np.ndarray) -> np.ndarray:
     """uint64: keys of ranges of tokens for draws; they do not depend on order or packing."""
     return (shard.astype(np.uint64) << np.uint64(48)) | begin.astype(np.uint64)
 
@@ -51,7 +52,7 @@ class Sequences:
 
     def identity(self, index: np.ndarray) -> np.ndarray:
         """uint64: keys of these sequences, for draws."""
-        return _names(self.shard[index], self.begin[index])
+        return _keys(self.shard[index], self.begin[index])
 
 
 SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
@@ -66,16 +67,10 @@ SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
 """The attributes of `Sequences`."""
 
 
-def single_segments(shard: np.ndarray, begin: np.ndarray, tokens: np.ndarray) -> Sequences:
-    """Sequences without pairs; `tokens` (n,) are their lengths without special tokens."""
+def make_sequences(**arrays: np.ndarray) -> Sequences:
+    """Make sequences from their attributes, cast to their dtypes. Single segments need only three."""
     return Sequences(
-        shard.astype(np.uint32),
-        begin.astype(np.int64),
-        (tokens + SPECIAL_TOKENS).astype(np.int32),
-        np.empty(0, np.uint32),
-        np.empty(0, np.int64),
-        np.empty(0, np.int32),
-        np.empty(0, np.int8),
+        **{name: arrays.get(name, np.empty(0)).astype(dtype) for name, dtype in SEQUENCE_ARRAYS.items()}
     )
 
 
@@ -96,11 +91,11 @@ class Stretches:
 
     def identity(self) -> np.ndarray:
         """uint64 (n,): keys of the stretches, for draws."""
-        return _names(self.shard, self.begin)
+        return _keys(self.shard, self.begin)
 
 
 @compiled
-def _last_bit(bits: np.ndarray, low: int, high: int) -> int:
+def _last_bit(bits, low, high):
     """The last index in low + 1 ... high whose bit is set, else `low`."""
     index = high
     while index > low and not (bits[index >> 3] >> (index & 7)) & 1:
@@ -109,17 +104,7 @@ def _last_bit(bits: np.ndarray, low: int, high: int) -> int:
 
 
 @compiled
-def _cut(
-    starts: np.ndarray,
-    ends: np.ndarray,
-    keys: np.ndarray,
-    sentence_bits: np.ndarray,
-    word_bits: np.ndarray,
-    room: int,
-    sentences: bool,
-    short_share: float,
-    stretches: np.ndarray,
-) -> int:
+def _cut(starts, ends, keys, sentence_bits, word_bits, room, sentences, short_share, stretches):
     """Cut documents at the last sentence start within a limit, else word start, else at the limit.
 
     The limit is `room` tokens. The first stretch of a longer document has a limit drawn from 1 to `room`, and
@@ -144,6 +129,7 @@ def _cut(
             if end - begin > limit:
                 cut = _last_bit(preferred, begin, begin + limit)
                 if cut == begin:
+                    # No border within a short limit. Better a longer stretch than a sentence cut in two.
                     cut = end if whole else _last_bit(preferred, begin, begin + room)
                 # A sentence longer than a sequence: it is cut in stretches, which need not be full either.
                 if cut == begin:
@@ -162,7 +148,7 @@ def _cut(
 def cut_documents(
     corpus: Corpus, documents: np.ndarray, room: int, config: SequencesConfig, key: np.uint64
 ) -> Stretches:
-    """The stretches of these documents.
+    """Cut documents into stretches.
 
     Args:
         documents: int64 (n,), ascending indices over the whole corpus (shard after shard).
@@ -172,25 +158,25 @@ def cut_documents(
     Raises:
         BrimfulError: a shard's offsets are damaged.
     """
-    first = np.cumsum([0] + [shard.documents for shard in corpus.shards])
-    parts = [Stretches(*(np.empty(0, dtype) for dtype in (np.int64, np.uint32, np.int64, np.int64)))]
+    first = np.cumsum([0, *(shard.documents for shard in corpus.shards)])  # of each shard
+    parts: list[tuple[np.ndarray, ...]] = [  # empty ones, for a corpus or a block without documents
+        (np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.int64))
+    ]
     for index, shard in enumerate(corpus.shards):
         low, high = np.searchsorted(documents, first[index : index + 2])
         local = np.asarray(documents[low:high] - first[index], dtype=np.int64)
         if not len(local):
             continue
         starts, ends = shard.ends(local)
-        arguments = (
-            *(starts, ends, hash_words(key, documents[low:high])),
-            *(np.asarray(shard.sentence_bits), np.asarray(shard.word_bits)),
-            *(room, config.kind != "chunks", config.short_share),
-        )
-        tokens = int((ends - starts).sum())
-        stretches = np.empty((2 * len(local) + 2 * tokens // room + 1, 3), dtype=np.int64)
-        n = _cut(*arguments, stretches)
-        if n > len(stretches):
+        keys = hash_words(key, documents[low:high])
+        bits = np.asarray(shard.sentence_bits), np.asarray(shard.word_bits)
+        limits = room, config.kind != "chunks", config.short_share
+        # A guess that is nearly always enough: two stretches for each full one, and for each document.
+        n = 2 * len(local) + 2 * int((ends - starts).sum()) // room + 1
+        stretches = np.empty((0, 3), dtype=np.int64)
+        while n > len(stretches):
             stretches = np.empty((n, 3), dtype=np.int64)
-            _cut(*arguments, stretches)
+            n = _cut(starts, ends, keys, *bits, *limits, stretches)
         place, begin, end = stretches[:n].T
-        parts.append(Stretches(documents[low:high][place], np.full(n, index, np.uint32), begin, end))
-    return Stretches(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Stretches)))
+        parts.append((documents[low:high][place], np.full(n, index, np.uint32), begin, end))
+    return Stretches(*map(np.concatenate, zip(*parts, strict=True)))

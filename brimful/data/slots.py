@@ -4,8 +4,8 @@ Kernels of attention visit every slot, so empty ones cost time, and each new S c
 the first update of its kind needs (in fine-tuning, the first updates of the run), and about two standard
 deviations more. It grows when a micro-batch needs more: no sequence is dropped. Empty sequences add nothing
 to any loss. A resumed pretraining may find another S: the loss of masked language modelling is the same to
-the last bit, sums over sequences are to rounding. T is the capacity of the rows, and `prediction_slots` gives
-M: both are a few percent above what is used.
+the last bit, sums over sequences are to rounding. T is the capacity of the rows, and `count_prediction_slots`
+gives M: both are a few percent above what is used.
 """
 
 import math
@@ -21,42 +21,44 @@ DEVIATIONS = 2
 """How many square roots of what is needed S is above it."""
 
 
-def slots_needed(sequences: np.ndarray, tokens: np.ndarray, slots: int, max_length: int) -> int:
-    """Sequence slots that the fullest of several micro-batches needs, for its sequences and the filler.
+def count_slots(sequences: np.ndarray, tokens: np.ndarray, slots: int, max_length: int) -> int:
+    """Count the sequence slots that the fullest of several micro-batches needs, with its filler.
 
     Args:
         sequences, tokens: int64 (n,), what each micro-batch holds.
         slots: T.
         max_length: the longest that a filler sequence may be.
     """
-    return int((sequences + -(-(slots - tokens) // max_length)).max())
+    return int((sequences + -(-(slots - tokens) // max_length)).max())  # filler is rounded up
 
 
 class SequenceSlots:
     """The S of each kind of micro-batch, by a key.
 
     Args:
-        shown: whether to print a line when an S grows; one rank does.
+        prints: whether to print a line when an S grows; one rank does.
     """
 
-    def __init__(self, *, shown: bool) -> None:
-        self.shown = shown
+    def __init__(self, *, prints: bool) -> None:
+        self.prints = prints
         self._slots: dict[Hashable, int] = {}
 
-    def known(self, key: Hashable) -> int | None:
-        """The S of this kind; None before the first `choose`."""
+    def find(self, key: Hashable) -> int | None:
+        """Find the S of this kind; None before the first `choose`."""
         return self._slots.get(key)
 
     def choose(self, key: Hashable, needed: int) -> int:
-        """The S of this kind, at least `needed`: sequence slots of the micro-batches at hand."""
-        before = self.known(key)
+        """Choose the S of this kind, at least `needed`: sequence slots of the micro-batches at hand."""
+        before = self.find(key)
         if before is not None and needed <= before:
             return before
-        grown = -(-math.ceil(needed + DEVIATIONS * math.sqrt(needed)) // STEP) * STEP
-        self._slots[key] = max(STEP, grown)
-        if before is not None and self.shown:
+        # The number of sequences varies like its square root: two of these cover nearly all that is to come.
+        enough = math.ceil(needed + DEVIATIONS * math.sqrt(needed))
+        slots = max(STEP, -(-enough // STEP) * STEP)
+        self._slots[key] = slots
+        if before is not None and self.prints:
             say(
-                f"a micro-batch needs {needed:,} sequence slots: from here on there are {grown:,} instead of"
+                f"a micro-batch needs {needed:,} sequence slots: from here on there are {slots:,} instead of"
                 f" {before:,}, and compiled steps are compiled once more"
             )
-        return self._slots[key]
+        return slots

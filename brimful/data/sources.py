@@ -42,7 +42,9 @@ class BlockRows(NamedTuple):
 
     def first(self, count: int) -> "BlockRows":
         """The first `count` of them."""
-        return self._replace(**{name: getattr(self, name)[:count] for name in ("numbers", "tokens", "costs")})
+        return self._replace(
+            numbers=self.numbers[:count], tokens=self.tokens[:count], costs=self.costs[:count]
+        )
 
 
 @dataclass(eq=False)
@@ -67,23 +69,21 @@ class Source:
         self._opened: dict[tuple[int, int, int], tuple[Block, np.ndarray]] = {}
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
         self._planned: tuple[tuple[int, int, int], Future[Block]] | None = None
+        # The corpus and the identity are the same for every length.
+        self._any_blocks = next(iter(self.blocks.values()))
 
     @property
     def corpus(self) -> Corpus:
         """The corpus of its blocks."""
-        return self._any.corpus
-
-    @property
-    def _any(self) -> Blocks:
-        return next(iter(self.blocks.values()))
+        return self._any_blocks.corpus
 
     def start(self) -> Place:
         """Where a new run begins."""
         place = {"max_length": None, "epoch": 0, "block": 0, "row": 0, "tokens": 0}
-        return place | {"data": self._any.identity, "plan": None}
+        return place | {"data": self._any_blocks.identity, "plan": None}
 
-    def upcoming(self, place: Place, most: int, max_length: int) -> BlockRows:
-        """The rows from `place` on: at least one, at most `most`, all of one block.
+    def read_rows(self, place: Place, most: int, max_length: int) -> BlockRows:
+        """Read the rows from `place` on: at least one, at most `most`, all of one block.
 
         A block that begins here is cut at `max_length`. An open block is read to its end as it was cut, so
         that nothing is lost or read twice.
@@ -93,7 +93,7 @@ class Source:
         """
         row, epoch = place["row"], place["epoch"]
         block = None
-        if place.get("data") == self._any.identity:
+        if place.get("data") == self._any_blocks.identity:
             block, order = self._open(place["max_length"] if row else max_length, epoch, place["block"])
         if block is None or place["plan"] not in (None, block.digest):
             raise BrimfulError(
@@ -102,49 +102,51 @@ class Source:
         numbers = order[row : row + most]
         return BlockRows(self.number, epoch, block, numbers, *block.measure(numbers))
 
-    def after(self, place: Place, taken: BlockRows) -> Place:
+    def advance(self, place: Place, rows: BlockRows) -> Place:
         """The place after rows that begin at `place`. The plan of a block that ends here is deleted."""
-        row, tokens = place["row"] + len(taken.numbers), place["tokens"] + int(taken.tokens.sum())
-        at = place | {"max_length": taken.block.max_length, "row": row, "tokens": tokens}
-        if row < taken.block.rows:
-            return at | {"plan": taken.block.digest}
+        row, tokens = place["row"] + len(rows.numbers), place["tokens"] + int(rows.tokens.sum())
+        following = place | {"max_length": rows.block.max_length, "row": row, "tokens": tokens}
+        if row < rows.block.rows:
+            return following | {"plan": rows.block.digest}
         for blocks in self.blocks.values():
             blocks.drop(place["epoch"], place["block"])
-        epoch, number = self._any.next(place["epoch"], place["block"])
-        return at | {"epoch": epoch, "block": number, "row": 0, "plan": None}
+        epoch, number = self._any_blocks.next(place["epoch"], place["block"])
+        return following | {"epoch": epoch, "block": number, "row": 0, "plan": None}
 
     def close(self) -> None:
         """Wait for the plan in progress. The source cannot be read afterwards."""
         self._planner.shutdown(cancel_futures=True)
 
     def _open(self, max_length: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
-        """A block and the order of its rows. When it is first opened, the next block is planned."""
-        wanted, blocks = (max_length, epoch, number), self.blocks[max_length]
-        if wanted in self._opened:
-            return self._opened[wanted]
+        """Open a block, and draw the order of its rows. When it is first opened, the next block is
+        planned."""
+        key, blocks = (max_length, epoch, number), self.blocks[max_length]
+        if key in self._opened:
+            return self._opened[key]
         planned, self._planned = self._planned, None
-        if planned and planned[0] == wanted:
+        if planned and planned[0] == key:
             future = planned[1]
         else:
             if planned:  # a new phase: the plan of the old length is not read
                 (unread, *which), _ = planned
                 self._planner.submit(self.blocks[unread].drop, *which)
-            future = self._planner.submit(blocks.open, epoch, number)  # there: no block is made twice
+            # In the planner's thread too, so that no block is made twice.
+            future = self._planner.submit(blocks.open, epoch, number)
         block = future.result()
         if self.ahead:
             following = blocks.next(epoch, number)
             self._planned = (max_length, *following), self._planner.submit(blocks.open, *following)
         if len(self._opened) > 1:  # an update may need two
             del self._opened[next(iter(self._opened))]
-        self._opened[wanted] = block, blocks.row_order(epoch, number, block.rows)
-        return self._opened[wanted]
+        self._opened[key] = block, blocks.row_order(epoch, number, block.rows)
+        return self._opened[key]
 
 
 def mix(
     sources: Sequence[Source], places: Sequence[Place], count: int, max_length: int
 ) -> tuple[list[BlockRows], np.ndarray, list[Place]]:
-    """The next `count` rows of a mixture: each from the source that is furthest behind its proportion of the
-    tokens; of several, from the first.
+    """Choose the next `count` rows of a mixture: each from the source that is furthest behind its proportion
+    of the tokens, and from the first of several such sources.
 
     Args:
         places: the state of each source.
@@ -154,31 +156,30 @@ def mix(
         The rows, by block; their order, int64 (count,), as indices into the rows of all blocks; and the
         places after them.
     """
-    places, taken, order, done = list(places), [], [], 0
+    places, parts, order, done = list(places), [], [], 0
     while done < count:
-        upcoming = [
-            source.upcoming(place, count - done, max_length)
-            for source, place in zip(sources, places, strict=True)
-        ]
-        # For each row, how far its source is when the row's turn comes. The last entry of each source is the
-        # turn of a row that is not known yet: the order is certain up to the first of these.
-        turns = [
-            (place["tokens"] + np.concatenate([[0], np.cumsum(rows.tokens)])) / source.proportion
-            for source, place, rows in zip(sources, places, upcoming, strict=True)
-        ]
+        upcoming = []
+        # turns: for each row, how far its source is when the row's turn comes. The last entry of each source
+        # is the turn of a row that is not known yet: the order is certain up to the first of these.
+        turns = []
+        for source, place in zip(sources, places, strict=True):
+            rows = source.read_rows(place, count - done, max_length)
+            tokens = place["tokens"] + np.concatenate([[0], np.cumsum(rows.tokens)])
+            upcoming.append(rows)
+            turns.append(tokens / source.proportion)
         ends = np.cumsum([len(turn) for turn in turns]) - 1
         unknown = np.zeros(ends[-1] + 1, dtype=np.bool_)
         unknown[ends] = True
         sorted_turns = np.argsort(np.concatenate(turns), kind="stable")
         chosen = sorted_turns[: min(int(unknown[sorted_turns].argmax()), count - done)]
-        of_source = np.searchsorted(ends, chosen)
-        counts = np.bincount(of_source, minlength=len(sources))
-        begins = done + np.cumsum(counts) - counts  # of each source's rows among all that were taken
+        source_of_row = np.searchsorted(ends, chosen)
+        counts = np.bincount(source_of_row, minlength=len(sources))
+        begins = done + np.cumsum(counts) - counts  # of each source's rows among all that were chosen
         firsts = ends - [len(rows.numbers) for rows in upcoming]
-        order.append(chosen + (begins - firsts)[of_source])
+        order.append(chosen + (begins - firsts)[source_of_row])
         for index in np.flatnonzero(counts).tolist():
             rows = upcoming[index].first(int(counts[index]))
-            taken.append(rows)
-            places[index] = sources[index].after(places[index], rows)
+            parts.append(rows)
+            places[index] = sources[index].advance(places[index], rows)
         done += len(chosen)
-    return taken, np.concatenate(order), places
+    return parts, np.concatenate(order), places

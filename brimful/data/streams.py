@@ -17,7 +17,7 @@ from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.sources import Source
 
 
-def training_sources(
+def open_training_sources(
     data: Sequence[DataSource],
     corpora: Mapping[str, Corpus],
     phases: Sequence[Phase],
@@ -27,7 +27,7 @@ def training_sources(
     *,
     ahead: bool,
 ) -> list[Source]:
-    """The training documents of each corpus, in the order of `data`.
+    """Open the training documents of each corpus, in the order of `data`.
 
     Args:
         directory: where the plans of blocks are kept.
@@ -44,20 +44,17 @@ def training_sources(
         plans = directory / source.name
         if ahead:
             sweep(plans)
-        blocks = {
-            phase.packing.max_length: Blocks(corpus, _packing(phase), sequences, seed, plans)
-            for phase in phases
-        }
+        blocks = {}
+        for phase in phases:
+            packing = phase.packing
+            if phase.unit == "sequences":  # each row of a block is one sequence; rows are packed by update
+                packing = replace(packing, max_sequences=1)
+            blocks[packing.max_length] = Blocks(corpus, packing, sequences, seed, plans)
         sources.append(Source(number, source.name, source.weight, blocks, ahead=ahead))
     return sources
 
 
-def _packing(phase: Phase) -> PackingConfig:
-    """How blocks are packed. Where updates are counted in sequences, a row of a block is one sequence."""
-    return phase.packing if phase.counted == "rows" else replace(phase.packing, max_sequences=1)
-
-
-def validation_batches(
+def make_validation_batches(
     name: str,
     corpus: Corpus | None,
     reader: SequenceReader,
@@ -66,7 +63,7 @@ def validation_batches(
     tokens: int,
     directory: Path,
 ) -> list[PackedBatch]:
-    """Rows of held-out documents, at most `tokens` tokens, with masks that never change.
+    """Read rows of held-out documents, at most `tokens` tokens, with masks that never change.
 
     Args:
         name: of the source.
@@ -78,10 +75,13 @@ def validation_batches(
     if corpus is None:
         warn(f"{name} holds no validation documents (prepare's --validation-share): no validation loss")
         return []
+    # Seed and epoch are constants: all runs of a corpus are compared on the same batches.
     blocks = Blocks(corpus, packing, sequences, 0, directory / name)
     block = blocks.open(0, 0)
     rows = min(block.rows, max(1, tokens // packing.capacity))
     key = derive_key("validation")
-    chosen = (block.row(row) for row in blocks.row_order(0, 0, block.rows)[:rows])
-    slices = (BlockSlice(corpus, block.sequences, row, key) for row in chosen)
-    return [reader.batch([part], max_length=packing.max_length, rate=reader.masking.rate) for part in slices]
+    batches = []
+    for row in blocks.row_order(0, 0, block.rows)[:rows]:
+        part = BlockSlice(corpus, block.sequences, block.row(row), key)
+        batches.append(reader.batch([part], max_length=packing.max_length, rate=reader.masking.rate))
+    return batches

@@ -12,7 +12,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.types import InferencePrecision
 from brimful.data.batch import PackedBatch
-from brimful.data.example_batches import rounded_batch
+from brimful.data.example_batches import make_rounded_batch
 from brimful.data.examples import Examples
 from brimful.model.encoder import Encoder
 from brimful.model.fast_forms import SWITCH, has_fast_forms, open_fast_context
@@ -167,7 +167,7 @@ def make_batches(
     The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
 
     Args:
-        fills: see `rounded_batch`.
+        fills: see `make_rounded_batch`.
     """
     for start in range(0, len(examples), SORTED_EXAMPLES):
         lengths = examples.lengths[start : start + SORTED_EXAMPLES]
@@ -182,7 +182,7 @@ def make_batches(
             short_start = int(np.searchsorted(tokens_before, tokens_before[end] - free))
             short_start = min(max(long_end, short_start), end)
             chosen = np.concatenate([order[first:long_end], order[short_start:end]])
-            yield rounded_batch(examples, start + chosen, fills)
+            yield make_rounded_batch(examples, start + chosen, fills)
             first, end = long_end, short_start
 
 

@@ -9,7 +9,7 @@ gradient. So memory is O(T * width), and a sequence costs nothing beyond its own
 masked inside a packed sequence.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from brimful.precision.policy import widen
 from brimful.train.objective import Objective, Runtime
 
 TEACHER = "teacher"
-"""The target that holds what the teacher says of each example: float32, of a sequence or of each token."""
+"""The target that holds the teacher's outputs for each example: float32, of a sequence or of each token."""
 
 
 class LayerDistillation(Objective):
@@ -34,7 +34,7 @@ class LayerDistillation(Objective):
 
     Attributes:
         projections: one, student width -> teacher width, for the embeddings and all layers, as in TinyBERT's
-            code; none if the widths are equal.
+            code; empty if the widths are equal.
     """
 
     def __init__(self, teacher: Encoder, student: Encoder, losses: LayerLosses | None = None) -> None:
@@ -43,15 +43,15 @@ class LayerDistillation(Objective):
             BrimfulError: the losses do not fit these models.
         """
         ours, theirs = student.config, teacher.config
-        self.losses = losses = LayerLosses() if losses is None else losses
+        losses = losses or LayerLosses()
         self.teacher = teacher
         self.coefficients = losses.coefficients
-        self.layers = losses.imitated(ours, theirs)
-        self.maps = score_maps((ours.heads, theirs.heads))
-        widths = ours.hidden_size, theirs.hidden_size
+        self.layers = losses.map_layers(ours, theirs)
+        self.maps = count_score_maps(ours.heads, theirs.heads)
         self.projections = nn.ModuleList()
-        if widths[0] != widths[1] and set(self.coefficients) - {"attention"}:
-            self.projections.append(nn.Linear(*widths))
+        # Attention scores have no width. Without the other terms, a projection would have no gradient.
+        if ours.hidden_size != theirs.hidden_size and set(self.coefficients) - {"attention"}:
+            self.projections.append(nn.Linear(ours.hidden_size, theirs.hidden_size))
 
     def modules(self) -> dict[str, nn.Module]:
         return {"projections": self.projections}
@@ -62,12 +62,12 @@ class LayerDistillation(Objective):
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         width, layers, tokens = self.teacher.config.hidden_size, len(self.layers), batch.real_tokens
         pairs = sum(length * length for length in batch.lengths[: batch.real_sequences])
-        known = {
+        sizes = {
             "embedding": tokens * width,
             "hidden": tokens * width * layers,
             "attention": pairs * self.maps * layers,
         }
-        return {name: known[name] for name in self.coefficients}
+        return {name: sizes[name] for name in self.coefficients}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
         layout = layout or encoder.prepare(batch)
@@ -75,36 +75,30 @@ class LayerDistillation(Objective):
         encoder(batch, layout, ours)
         with torch.no_grad():
             self.teacher(batch, layout, theirs)
-        compute = {
-            "embedding": lambda: self._square_sum(ours.hidden[0], theirs.hidden[0], batch),
-            "hidden": lambda: self._hidden_sum(ours, theirs, batch),
-            "attention": lambda: self._attention_sum(ours, theirs, batch),
-        }
-        return {name: compute[name]() for name in self.coefficients}
+        real = batch.real_tokens  # real sequences come first
+        # Hidden states: [0] are the embeddings (Jiao et al. 2020, "TinyBERT", equation 9), [i + 1] the output
+        # of layer i (equation 8), (T, width) each.
+        embedding: list[Tensor] = []
+        hidden: list[Tensor] = []
+        attention: list[Tensor] = []
+        if "embedding" in self.coefficients:
+            embedding.append(self._square_sum(ours.hidden[0][:real], theirs.hidden[0][:real]))
+        for layer, teacher in enumerate(self.layers):
+            if "hidden" in self.coefficients:
+                states = ours.hidden[layer + 1][:real], theirs.hidden[teacher + 1][:real]
+                hidden.append(self._square_sum(*states))
+            if "attention" in self.coefficients:
+                student_scores = ours.queries[layer], ours.keys[layer]
+                teacher_scores = theirs.queries[teacher], theirs.keys[teacher]
+                attention.append(attention_score_sum(student_scores, teacher_scores, batch))
+        sums = {"embedding": embedding, "hidden": hidden, "attention": attention}
+        return {name: torch.stack(sums[name]).sum() for name in self.coefficients}
 
-    def _projected(self, hidden: Tensor) -> Tensor:
-        """Hidden states of the student in the teacher's width."""
+    def _square_sum(self, ours: Tensor, theirs: Tensor) -> Tensor:
+        """Sum squared differences, with the student's states in the teacher's width."""
         for projection in self.projections:
-            hidden = projection(hidden)
-        return widen(hidden)
-
-    def _square_sum(self, ours: Tensor, theirs: Tensor, batch: PackedBatch) -> Tensor:
-        real = slice(0, batch.real_tokens)
-        return (self._projected(ours[real]) - widen(theirs[real])).square().sum()
-
-    def _hidden_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
-        sums = [
-            self._square_sum(ours.hidden[layer + 1], theirs.hidden[teacher + 1], batch)
-            for layer, teacher in enumerate(self.layers)
-        ]
-        return torch.stack(sums).sum()
-
-    def _attention_sum(self, ours: Capture, theirs: Capture, batch: PackedBatch) -> Tensor:
-        pairs = [
-            ((ours.queries[layer], ours.keys[layer]), (theirs.queries[teacher], theirs.keys[teacher]))
-            for layer, teacher in enumerate(self.layers)
-        ]
-        return torch.stack([attention_score_sum(*pair, batch) for pair in pairs]).sum()
+            ours = projection(ours)
+        return (widen(ours) - widen(theirs)).square().sum()
 
 
 class LogitDistillation(Objective):
@@ -135,16 +129,17 @@ class LogitDistillation(Objective):
         return {"head": self.head}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        return {"logits": float(self._outputs(batch))}
+        return {"logits": float(self._count_outputs(batch))}
 
-    def _outputs(self, batch: PackedBatch) -> int:
-        """The head's outputs of real sequences, which stand first: one a sequence or one a token."""
+    def _count_outputs(self, batch: PackedBatch) -> int:
+        """Count the head's outputs of real sequences, which come first: one a sequence or one a token."""
         return batch.real_tokens if isinstance(self.head, TokenHead) else batch.real_sequences
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        layout, real = layout or encoder.prepare(batch), slice(0, self._outputs(batch))
+        layout = layout or encoder.prepare(batch)
         outputs = self.head(encoder(batch, layout), batch)
-        return {"logits": self.imitation(widen(outputs[real]), widen(batch.targets[TEACHER][real]))}
+        n = self._count_outputs(batch)
+        return {"logits": self.imitation(widen(outputs[:n]), widen(batch.targets[TEACHER][:n]))}
 
     def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
         """The student's metrics on held-out examples; empty without any."""
@@ -155,16 +150,8 @@ Projections = tuple[Tensor, Tensor]
 """Queries and keys, (T, heads, head size) each, not yet divided by anything."""
 
 
-def sequences(batch: PackedBatch) -> Iterator[slice]:
-    """The slots of each real sequence."""
-    start = 0
-    for length in batch.lengths[: batch.real_sequences]:
-        yield slice(start, start + length)
-        start += length
-
-
 def attention_score_sum(student: Projections, teacher: Projections, batch: PackedBatch) -> Tensor:
-    """Sum of squared differences of attention scores before the softmax, () in float32 at least.
+    """Sum squared differences of attention scores before the softmax, () in float32 at least.
 
     The scores are QK' / sqrt(head size), for all pairs of tokens of each real sequence, for all heads (Jiao
     et al. 2020, "TinyBERT", equation 7). If the numbers of heads differ, the means of the scores over each
@@ -179,19 +166,20 @@ def attention_score_sum(student: Projections, teacher: Projections, batch: Packe
         student, teacher: the head sizes may differ. The teacher has no gradient.
     """
     if student[0].shape[1] != teacher[0].shape[1]:
-        student, teacher = _as_one_head(student), _as_one_head(teacher)
-    with torch.autocast(student[0].device.type, enabled=False):  # products of what is widened stay wide
+        student, teacher = _merge_heads(*student), _merge_heads(*teacher)
+    with torch.autocast(student[0].device.type, enabled=False):  # products of widened numbers stay wide
         return _AttentionScores.apply(*student, *teacher, batch)
 
 
-def score_maps(heads: tuple[int, int]) -> int:
-    """How many score maps of a layer `attention_score_sum` compares, by the heads of the two models."""
-    return heads[0] if heads[0] == heads[1] else 1
+def count_score_maps(student_heads: int, teacher_heads: int) -> int:
+    """Count the score maps of a layer that `attention_score_sum` compares."""
+    return student_heads if student_heads == teacher_heads else 1
 
 
-def _as_one_head(projections: Projections) -> Projections:
+def _merge_heads(q: Tensor, k: Tensor) -> Projections:
     """Queries and keys whose scores, over sqrt(head size), are the means over the heads."""
-    q, k = projections
+    # All heads side by side, (T, 1, heads * head size): a product of these sums the heads' products. One over
+    # sqrt(heads) comes from the larger head size, the other from here.
     heads = q.shape[1]
     return (q * heads**-0.5).flatten(1)[:, None], k.flatten(1)[:, None]
 
@@ -202,34 +190,39 @@ def uses_gram(length: int, student: int, teacher: int) -> bool:
 
 
 class _AttentionScores(torch.autograd.Function):
-    """`attention_score_sum` of as many heads."""
+    """`attention_score_sum` of projections with equal numbers of heads."""
 
     @staticmethod
     def forward(ctx: Any, q_s: Tensor, k_s: Tensor, q_t: Tensor, k_t: Tensor, batch: PackedBatch) -> Tensor:
         total = widen(q_s.new_zeros(()))
-        wanted = any(ctx.needs_input_grad)
-        d_q, d_k = (torch.zeros_like(x) if wanted else None for x in (q_s, k_s))
-        scales = q_s.shape[-1] ** -0.5, q_t.shape[-1] ** -0.5
-        for part in sequences(batch):
+        needs_gradient = any(ctx.needs_input_grad)
+        if needs_gradient:
+            d_q, d_k = torch.zeros_like(q_s), torch.zeros_like(k_s)
+        scale_s, scale_t = q_s.shape[-1] ** -0.5, q_t.shape[-1] ** -0.5
+        start = 0
+        for length in batch.lengths[: batch.real_sequences]:
+            part = slice(start, start + length)
+            start += length
             # (heads, L, head size), wide: a difference of large scores would have few digits in bf16.
             qs, ks, qt, kt = (widen(x[part]).transpose(0, 1) for x in (q_s, k_s, q_t, k_t))
-            qs, qt = qs * scales[0], qt * scales[1]
-            if uses_gram(qs.shape[1], qs.shape[-1], qt.shape[-1]):
+            qs, qt = qs * scale_s, qt * scale_t
+            if uses_gram(length, qs.shape[-1], qt.shape[-1]):
+                # Gram matrices, (heads, head size, head size): of the student, and of teacher and student
                 qq, kk = qs.mT @ qs, ks.mT @ ks
                 tq, tk = qt.mT @ qs, kt.mT @ ks
                 value = (qq * kk).sum() - 2 * (tq * tk).sum() + ((qt.mT @ qt) * (kt.mT @ kt)).sum()
-                if wanted:
+                if needs_gradient:
                     by_key, by_query = qs @ kk - qt @ tk, ks @ qq - kt @ tq
             else:
-                apart = qs @ ks.mT - qt @ kt.mT
-                value = apart.square().sum()
-                if wanted:
-                    by_key, by_query = apart @ ks, apart.mT @ qs
+                difference = qs @ ks.mT - qt @ kt.mT  # A, (heads, L, L)
+                value = difference.square().sum()
+                if needs_gradient:
+                    by_key, by_query = difference @ ks, difference.mT @ qs
             total = total + value
-            if d_q is not None and d_k is not None:
-                d_q[part] = (2 * scales[0] * by_key).transpose(0, 1)
+            if needs_gradient:  # d|A|^2 = 2 A dA; `qs` has its scale, so only the query's gradient lacks it
+                d_q[part] = (2 * scale_s * by_key).transpose(0, 1)
                 d_k[part] = (2 * by_query).transpose(0, 1)
-        if wanted:
+        if needs_gradient:
             ctx.save_for_backward(d_q, d_k)
         return total
 

@@ -6,9 +6,6 @@ from typing import Literal
 from brimful.base.errors import BrimfulError
 from brimful.model.shape import EncoderConfig
 
-TERMS = ("embedding", "hidden", "attention")
-"""The terms of `LayerDistillation`."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class LayerLosses:
@@ -25,17 +22,20 @@ class LayerLosses:
     last: the last ones; or their numbers, from 0."""
 
     def __post_init__(self) -> None:
-        for name in TERMS:
-            if not getattr(self, name) >= 0:
-                raise BrimfulError(f"the weight of {name} is {getattr(self, name)}: it must not be negative")
+        for name, weight in self._weights().items():
+            if not weight >= 0:  # also NaN
+                raise BrimfulError(f"the weight of {name} is {weight}: it must not be negative")
+
+    def _weights(self) -> dict[str, float]:
+        return {"embedding": self.embedding, "hidden": self.hidden, "attention": self.attention}
 
     @property
     def coefficients(self) -> dict[str, float]:
         """The weights of the terms that there are."""
-        return {name: weight for name in TERMS if (weight := getattr(self, name))}
+        return {name: weight for name, weight in self._weights().items() if weight}
 
-    def imitated(self, student: EncoderConfig, teacher: EncoderConfig) -> tuple[int, ...]:
-        """The teacher's layer for each layer of the student.
+    def map_layers(self, student: EncoderConfig, teacher: EncoderConfig) -> tuple[int, ...]:
+        """Choose the teacher's layer for each layer of the student.
 
         Raises:
             BrimfulError: the map does not fit these models.
@@ -55,6 +55,9 @@ class LayerLosses:
         return spread_layers(theirs, ours)
 
 
-def spread_layers(layers: int, kept: int) -> tuple[int, ...]:
-    """`kept` of `layers`, as evenly as can be, the last included: every g-th where they divide."""
-    return tuple(-(-layers * (index + 1) // kept) - 1 for index in range(kept))
+def spread_layers(layers: int, count: int) -> tuple[int, ...]:
+    """Choose `count` of `layers`, as evenly as can be, the last included.
+
+    Where `count` divides `layers`, they are every g-th (Jiao et al. 2020, "TinyBERT", section 3.1: g(m)).
+    """
+    return tuple(-(-layers * (index + 1) // count) - 1 for index in range(count))

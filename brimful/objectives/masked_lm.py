@@ -1,4 +1,4 @@
-"""Masked language modelling on packed rows, alone or with pairs of sentences beside it."""
+"""Masked language modelling on packed rows, with or without pairs of sentences beside it."""
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,10 @@ from brimful.model.attention import Layout
 from brimful.model.cross_entropy import count_hits, cross_entropy_sum, linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
-from brimful.objectives.losses import count
+from brimful.objectives.losses import count_labels
 from brimful.train.objective import Objective, Runtime
 
-EVALUATED = 1024
+PREDICTIONS_AT_ONCE = 1024
 """Predictions whose logits an evaluation holds at a time."""
 
 
@@ -41,32 +41,35 @@ class MaskedLM(Objective):
         self.head = head
         self.validation = validation
         self.by_sequence = loss_mean == "sequences"
-        self.metrics = ["loss", "accuracy", *(["token_loss"] if self.by_sequence else [])]
+        self.metrics = ["loss", "accuracy"]
+        if self.by_sequence:
+            self.metrics.append("token_loss")
 
     def modules(self) -> dict[str, nn.Module]:
         return {"head": self.head}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
         assert batch.mlm_labels is not None
-        predictions = count(batch.mlm_labels)
-        mlm = predicted_sequences(batch) if self.by_sequence else predictions
+        predictions = count_labels(batch.mlm_labels)
+        mlm = count_predicted_sequences(batch) if self.by_sequence else predictions
         return {"mlm": mlm, "accuracy": predictions}
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        return self.masked_lm_sums(encoder(batch, layout, output_slots=self.kept(batch)), batch)
+        return self.masked_lm_sums(encoder(batch, layout, output_slots=self.output_slots(batch)), batch)
 
-    def kept(self, batch: PackedBatch) -> Tensor:
+    def output_slots(self, batch: PackedBatch) -> Tensor:
         """int64 (N,): the slots whose hidden states are read; the last M belong to the predictions."""
         assert batch.mlm_positions is not None
         return batch.mlm_positions
 
     def masked_lm_sums(self, hidden: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        """The sums of the term `mlm` and of `accuracy`: hidden (M, hidden), of the predictions."""
+        """Compute the sums of `mlm` and `accuracy` from hidden (M, hidden), of the predictions."""
         assert batch.mlm_labels is not None
         states = self.head.transform(hidden)
         weights = self._prediction_weights(batch, hidden.dtype)
-        total, right = linear_cross_entropy(states, *self.head.decoder, batch.mlm_labels, weights)
-        return {"mlm": total, "accuracy": right}
+        # Product and loss in one, so that the logits (M, vocabulary) are never whole in memory.
+        total, correct = linear_cross_entropy(states, *self.head.decoder, batch.mlm_labels, weights)
+        return {"mlm": total, "accuracy": correct}
 
     def _prediction_weights(self, batch: PackedBatch, dtype: torch.dtype) -> Tensor | None:
         """The factor of each prediction in the sum of `mlm`; None: 1 for all."""
@@ -81,42 +84,53 @@ class MaskedLM(Objective):
         which is there if `loss` is another mean. With several sources, each has its own metrics too:
         `loss.SOURCE`.
         """
-        sums = {(name, source): [0.0, 0.0] for name in self.metrics for source in self.validation}
-        for source, batches in self.validation.items():
+        # A sum and a normalizer for each metric of each source: on every rank, also without a batch of its
+        # own.
+        sums = torch.zeros(len(self.metrics), len(self.validation), 2, dtype=torch.float64)
+        for index, batches in enumerate(self.validation.values()):
             for batch in batches[runtime.world.rank :: runtime.world.size]:
                 batch = batch.to(runtime.device)
                 with runtime.autocast():
-                    measured = self.measure(encoder(batch, output_slots=self.kept(batch)), batch)
-                for name, (total, weight) in measured.items():
-                    sums[name, source][0] += total
-                    sums[name, source][1] += weight
-        flat = runtime.world.sum([value for pair in sums.values() for value in pair])
-        totals: dict[str, list[float]] = {}
-        for (name, source), total, weight in zip(sums, flat[::2], flat[1::2], strict=True):
-            for metric in (name, f"{name}.{source}")[: len(self.validation)]:
-                entry = totals.setdefault(metric, [0.0, 0.0])
-                entry[0] += total
-                entry[1] += weight
-        return {metric: total / weight for metric, (total, weight) in totals.items() if weight}
+                    measured = self.measure(encoder(batch, output_slots=self.output_slots(batch)), batch)
+                sums[:, index] += torch.tensor([measured[name] for name in self.metrics], dtype=torch.float64)
+        sums = torch.tensor(runtime.world.sum(sums.flatten().tolist()), dtype=torch.float64).view_as(sums)
+        means: dict[str, float] = {}
+        for name, of_source in zip(self.metrics, sums.tolist(), strict=True):
+            self._add_mean(means, name, of_source)
+            if len(self.validation) > 1:
+                for source, entry in zip(self.validation, of_source, strict=True):
+                    self._add_mean(means, f"{name}.{source}", [entry])
+        return means
+
+    @staticmethod
+    def _add_mean(means: dict[str, float], name: str, entries: list[list[float]]) -> None:
+        """Add the mean over entries (total, normalizer), unless the normalizers are 0."""
+        total = normalizer = 0.0
+        for each_total, each_normalizer in entries:
+            total += each_total
+            normalizer += each_normalizer
+        if normalizer:
+            means[name] = total / normalizer
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
-        """The metrics of one batch, each a sum and its normalizer: hidden (N, hidden) of the kept slots."""
+        """Measure the metrics of one batch, each a sum and its normalizer: hidden (N, hidden) of the kept
+        slots."""
         assert batch.mlm_labels is not None
         weights = self._prediction_weights(batch, hidden.dtype)
         total = total_of_means = correct = 0.0
-        for start in range(0, len(batch.mlm_labels), EVALUATED):
-            part = slice(start, start + EVALUATED)
+        for start in range(0, len(batch.mlm_labels), PREDICTIONS_AT_ONCE):
+            part = slice(start, start + PREDICTIONS_AT_ONCE)
             labels = batch.mlm_labels[part]
             logits = self.head(hidden[part])
             total += float(cross_entropy_sum(logits, labels))
             if weights is not None:
                 total_of_means += float(cross_entropy_sum(logits, labels, weights[part]))
-            correct += correct_and_count(logits, labels)[0]
-        predictions = count(batch.mlm_labels)
+            correct += count_correct(logits, labels)
+        predictions = count_labels(batch.mlm_labels)
         measured = {"loss": (total, predictions), "accuracy": (correct, predictions)}
         if weights is not None:
             measured["token_loss"] = measured["loss"]
-            measured["loss"] = total_of_means, predicted_sequences(batch)
+            measured["loss"] = total_of_means, count_predicted_sequences(batch)
         return measured
 
 
@@ -141,59 +155,59 @@ class MaskedLMAndPairs(MaskedLM):
         self.metrics += ["pair_loss", "pair_accuracy"]
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        pairs = count(batch.targets["pair"])
+        pairs = count_labels(batch.targets["pair"])
         return super().normalizers(batch) | {"pair": pairs, "pair_accuracy": pairs}
 
-    def kept(self, batch: PackedBatch) -> Tensor:
+    def output_slots(self, batch: PackedBatch) -> Tensor:
         """The first token of each sequence, then the predictions."""
-        return torch.cat((batch.first_positions, super().kept(batch)))
+        return torch.cat((batch.first_positions, super().output_slots(batch)))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        first, hidden = self._divided(encoder(batch, layout, output_slots=self.kept(batch)), batch)
-        logits, labels = self.head.pair.classify(first), batch.targets["pair"]
+        first, hidden = self._split(encoder(batch, layout, output_slots=self.output_slots(batch)), batch)
+        logits, labels = self.head.pair.classify(first), batch.targets["pair"]  # (S, 2), (S,)
         pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": count_hits(logits, labels)}
         return self.masked_lm_sums(hidden, batch) | pairs
 
-    def _divided(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-        """The hidden states of first tokens and of predictions."""
+    def _split(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """The hidden states of first tokens (S, hidden) and of predictions (M, hidden)."""
         sequences = batch.offsets.numel() - 1
         return hidden[:sequences], hidden[sequences:]
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
-        """The metrics of `MaskedLM`, and loss and accuracy of the pairs."""
-        first, hidden = self._divided(hidden, batch)
+        """Measure the metrics of `MaskedLM`, and loss and accuracy of the pairs."""
+        first, hidden = self._split(hidden, batch)
         logits, labels = self.head.pair.classify(first), batch.targets["pair"]
-        loss = float(cross_entropy_sum(logits, labels)), count(labels)
-        accuracy = correct_and_count(logits, labels)
+        pairs = count_labels(labels)
+        loss = float(cross_entropy_sum(logits, labels)), pairs
+        accuracy = count_correct(logits, labels), pairs
         return super().measure(hidden, batch) | {"pair_loss": loss, "pair_accuracy": accuracy}
 
 
-def correct_and_count(logits: Tensor, labels: Tensor) -> tuple[float, float]:
-    """The number of labels with the highest score, and of all labels: logits (N, classes), labels (N,)."""
-    hits = (logits.argmax(-1) == labels) & (labels != IGNORED)
-    return float(hits.sum()), count(labels)
+def count_correct(logits: Tensor, labels: Tensor) -> float:
+    """Count the labels with the highest score: logits (N, classes), labels (N,). The first of tied scores
+    wins."""
+    return float(((logits.argmax(-1) == labels) & (labels != IGNORED)).sum())
 
 
 def prediction_weights(batch: PackedBatch, dtype: torch.dtype) -> Tensor:
-    """1 / (predictions of its sequence) for each masked token, (M,) in `dtype`; 0 in unused slots.
+    """Compute 1 / (predictions of its sequence) for each masked token, (M,) in `dtype`; 0 in unused slots.
 
-    A sum with these factors adds up the means of the sequences, as if each stood alone: a long sequence
-    counts no more than a short one (Krell et al., 2021, section 3.2.3).
+    A sum with these factors adds up the means of the sequences, as if each were in a row of its own: a long
+    sequence counts no more than a short one (Krell et al. 2021, section 3.2.3).
     """
-    sequence, used = _sequence_of_prediction(batch)
-    predictions = used.new_zeros(batch.offsets.numel() - 1, dtype=dtype).index_add(
-        0, sequence, used.to(dtype)
-    )
+    sequence, used = _find_sequences(batch)
+    predictions = used.new_zeros(batch.offsets.numel() - 1, dtype=dtype)  # of each sequence, (S,)
+    predictions = predictions.index_add(0, sequence, used.to(dtype))
     return used / predictions.clamp(min=1).index_select(0, sequence)
 
 
-def predicted_sequences(batch: PackedBatch) -> float:
-    """The number of sequences with predictions: the normalizer of a sum with `prediction_weights`."""
-    sequence, used = _sequence_of_prediction(batch)
+def count_predicted_sequences(batch: PackedBatch) -> float:
+    """Count the sequences with predictions: the normalizer of a sum with `prediction_weights`."""
+    sequence, used = _find_sequences(batch)
     return float(sequence[used].unique().numel())
 
 
-def _sequence_of_prediction(batch: PackedBatch) -> tuple[Tensor, Tensor]:
+def _find_sequences(batch: PackedBatch) -> tuple[Tensor, Tensor]:
     """The sequence of each prediction slot, int64 (M,), and whether the slot is used, bool (M,)."""
     assert batch.mlm_positions is not None
     assert batch.mlm_labels is not None

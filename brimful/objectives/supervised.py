@@ -22,7 +22,7 @@ def no_evaluation(encoder: Encoder, runtime: Runtime) -> dict[str, float]:
 
 
 class Supervision(Protocol):
-    """What the objective asks a task; `tasks.task.Task` says what each member means."""
+    """What the objective needs of a task; `tasks.task.Task` says what each member means."""
 
     name: ClassVar[str]
     watched: ClassVar[tuple[str, ...]]

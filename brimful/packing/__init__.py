@@ -4,5 +4,6 @@
     plan = cutting_stock(counts, capacity=512)           # cutting_stock.py
     row_offsets, order = assign(plan, lengths, key=0)    # assignment.py
 
-Row r then holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`.
+Row r then holds the sequences `order[row_offsets[r]:row_offsets[r + 1]]`. The four algorithms (`spfhp`,
+`lpfhp`, `nnlshp`, `cutting_stock`) take the same arguments, which `spfhp` describes.
 """

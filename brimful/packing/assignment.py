@@ -14,9 +14,9 @@ from brimful.packing.histogram import Plan
 
 @compiled
 def _group(lengths, starts, grouped):
-    """Fill `grouped`: the sequences of each length from `starts[length]` on, in order.
+    """Write the sequences of each length, in order, to `grouped` from `starts[length]` on.
 
-    Returns whether each has a place.
+    Returns whether each sequence has a place.
     """
     following = starts.copy()
     for sequence in range(len(lengths)):
@@ -30,7 +30,7 @@ def _group(lengths, starts, grouped):
 
 @compiled
 def _shuffle(grouped, starts, words, shuffled):
-    """Shuffle the sequences of each length; `words[length]` are the `make_shuffle_words` of its key."""
+    """Shuffle the sequences of each length; `words[length]`: `make_shuffle_words` of its key."""
     for length in range(len(starts) - 1):
         start = starts[length]
         size = starts[length + 1] - start
@@ -71,15 +71,18 @@ def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray,
     """
     lengths = np.asarray(lengths)
     counts = plan.counts()
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    index = np.uint32 if len(lengths) < 2**32 else np.int64
-    grouped, shuffled = np.empty(len(lengths), dtype=index), np.empty(len(lengths), dtype=index)
+    starts = np.concatenate([[0], np.cumsum(counts)])  # (capacity + 2,)
+    # 4 bytes an index instead of 8: these two arrays are most of the memory of a large assignment.
+    index_type = np.uint32 if len(lengths) < 2**32 else np.int64
+    grouped = np.empty(len(lengths), dtype=index_type)
     if len(lengths) != starts[-1] or not _group(lengths, starts, grouped):
         raise ValueError("the plan was made for other lengths")
+    shuffled = np.empty(len(lengths), dtype=index_type)
+    # Each length has a key of its own, so its order does not depend on the other lengths.
     keys = hash_words(np.uint64(key), np.arange(len(counts)))
     _shuffle(grouped, starts, make_shuffle_words(keys), shuffled)
-    del grouped
+    del grouped  # before `order` is allocated
     order = np.empty(len(lengths), dtype=np.int64)
     _fill(plan.lengths, plan.offsets, plan.repeats, starts, shuffled, order)
-    row_offsets = np.repeat(np.diff(plan.offsets, prepend=0), np.concatenate([[1], plan.repeats]))
-    return np.cumsum(row_offsets, out=row_offsets), order
+    sizes = np.repeat(np.diff(plan.offsets, prepend=0), np.concatenate([[1], plan.repeats]))
+    return np.cumsum(sizes, out=sizes), order

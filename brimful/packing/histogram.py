@@ -17,12 +17,12 @@ from brimful.base.storage import read_json
 
 PUBLISHED = {"wikipedia-512": Path(__file__).parent / "histograms" / "wikipedia-512.json"}
 """Histograms that come with this package, by name; each file says where its counts are from."""
-LARGEST_CAPACITY = 1 << 24
-_MOST_SLOTS = 2.0**62  # sums of tokens stay in int64
+MAX_CAPACITY = 1 << 24
+MAX_SLOTS = 2.0**62  # sums of tokens stay in int64
 
 
 def read_histogram(name: str | Path) -> np.ndarray:
-    """int64 (longest + 1,): the counts of a published histogram or of a JSON file.
+    """Read the counts of a published histogram or of a JSON file: int64 (longest + 1,).
 
     Args:
         name: `wikipedia-512`, or the path of a file {"counts": [...]}: counts[i] sequences of length i + 1.
@@ -42,7 +42,7 @@ def read_histogram(name: str | Path) -> np.ndarray:
 
 
 def count_lengths(lengths: np.ndarray) -> np.ndarray:
-    """int64 (max + 1,): how many of `lengths` equal each index.
+    """Count how many of `lengths` equal each index: int64 (max + 1,).
 
     Raises:
         BrimfulError: a length is not a whole number of at least 0.
@@ -55,15 +55,16 @@ def count_lengths(lengths: np.ndarray) -> np.ndarray:
 
 
 def check_limits(capacity: int, max_sequences: int | None) -> tuple[int, int | None]:
-    """The checked limits as Python integers, which never overflow.
+    """Return the limits as Python integers, which never overflow.
 
     Raises:
         BrimfulError: a limit is below 1, or the capacity is above 16,777,216.
     """
     capacity = operator.index(capacity)
-    max_sequences = None if max_sequences is None else operator.index(max_sequences)
-    if not 1 <= capacity <= LARGEST_CAPACITY:
-        raise BrimfulError(f"capacity is {capacity}: it must be at least 1 and at most {LARGEST_CAPACITY:,}")
+    if max_sequences is not None:
+        max_sequences = operator.index(max_sequences)
+    if not 1 <= capacity <= MAX_CAPACITY:
+        raise BrimfulError(f"capacity is {capacity}: it must be at least 1 and at most {MAX_CAPACITY:,}")
     if max_sequences is not None and max_sequences < 1:
         raise BrimfulError(f"max_sequences is {max_sequences}: it must be at least 1")
     return capacity, max_sequences
@@ -74,19 +75,18 @@ def depth_limit(capacity: int, max_sequences: int | None) -> int:
     return min(max_sequences or capacity, capacity)
 
 
-def checked_counts(counts: np.ndarray, capacity: int, max_sequences: int | None) -> np.ndarray:
-    """The counts as int64 (capacity + 1,), checked.
+def check_counts(counts: np.ndarray, capacity: int) -> np.ndarray:
+    """Check the counts, and return them as int64 (capacity + 1,).
 
     Raises:
         BrimfulError: a sequence is empty or longer than `capacity`, the counts are not whole numbers of at
-            least 0, all rows together would have 2^62 slots, or see `check_limits`.
+            least 0, or all rows together would have 2^62 slots.
     """
-    capacity, _ = check_limits(capacity, max_sequences)
     counts = np.asarray(counts)
     whole = counts.dtype.kind in "iu" or not counts.size
     if counts.ndim != 1 or not whole or (counts < 0).any():
         raise BrimfulError("a length histogram is a list of counts, each a whole number of at least 0")
-    if counts.sum(dtype=np.float64) * capacity >= _MOST_SLOTS:
+    if counts.sum(dtype=np.float64) * capacity >= MAX_SLOTS:
         raise BrimfulError(
             f"{counts.sum(dtype=np.float64):,.0f} sequences are too many for rows of {capacity:,}"
         )
@@ -140,8 +140,8 @@ class Plan:
     @property
     def tokens(self) -> int:
         """Number of real tokens."""
-        each = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])[self.offsets]
-        return int((np.diff(each) * self.repeats).sum())
+        ends = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])[self.offsets]
+        return int((np.diff(ends) * self.repeats).sum())
 
     @property
     def efficiency(self) -> float:
@@ -150,49 +150,52 @@ class Plan:
 
     @property
     def packing_factor(self) -> float:
-        """Sequences in a row on average: the speed-up over one sequence per row (Krell et al., 2021)."""
+        """Sequences in a row on average: the speed-up over one sequence per row (Krell et al. 2021, section
+        3.1)."""
         return self.sequences / self.rows if self.rows else 1.0
 
     @property
     def rows_above_bound(self) -> int:
-        """How many rows fewer a better packing could have, at most."""
+        """The most rows that a better packing could save."""
         return self.rows - self.lower_bound
 
     def counts(self) -> np.ndarray:
-        """int64 (capacity + 1,): how many sequences of each length the plan places."""
-        each = np.repeat(self.repeats, np.diff(self.offsets))
+        """Count the sequences of each length that the plan places: int64 (capacity + 1,)."""
         counts = np.zeros(self.capacity + 1, dtype=np.int64)
-        np.add.at(counts, self.lengths, each)
+        # `add.at`, not `bincount` with weights, whose float64 sums would round more than 2^53 sequences.
+        np.add.at(counts, self.lengths, np.repeat(self.repeats, np.diff(self.offsets)))
         return counts
 
 
 def lower_bound(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> int:
-    """A minimum of rows that every packing needs, from sums over the histogram.
+    """Compute a minimum of rows that every packing needs, from sums over the histogram.
 
     It is the largest of three bounds: all tokens over the capacity, all sequences over `max_sequences`, and
     L2 of Martello and Toth (1990, section 8.3.2). The bound of the linear program is tighter and takes more
     time: `cutting_stock` proves it.
 
-    L2 holds for any a up to half the capacity. Sequences longer than half a row need a row each. Sequences
-    of a to half a row's tokens fit into the space beside those of at most capacity - a; the tokens that do
-    not fit there need more rows.
-
     Args:
         counts: int (longest + 1,), number of sequences of each length.
 
     Raises:
-        BrimfulError: see `checked_counts`.
+        BrimfulError: see `check_limits` and `check_counts`.
     """
     capacity, max_sequences = check_limits(capacity, max_sequences)
-    counts = checked_counts(counts, capacity, max_sequences)
-    sequences = np.concatenate([[0], np.cumsum(counts)])  # [i]: of less than i tokens
+    counts = check_counts(counts, capacity)
+    # [i] of both: the sequences of less than i tokens, and their tokens; int64 (capacity + 2,)
+    sequences = np.concatenate([[0], np.cumsum(counts)])
     tokens = np.concatenate([[0], np.cumsum(counts * np.arange(capacity + 1))])
     half = capacity // 2
+    # L2 holds for any a up to half the capacity. A sequence longer than half a row needs a row of its own;
+    # beside it there is space for sequences of a tokens to half a row, if it has at most capacity - a. What
+    # these sequences have beyond that space needs more rows.
     a = np.arange(half + 1)
-    beside = sequences[capacity - a + 1] - sequences[half + 1]
-    space = beside * capacity - (tokens[capacity - a + 1] - tokens[half + 1])
+    partners = sequences[capacity - a + 1] - sequences[half + 1]
+    space = partners * capacity - (tokens[capacity - a + 1] - tokens[half + 1])
     overflow = np.maximum(tokens[half + 1] - tokens[a] - space, 0)
-    more = -(-overflow // capacity)
-    l2 = int(sequences[-1] - sequences[half + 1] + more.max())
-    by_depth = -(-int(sequences[-1]) // max_sequences) if max_sequences else 0
-    return max(-(-int(tokens[-1]) // capacity), l2, by_depth)
+    more_rows = -(-overflow // capacity)  # rounded up
+    l2 = int(sequences[-1] - sequences[half + 1] + more_rows.max())
+    bounds = [-(-int(tokens[-1]) // capacity), l2]
+    if max_sequences:
+        bounds.append(-(-int(sequences[-1]) // max_sequences))
+    return max(bounds)

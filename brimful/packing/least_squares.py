@@ -1,8 +1,8 @@
-"""Non-negative least squares histogram packing of Krell et al. (2021, arXiv 2107.02027).
+"""Non-negative least squares histogram packing of Krell et al. (2021, arXiv 2107.02027, section 3.1).
 
 A row is one of the patterns of at most three lengths that fill it to the last token. How often each is used
-is a least-squares fit to the histogram, rounded. Sequences that the fit leaves over get rows of their own,
-alone or in pairs. Slots without a sequence are padding.
+is a least-squares fit to the histogram, rounded. Sequences without a place in the fit get rows of their own,
+one or two in each. Slots without a sequence are padding.
 """
 
 from collections import Counter
@@ -11,106 +11,104 @@ import numpy as np
 from scipy.optimize import nnls
 
 from brimful.base.errors import BrimfulError
-from brimful.packing.histogram import Plan, check_limits, checked_counts, lower_bound
+from brimful.packing.histogram import Plan, check_counts, check_limits, lower_bound
 
-_MOST_SEQUENCES = 3  # 4 in a row of 512: 959,631 patterns
-_LARGEST_CAPACITY = 512  # twice as much has a matrix of 700 MB
+MAX_SEQUENCES = 3  # 4 in a row of 512: 959,631 patterns
+MAX_CAPACITY = 512  # twice as much has a matrix of 700 MB
 
-# As published: short sequences left over or padded cost little, so that the others fit better.
-_SHORT, _SHORT_WEIGHT = 8, 0.09
+# The paper weights residuals: short sequences without a place cost little, so that the others fit better.
+LIGHT_TOKENS, LIGHT_WEIGHT = 8, 0.09
 
 
-def _patterns(capacity: int, most: int) -> np.ndarray:
+def _list_patterns(capacity: int, most: int) -> np.ndarray:
     """int64 (3, patterns): lengths that sum to `capacity`, longest first, at most `most` above 0."""
     shortest = np.arange(capacity // 3 + 1 if most > 2 else 1)[:, None]
     middle = np.arange(capacity // 2 + 1 if most > 1 else 1)
+    # longest >= middle: capacity - middle - shortest >= middle
     shortest, middle = np.nonzero((shortest <= middle) & (shortest + 2 * middle <= capacity))
     return np.stack([capacity - middle - shortest, middle, shortest])
 
 
-def _fit(held: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """How often each pattern is used: a sequence left over costs as much as a slot without a sequence.
-
-    Args:
-        held: float64 (capacity + 1, patterns), how many sequences of each length a pattern holds.
-    """
-    weights = np.ones(len(counts))
-    weights[: _SHORT + 1] = _SHORT_WEIGHT
-    return nnls(weights[:, None] * held, weights * counts)[0]
-
-
-def _leave_out(rows: Counter[tuple[int, ...]], surplus: list[int]) -> None:
+def _take_out(rows: Counter[tuple[int, ...]], surplus: np.ndarray) -> None:
     """Take `surplus[length]` sequences of each length out of the rows: as whole rows where possible."""
+    remaining: list[int] = surplus.tolist()
     for pattern in rows:
-        times = min(rows[pattern], *(surplus[length] // pattern.count(length) for length in pattern))
+        times = rows[pattern]
+        for length in pattern:
+            times = min(times, remaining[length] // pattern.count(length))
         rows[pattern] -= times
         for length in pattern:
-            surplus[length] -= times
-    for length in np.flatnonzero(surplus).tolist():
-        while surplus[length]:
+            remaining[length] -= times
+    for length in np.flatnonzero(remaining).tolist():
+        while remaining[length]:
             pattern = next(pattern for pattern in rows if length in pattern and rows[pattern])
             place = pattern.index(length)
-            times = min(rows[pattern], surplus[length])
+            times = min(rows[pattern], remaining[length])
             rows[pattern] -= times
             rows[pattern[:place] + pattern[place + 1 :]] += times
-            surplus[length] -= times
+            remaining[length] -= times
 
 
-def _add(rows: Counter[tuple[int, ...]], left: list[int], capacity: int, most: int) -> None:
-    """Add rows for `left[length]` sequences of each length: two that fill a row together, else one."""
+def _add_rows(rows: Counter[tuple[int, ...]], unplaced: np.ndarray, capacity: int, most: int) -> None:
+    """Add rows for `unplaced[length]` sequences of each length: two that fill a row together, else one."""
+    remaining: list[int] = unplaced.tolist()
     for length in range(capacity, 0, -1):
         partner = capacity - length
         if most > 1 and 0 < partner <= length:
-            pairs = left[length] // 2 if partner == length else min(left[length], left[partner])
+            pairs = min(remaining[length], remaining[partner])
+            if partner == length:
+                pairs = remaining[length] // 2
             rows[length, partner] += pairs
-            left[length] -= pairs
-            left[partner] -= pairs
-        rows[(length,)] += left[length]
+            remaining[length] -= pairs
+            remaining[partner] -= pairs
+        rows[(length,)] += remaining[length]
 
 
 def nnlshp(counts: np.ndarray, capacity: int, max_sequences: int | None = 3) -> Plan:
-    """Non-negative least squares histogram packing.
+    """Pack by non-negative least squares histogram packing.
 
-    Good where there are sequences of most lengths: a sequence without partners that fill its row up to the
-    last token stays alone, or shares it with padding.
+    It is good where there are sequences of most lengths: a sequence without partners that fill its row up to
+    the last token gets a row of its own, or shares it with padding.
 
     Args:
-        counts: int (longest + 1,), number of sequences of each length.
-        capacity: token slots of a row, at most 512.
-        max_sequences: the most sequences in a row (packing depth), at most 3.
+        counts, capacity, max_sequences: as for `spfhp`; the capacity is at most 512 and the depth at most 3.
 
     Raises:
-        BrimfulError: there are too many patterns; or see `checked_counts`.
+        BrimfulError: there are too many patterns; or see `check_limits` and `check_counts`.
     """
     capacity, max_sequences = check_limits(capacity, max_sequences)
-    counts = checked_counts(counts, capacity, max_sequences)
-    if max_sequences is None or max_sequences > _MOST_SEQUENCES or capacity > _LARGEST_CAPACITY:
+    counts = check_counts(counts, capacity)
+    if max_sequences is None or max_sequences > MAX_SEQUENCES or capacity > MAX_CAPACITY:
         raise BrimfulError(
             f"NNLSHP lists every way to fill a row: too many for {max_sequences or 'any number of'} sequences"
-            f" in {capacity:,} tokens (it takes at most {_MOST_SEQUENCES} in {_LARGEST_CAPACITY}): use"
-            " cutting-stock"
+            f" in {capacity:,} tokens (it takes at most {MAX_SEQUENCES} in {MAX_CAPACITY}): use cutting-stock"
         )
-    patterns = _patterns(capacity, max_sequences)
-    held = np.zeros((capacity + 1, patterns.shape[1]))
+    patterns = _list_patterns(capacity, max_sequences)
+    # places[i, p]: how many sequences of i tokens pattern p holds, float64 (capacity + 1, patterns)
+    places = np.zeros((capacity + 1, patterns.shape[1]))
     for lengths in patterns:
-        np.add.at(held, (lengths, np.arange(patterns.shape[1])), 1)
-    held[0] = 0  # of padding
-    repeats = np.rint(_fit(held, counts)).astype(np.int64)
-    used = repeats > 0
-    rows: Counter[tuple[int, ...]] = Counter(
-        {
-            tuple(filter(None, pattern)): times
-            for pattern, times in zip(patterns[:, used].T.tolist(), repeats[used].tolist(), strict=True)
-        }
-    )
-    placed = held.astype(np.int64) @ repeats
-    _leave_out(rows, np.maximum(placed - counts, 0).tolist())
-    _add(rows, np.maximum(counts - placed, 0).tolist(), capacity, max_sequences)
-    chosen = sorted(pattern for pattern in rows if rows[pattern])[::-1]
+        np.add.at(places, (lengths, np.arange(patterns.shape[1])), 1)
+    places[0] = 0  # a length of 0 means: this pattern has fewer sequences
+    # A sequence without a place costs as much as a place without a sequence.
+    weights = np.ones(len(counts))
+    weights[: LIGHT_TOKENS + 1] = LIGHT_WEIGHT
+    uses, _ = nnls(weights[:, None] * places, weights * counts)
+    repeats = np.rint(uses).astype(np.int64)
+
+    rows: Counter[tuple[int, ...]] = Counter()
+    for index in np.flatnonzero(repeats):
+        pattern = patterns[:, index]
+        rows[tuple(pattern[pattern > 0].tolist())] = int(repeats[index])
+    # Rounding left some sequences without a place, and some places without a sequence.
+    placed = places.astype(np.int64) @ repeats
+    _take_out(rows, np.maximum(placed - counts, 0))
+    _add_rows(rows, np.maximum(counts - placed, 0), capacity, max_sequences)
+
+    used = sorted((pattern for pattern in rows if rows[pattern]), reverse=True)
     return Plan(
         capacity,
-        np.array([length for pattern in chosen for length in pattern], dtype=np.int32),
-        np.cumsum([0, *map(len, chosen)], dtype=np.int64),
-        np.array([rows[pattern] for pattern in chosen], dtype=np.int64),
+        np.array([length for pattern in used for length in pattern], dtype=np.int32),
+        np.cumsum([0, *map(len, used)], dtype=np.int64),
+        np.array([rows[pattern] for pattern in used], dtype=np.int64),
         lower_bound(counts, capacity, max_sequences),
     )

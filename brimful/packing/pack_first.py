@@ -1,4 +1,5 @@
-"""The two pack-first packings of Krell et al. (2021, arXiv 2107.02027): shortest and longest pack first.
+"""The two pack-first packings of Krell et al. (2021, arXiv 2107.02027, section 3.1): shortest and longest
+pack first.
 
 Both take sequences from the longest to the shortest, each into an open row: SPFHP into the row with the
 most space, LPFHP into the fullest row that still takes it, which is best-fit decreasing (Johnson, 1973).
@@ -11,22 +12,35 @@ from collections.abc import Callable
 import numpy as np
 
 from brimful.base.compiled import compiled
-from brimful.packing.histogram import Plan, check_limits, checked_counts, depth_limit, lower_bound
+from brimful.packing.histogram import Plan, check_counts, check_limits, depth_limit, lower_bound
 
-# Columns of a group of rows with one pattern. Patterns are chains: a group's last lengths, and its parent.
+# Columns of `groups`: each of its rows is a group of rows with one pattern. A pattern is a chain: the group's
+# own `_TIMES` sequences of `_LENGTH`, after the pattern of its `_PARENT` (-1: there is nothing before).
+# Groups with equal space form a stack: `top` has its newest group or -1, `_BELOW` is the group under this
+# one. `busy` counts the stacks among 64 neighbours, so that a search skips the others.
 _ROWS, _SIZE, _PARENT, _LENGTH, _TIMES, _BELOW = range(6)
 
 
 @compiled
+def _make_space(groups, used):
+    """Return the groups with space for two more, in an array twice as long if this one is full."""
+    if used + 2 <= len(groups):
+        return groups
+    longer = np.empty((2 * len(groups), 6), dtype=np.int64)
+    longer[:used] = groups[:used]
+    return longer
+
+
+@compiled
 def _open(groups, used, top, busy, space, depth, rows, parent, length, times):
-    """Add a group, `parent` and `times` more of `length`, open if it takes more; how many there are then."""
+    """Add a group: the pattern of `parent` and `times` more sequences of `length`. Return the new number."""
     group = groups[used]
     group[_ROWS] = rows
     group[_SIZE] = times + (groups[parent, _SIZE] if parent >= 0 else 0)
     group[_PARENT] = parent
     group[_LENGTH] = length
     group[_TIMES] = times
-    if space > 0 and group[_SIZE] < depth:
+    if space > 0 and group[_SIZE] < depth:  # a full group is closed: no stack has it
         if top[space] < 0:
             busy[space >> 6] += 1
         group[_BELOW] = top[space]
@@ -36,7 +50,7 @@ def _open(groups, used, top, busy, space, depth, rows, parent, length, times):
 
 @compiled
 def _take(groups, top, busy, space, rows):
-    """Take `rows` rows off the top group of `space`."""
+    """Take `rows` rows off the newest group with this space."""
     group = groups[top[space]]
     group[_ROWS] -= rows
     if group[_ROWS] == 0:
@@ -47,73 +61,72 @@ def _take(groups, top, busy, space, rows):
 
 @compiled
 def _shortest_first(counts, capacity, depth, groups, top, busy):
-    """Fill `groups`; returns how many there are, or -1 if there is no place for all."""
+    """Fill the groups by SPFHP. Return them and their number."""
     used = 0
     for length in range(capacity, 0, -1):
-        left = counts[length]
+        unplaced = counts[length]
         space = capacity
-        while left > 0 and space >= length:
+        while unplaced > 0 and space >= length:
             if busy[space >> 6] == 0:
                 space = (space >> 6 << 6) - 1
             elif top[space] < 0:
                 space -= 1
             else:
-                if used == len(groups):
-                    return -1
+                groups = _make_space(groups, used)
                 parent = top[space]
-                rows = min(groups[parent, _ROWS], left)
+                rows = min(groups[parent, _ROWS], unplaced)
                 _take(groups, top, busy, space, rows)
                 used = _open(groups, used, top, busy, space - length, depth, rows, parent, length, 1)
-                left -= rows
-        if left > 0:
-            if used == len(groups):
-                return -1
-            used = _open(groups, used, top, busy, capacity - length, depth, left, -1, length, 1)
-    return used
+                unplaced -= rows
+        if unplaced > 0:
+            groups = _make_space(groups, used)
+            used = _open(groups, used, top, busy, capacity - length, depth, unplaced, -1, length, 1)
+    return groups, used
 
 
 @compiled
 def _longest_first(counts, capacity, depth, groups, top, busy):
-    """Fill `groups`; returns how many there are, or -1 if there is no place for all."""
+    """Fill the groups by LPFHP. Return them and their number."""
     used = 0
     for length in range(capacity, 0, -1):
-        left = counts[length]
+        unplaced = counts[length]
         space = length
-        while left > 0:
-            if used + 1 >= len(groups):
-                return -1
+        while unplaced > 0:
+            groups = _make_space(groups, used)
             while space < capacity and top[space] < 0:
                 space = space + 1 if busy[space >> 6] else (space >> 6) + 1 << 6
-            if space >= capacity:  # nothing fits: new rows
+            if space >= capacity:  # no open row takes this length: new rows, as full as they get
                 each = min(capacity // length, depth)
-                if left >= each:
+                if unplaced >= each:
                     space = capacity - each * length
-                    used = _open(groups, used, top, busy, space, depth, left // each, -1, length, each)
-                if left % each:
-                    space = capacity - left % each * length
-                    used = _open(groups, used, top, busy, space, depth, 1, -1, length, left % each)
+                    used = _open(groups, used, top, busy, space, depth, unplaced // each, -1, length, each)
+                if unplaced % each:
+                    space = capacity - unplaced % each * length
+                    used = _open(groups, used, top, busy, space, depth, 1, -1, length, unplaced % each)
                 break
             parent = top[space]
             each = min(space // length, depth - groups[parent, _SIZE])
-            rows = min(groups[parent, _ROWS], left // each)
-            if rows == 0:
-                rows, each = 1, left
+            rows = min(groups[parent, _ROWS], unplaced // each)
+            if rows == 0:  # fewer sequences than one row takes
+                rows, each = 1, unplaced
             _take(groups, top, busy, space, rows)
             used = _open(groups, used, top, busy, space - each * length, depth, rows, parent, length, each)
-            left -= rows * each
-    return used
+            unplaced -= rows * each
+    return groups, used
 
 
 @compiled
-def _patterns(groups, used, lengths, offsets, repeats):
-    """Write out the groups that have rows; the arrays are as long as is needed."""
+def _write_patterns(groups, lengths, offsets, repeats):
+    """Write the patterns of the groups that have rows; the arrays are exactly as long as they need."""
     pattern = 0
-    for index in range(used):
+    for index in range(len(groups)):
         if groups[index, _ROWS]:
             end = offsets[pattern] + groups[index, _SIZE]
             repeats[pattern] = groups[index, _ROWS]
             pattern += 1
             offsets[pattern] = end
+            # A chain leads from a pattern's last, shortest lengths to its first ones, so it is written
+            # backwards.
             while index >= 0:
                 lengths[end - groups[index, _TIMES] : end] = groups[index, _LENGTH]
                 end -= groups[index, _TIMES]
@@ -122,24 +135,22 @@ def _patterns(groups, used, lengths, offsets, repeats):
 
 def _pack(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int | None) -> Plan:
     capacity, max_sequences = check_limits(capacity, max_sequences)
-    counts = checked_counts(counts, capacity, max_sequences)
-    depth = depth_limit(capacity, max_sequences)
-    room, used = 4 * int((counts > 0).sum()) + 16, -1
-    while used < 0:
-        groups = np.empty((room, 6), dtype=np.int64)
-        top = np.full(capacity + 1, -1, dtype=np.int64)
-        busy = np.zeros((capacity >> 6) + 1, dtype=np.int64)
-        used = fill(counts, capacity, depth, groups, top, busy)
-        room *= 2
-    sizes = groups[:used, _SIZE][groups[:used, _ROWS] > 0]
+    counts = check_counts(counts, capacity)
+    groups = np.empty((4 * np.count_nonzero(counts) + 16, 6), dtype=np.int64)
+    top = np.full(capacity + 1, -1, dtype=np.int64)
+    busy = np.zeros((capacity >> 6) + 1, dtype=np.int64)
+    groups, used = fill(counts, capacity, depth_limit(capacity, max_sequences), groups, top, busy)
+    groups = groups[:used]
+    sizes = groups[groups[:, _ROWS] > 0, _SIZE]
     lengths = np.empty(sizes.sum(), dtype=np.int32)
-    offsets, repeats = np.zeros(len(sizes) + 1, dtype=np.int64), np.empty(len(sizes), dtype=np.int64)
-    _patterns(groups, used, lengths, offsets, repeats)
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    repeats = np.empty(len(sizes), dtype=np.int64)
+    _write_patterns(groups, lengths, offsets, repeats)
     return Plan(capacity, lengths, offsets, repeats, lower_bound(counts, capacity, max_sequences))
 
 
 def spfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
-    """Shortest-pack-first histogram packing.
+    """Pack by shortest-pack-first histogram packing.
 
     As published, sequences that fit no open row open a row each, where a packing of one sequence after the
     other would fill them one by one: lengths that don't vary pack badly.
@@ -150,15 +161,15 @@ def spfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -
         max_sequences: the most sequences in a row (packing depth); None = no limit.
 
     Raises:
-        BrimfulError: see `checked_counts`.
+        BrimfulError: see `check_limits` and `check_counts`.
     """
     return _pack(_shortest_first, counts, capacity, max_sequences)
 
 
 def lpfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
-    """Longest-pack-first histogram packing, the same rows as best-fit decreasing; arguments as for `spfhp`.
+    """Pack by longest-pack-first histogram packing, into the same rows as best-fit decreasing.
 
-    Where several open rows are as full, the latest is taken.
+    The newest of several equally full rows is taken. See `spfhp` for arguments and errors.
     """
     return _pack(_longest_first, counts, capacity, max_sequences)
 

@@ -47,7 +47,7 @@ ERROR_TYPES = {
     503: "draining",
     504: "timeout",
 }
-"""The types of errors by status; those of other statuses are invalid_request."""
+"""The types of errors by status; with any other status an error is an invalid_request."""
 
 
 class Metrics:

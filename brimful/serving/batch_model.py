@@ -80,9 +80,7 @@ class BatchModel:
             readable = [cut_text(tokenizer, text, served.max_length, "the text") for text in texts]
         examples = served.encode(served.make_table(readable, second), overlap).examples
         tokens, segments = list(examples.tokens), list(examples.segments)
-        characters = list[np.ndarray]()
-        if examples.characters is not None:
-            characters = list(examples.characters)
+        characters = [] if examples.characters is None else list(examples.characters)
         queued = []
         firsts, counts = examples.first_of_text.tolist(), examples.count_of_text.tolist()
         for row, (first, count) in enumerate(zip(firsts, counts, strict=True)):

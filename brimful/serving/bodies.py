@@ -71,8 +71,9 @@ class ClassifyBody(CommonFields):
     def check_model(self, model: BatchModel, texts: int) -> None:
         """Refuse a model that cannot answer so many texts with these fields."""
         if model.width:
-            problem = "is an encoder, which gives vectors: post to /v1/embeddings"
-            raise RefusedError(422, f"{model.name} {problem}")
+            raise RefusedError(
+                422, f"{model.name} is an encoder, which gives vectors: post to /v1/embeddings"
+            )
         if self.abstain_below is not None and not model.abstains:
             raise RefusedError(422, f"{model.name} does {model.task}; abstain_below is for classification")
         if self.top_k is not None and not model.labels:
@@ -124,11 +125,11 @@ class EmbeddingsBody(CommonFields):
 
     def check_model(self, model: BatchModel, texts: int) -> None:
         if not model.width:
-            problem = f"does {model.task} and gives no vectors: post to /v1/classify"
-            raise RefusedError(422, f"{model.name} {problem}")
+            message = f"{model.name} does {model.task} and gives no vectors: post to /v1/classify"
+            raise RefusedError(422, message)
         if self.dimensions is not None and self.dimensions > model.width:
-            problem = f"has {model.width} dimensions, fewer than {self.dimensions}"
-            raise RefusedError(422, f"{model.name} {problem}")
+            message = f"{model.name} has {model.width} dimensions, fewer than {self.dimensions}"
+            raise RefusedError(422, message)
 
     def write_answer(self, model: BatchModel, texts: Sequence[QueuedText]) -> bytes:
         rows, tokens = list[msgspec.Raw](), 0

@@ -88,9 +88,7 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
         )
     # Without a class that transformers has, the graph is a classifier of the mean.
     problem_type = problem_type or "single_label_classification"
-    names = class_names(folder, graph.width, str(graph.path))
-    if not names:
-        names = [f"LABEL_{index}" for index in range(graph.width)]
+    names = class_names(folder, graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
     form = find_saved_form(folder, problem_type, graph.width)
     task, saved = open_form(form, folder, names, of_texts=not graph.by_token)
     if problem_type == "token_classification":
@@ -171,9 +169,8 @@ class Graph:
             raise self._mismatch(" ".join(str(error).split())) from error
         if values.shape[-1] != self.width:
             raise self._mismatch(f"its outputs have {values.shape[-1]:,} numbers, not {self.width:,}")
-        real = values
-        if values.ndim == 3:  # the outputs of padding (B, L, C) -> (tokens, C) may be anything
-            real = values[inputs["attention_mask"].astype(bool)]
+        # Of (B, L, C) the outputs of padding may be anything.
+        real = values[inputs["attention_mask"].astype(bool)] if values.ndim == 3 else values
         if not np.isfinite(real).all():
             raise NotFiniteError(
                 f"{self.folder}: the model's outputs are NaN or infinite: its weights are damaged"

@@ -53,7 +53,7 @@ class QueuedRequest:
         model: the model that answers. Its `budget` is the most tokens of a batch, `workers` the most batches
             that are computed at the same time, and `speed` the tokens a second of all workers.
         overlap: tokens that windows share; None: long texts are cut, or refused if `reject`.
-        tokens: tokens of all texts; those of a text are estimated until it is tokenized.
+        tokens: tokens of all texts; a text has `estimate` tokens until it is tokenized.
         deadline: when it is late, by the queue's clock.
         has_left: tells whether its client has left.
         estimate: the estimated tokens of one text.
@@ -168,8 +168,7 @@ class RequestQueue:
 
     Attributes:
         max_requests: the most requests that are accepted and not over.
-        max_tokens: the most tokens of them; those of the largest request do not count, since it holds up no
-            others.
+        max_tokens: the most tokens of them without the largest request, which holds up no others.
         speed: tokens a second of the slowest model.
         closed: whether no request is accepted any more.
     """
@@ -374,15 +373,11 @@ class RequestQueue:
     def expire(self) -> None:
         """End the requests that wait beyond their deadline, or whose client has left."""
         now = self.clock()
-        abandoned, late = [], []
         with self._lock:
             requests = list(self._open.values())
-        for request in requests:
-            if request.has_left():
-                abandoned.append(request)
-            elif request.waiting and request.deadline <= now:  # one that is being computed ends soon
-                late.append(request)
-        self.fail(abandoned, LeftError())
+        self.fail([request for request in requests if request.has_left()], LeftError())
+        # One that is being computed, and waits for nothing, ends soon.
+        late = [request for request in requests if request.waiting and request.deadline <= now]
         self.fail(late, RefusedError(504, "the deadline passed while the request waited"))
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:

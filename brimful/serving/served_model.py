@@ -62,11 +62,6 @@ class ServedTask(Served):
     temperature: float | None = None
     pairs: bool | None = None
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a dry run returns about the model."""
-        return self.task.facts
-
     def read(self, path: str, layout: FileLayout, take: Take) -> Table:
         """Return a slice of a file of texts."""
         return read_file(self.task, path, labelled=False, layout=layout, take=take)
@@ -104,11 +99,6 @@ class ServedEncoder(Served):
     """
 
     unit: bool = False
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a dry run returns about the model."""
-        return {"width": self.width}
 
     def read(self, path: str, layout: FileLayout, take: Take) -> Table:
         """Return a slice of a file of texts."""

@@ -114,12 +114,9 @@ class ServerProcess:
             asyncio.run(self._serve(begin))
         if self.error is not None:
             raise self.error
-        texts = 0
-        for metric in self.metrics.texts.collect():
-            for sample in metric.samples:
-                if sample.name.endswith("_total"):
-                    texts += int(sample.value)
-        return {"texts": texts}
+        (metric,) = self.metrics.texts.collect()  # a sample by model, and the times when they began
+        texts = sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))
+        return {"texts": int(texts)}
 
     async def _serve(self, begin: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -154,9 +151,7 @@ class ServerProcess:
                 if is_first:
                     self.error, self.server.should_exit = error, True
                     return
-                reason = str(error)
-                if not isinstance(error, BrimfulError):
-                    reason = f"{type(error).__name__}: {error}"
+                reason = str(error) if isinstance(error, BrimfulError) else f"{type(error).__name__}: {error}"
                 say(f"serve: the models stay as they are: {reason}")
                 continue
             names = escape_controls(", ".join(models))

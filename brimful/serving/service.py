@@ -103,9 +103,7 @@ class BatchEngine:
         for part, text in zip(parts, texts, strict=True):
             text.request, text.place = part.request, part.place
             if part.request.reject and text.cut:
-                name = "the text"
-                if len(part.request.results) > 1:
-                    name = f"text {part.place + 1}"
+                name = f"text {part.place + 1}" if len(part.request.results) > 1 else "the text"
                 limit = f"the {model.served.max_length:,} that {model.name} reads"
                 self.queue.fail([part.request], RefusedError(422, f"{name} has more tokens than {limit}"))
         self.queue.add_tokenized(texts)

@@ -116,7 +116,7 @@ class DistilPlan(RunPlan):
             answers = teacher.answer_rows(self.data.test, runtime)
         else:
             answers = teacher.answer_table(self.data.test.table, runtime)
-        return Examples.chained(examples), answers
+        return Examples.chain(examples), answers
 
 
 def _with_target(examples: Examples, outputs: Outputs) -> Examples:

@@ -23,7 +23,7 @@ from brimful.data.batch import PackedBatch
 from brimful.data.config import MaskingConfig, PackingConfig, SequencesConfig
 from brimful.data.examples import check_length
 from brimful.data.reader import SequenceReader
-from brimful.data.streams import validation_batches
+from brimful.data.streams import make_validation_batches
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
@@ -141,7 +141,7 @@ def evaluate_text(
                 continue
             # Its file is named after the fingerprint: a path cannot be the name of a file.
             key = corpus.fingerprint
-            batches = validation_batches(key, corpus, reader, packing, SequencesConfig(), tokens, plans)
+            batches = make_validation_batches(key, corpus, reader, packing, SequencesConfig(), tokens, plans)
             rows = _measure_rows(encoder, objective, batches, runtime)
             if not rows[:, 2].sum():
                 raise BrimfulError(f"{text} is too short: none of its words is masked; give more text")
@@ -173,7 +173,7 @@ def _measure_rows(
         for batch in batches:
             batch = batch.to(runtime.device)
             with runtime.autocast():
-                hidden = encoder(batch, output_slots=objective.kept(batch))
+                hidden = encoder(batch, output_slots=objective.output_slots(batch))
                 measured = objective.measure(hidden, batch)
             rows.append([measured["loss"][0], measured["accuracy"][0], measured["loss"][1]])
     return np.array(rows)

@@ -66,7 +66,7 @@ from brimful.tasks.judging.review import review
 from brimful.tasks.task import Metric, TaskHead
 from brimful.tasks.task_data import TaskData
 from brimful.tasks.task_model import TaskModel
-from brimful.train.metrics import list_outcome, read_metrics, training_loss
+from brimful.train.metrics import average_last_losses, list_outcome, read_metrics
 from brimful.train.objective import Runtime
 
 OWN_NAME = "Fine-tuned encoder"
@@ -203,7 +203,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
                 write_predictions(folder.path / file, best.task, model.calibrate(best.answers[name]), table)
             metrics = folder.path / "metrics.jsonl"
             shutil.copyfile(best.trial.result.directory / "metrics.jsonl", metrics)
-            facts |= training_loss(read_metrics(metrics))
+            facts |= average_last_losses(read_metrics(metrics))
         if is_main and config.ladder != "none":
             judged = [Judged(each.task, each.answers[""]) for each in models]
             facts |= _measure_baselines(run, judged, model)

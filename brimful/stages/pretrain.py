@@ -40,9 +40,9 @@ from brimful.stages.pretrain_data import (
 )
 from brimful.start.initial_weights import look_at_neighbours, start_from_neighbourhoods
 from brimful.start.neighbourhoods import piece_vectors
-from brimful.train.metrics import list_outcome, read_metrics, training_loss
+from brimful.train.metrics import average_last_losses, list_outcome, read_metrics
 from brimful.train.objective import Runtime
-from brimful.train.step_memory import auto_rows, rows_on_cpu
+from brimful.train.step_memory import choose_rows, choose_rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 
@@ -145,9 +145,9 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             # Only now, with the optimizer's state in place, it is known how many rows fit beside it.
             if ranks.device.type == "cuda":
                 make = partial(make_modules, plan, directory)
-                rows = auto_rows(trainer.state, trainer.training, plan.runtime, stream, make)
+                rows = choose_rows(trainer.state, trainer.training, plan.runtime, stream, make)
             else:
-                rows = rows_on_cpu(stream, encoder.config.hidden_size)
+                rows = choose_rows_on_cpu(stream, encoder.config.hidden_size)
             config = replace(config, rows_per_micro_batch=rows)
             trainer.training.about["config"] = to_dict(config)
             if ranks.is_main:
@@ -160,7 +160,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         if ranks.is_main:
             facts["verdict"] = _judge_loss(plan, metrics)
             lines = read_metrics(directory / "metrics.jsonl")
-            facts |= training_loss(lines)
+            facts |= average_last_losses(lines)
             if config.start_from is not None and metrics:
                 facts["validation_at_start"] = _metrics_at_start(lines)
             save_model(directory / "encoder", encoder, head)
@@ -230,7 +230,7 @@ def _collect_facts(
     totals = trainer.progress.totals
     phases = []
     for phase in config.run_phases():
-        size = {f"{phase.counted}_per_update": phase.size}
+        size = {f"{phase.unit}_per_update": phase.size}
         phases.append({"steps": phase.steps, "max_length": phase.packing.max_length, **size})
     return {
         "kind": "pretrain",

@@ -16,7 +16,7 @@ from brimful.model.shape import EncoderConfig, preset
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.train.config import TrainerConfig
-from brimful.train.phases import PHASES, PhaseConfig, data_phases, schedule_cycles
+from brimful.train.phases import PHASES, PhaseConfig, make_cycles, make_phases
 
 Recipe = Literal["fast", "plain"]
 RECIPES: dict[str, dict[str, Any]] = {
@@ -260,12 +260,12 @@ class PretrainConfig:
     def run_phases(self) -> list[Phase]:
         """Return the phases of the data; a run without `phases` has one."""
         if self.sequences_per_update:
-            return data_phases(self._phases(), self.packing, self.sequences_per_update, "sequences")
-        return data_phases(self._phases(), self.packing, self.rows_per_update, "rows")
+            return make_phases(self._phases(), self.packing, self.sequences_per_update, "sequences")
+        return make_phases(self._phases(), self.packing, self.rows_per_update, "rows")
 
     def cycles(self) -> list[Cycle]:
-        """Return the cycles of the schedule; see `schedule_cycles`."""
-        return schedule_cycles(self._phases(), self.optimizer.learning_rate)
+        """Return the cycles of the schedule; see `make_cycles`."""
+        return make_cycles(self._phases(), self.optimizer.learning_rate)
 
     def _phases(self) -> tuple[PhaseConfig, ...]:
         return self.phases or (PhaseConfig(steps=self.trainer.steps),)

@@ -20,7 +20,7 @@ from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.data.sources import Source
-from brimful.data.streams import training_sources, validation_batches
+from brimful.data.streams import make_validation_batches, open_training_sources
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
@@ -31,7 +31,14 @@ from brimful.runs.job import Facts, RunPlan
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial import Initial, choose_head, new_model, trained_model
 from brimful.train.objective import Objective, Runtime
-from brimful.train.step_memory import Held, longest_batch, room_of_a_pass, rows_on_cpu, sizes_of, traced_pass
+from brimful.train.step_memory import (
+    HeldBytes,
+    choose_rows_on_cpu,
+    compute_budget,
+    list_row_counts,
+    make_longest_batch,
+    trace_pass,
+)
 
 
 @dataclass(frozen=True)
@@ -63,9 +70,9 @@ class PretrainPlan(RunPlan):
 def make_sources(
     config: PretrainConfig, corpora: Mapping[str, Corpus], directory: Path, *, ahead: bool
 ) -> list[Source]:
-    """Open the run's training documents; see `training_sources`."""
+    """Open the run's training documents; see `open_training_sources`."""
     data, phases = parse_sources(config.data or ()), config.run_phases()
-    return training_sources(data, corpora, phases, config.sequences, config.seed, directory, ahead=ahead)
+    return open_training_sources(data, corpora, phases, config.sequences, config.seed, directory, ahead=ahead)
 
 
 def make_stream(
@@ -113,7 +120,7 @@ def make_objective(
     """Make the loss, and the held-out batches that evaluate it."""
     held_out = {}
     for name, corpus in corpora.items():
-        held_out[name] = validation_batches(
+        held_out[name] = make_validation_batches(
             name,
             corpus.part("validation"),
             reader,
@@ -173,7 +180,7 @@ def announce(config: PretrainConfig, sources: list[Source], initial: Initial) ->
         rows_per_token = proportions / (block_tokens / block_rows)
         tokens = phase.size / rows_per_token.sum()
         packed = phase.size * float(np.dot(rows_per_token / rows_per_token.sum(), packing_factors))
-        update = pluralise(phase.size, phase.counted.removesuffix("s"))
+        update = pluralise(phase.size, phase.unit.removesuffix("s"))
         say(
             f"{pluralise(phase.steps, 'update')} of {update}, about {packed:,.0f} sequences and {tokens:,.0f}"
             f" tokens, sequences of at most {longest}"
@@ -203,7 +210,7 @@ CONTEXT_BYTES = 1 << 30
 def estimate_costs(plan: PretrainPlan) -> Facts:
     """Estimate the disk and memory that a run takes. No files stay."""
     config, corpora, initial, runtime = plan.config, plan.corpora, plan.initial, plan.runtime
-    held = Held.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
+    held = HeldBytes.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
         make = partial(make_modules, plan, Path(made))
         sources = make_sources(config, corpora, Path(made), ahead=False)
@@ -220,7 +227,7 @@ def estimate_costs(plan: PretrainPlan) -> Facts:
     }
 
 
-def estimate_disk(config: PretrainConfig, corpora: dict[str, Corpus], held: Held) -> dict[str, int]:
+def estimate_disk(config: PretrainConfig, corpora: dict[str, Corpus], held: HeldBytes) -> dict[str, int]:
     """Return the bytes of the data, the checkpoints, and the models that a run starts and ends with."""
     shards = 0
     for corpus in corpora.values():
@@ -244,7 +251,7 @@ def estimate_memory(
     stream: RowStream,
     make: Callable[[], tuple[Encoder, Objective]],
     shape: EncoderConfig,
-    held: Held,
+    held: HeldBytes,
     precision: Precision,
 ) -> dict[str, Any]:
     """Return the bytes of one rank with a micro-batch of the longest phase, and which GPUs hold them.
@@ -252,27 +259,27 @@ def estimate_memory(
     Args:
         config: a configuration whose `residual` is resolved.
         stream: the stream of the run, with the shapes of a GPU.
-        make: see `traced_pass`.
+        make: see `trace_pass`.
         precision: resolved.
 
     Returns:
         `rows_per_micro_batch`: the run's own, or the most that the largest GPU holds where the run chooses.
-        The fields of `Held`, the `pass` and the `total`, in bytes. `holds`: by the GB of a GPU, the most rows
-        that it holds, among the numbers that divide the updates, or 0.
+        The fields of `HeldBytes`, the `pass` and the `total`, in bytes. `holds`: by the GB of a GPU, the most
+        rows that it holds, among the numbers that divide the updates, or 0.
     """
-    sizes = sizes_of(stream)
+    sizes = list_row_counts(stream)
 
     @lru_cache  # a trace takes seconds, and the searches below ask for the same sizes
     def trace(rows: int) -> int:
-        return traced_pass(make, config.trainer, precision, longest_batch(stream, rows))
+        return trace_pass(make, config.trainer, precision, make_longest_batch(stream, rows))
 
     holds = {}
     for gigabytes in GPU_GIGABYTES:
         free = (gigabytes << 30) - CONTEXT_BYTES - (held.total - held.later)
-        fitting = bisect(sizes, room_of_a_pass(free, held.later), key=trace)
+        fitting = bisect(sizes, compute_budget(free, held.later), key=trace)
         holds[str(gigabytes)] = sizes[fitting - 1] if fitting else 0
     if config.rows_per_micro_batch is None:
-        rows = rows_on_cpu(stream, shape.hidden_size)
+        rows = choose_rows_on_cpu(stream, shape.hidden_size)
     elif config.rows_per_micro_batch == "auto":
         rows = max(*holds.values(), sizes[0])
     else:

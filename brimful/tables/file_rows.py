@@ -19,6 +19,8 @@ from brimful.tables.text_files import suffix_of, text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
+BY_NUMBER = "--columns.text 1 --columns.label 2"
+"""The options that name columns without a header."""
 PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
 """What rows are counted in; in other formats, in the lines at which they begin."""
 
@@ -47,7 +49,8 @@ def open_rows(
 
 def _find_form(path: Path, columns: Sequence[str], layout: FileLayout) -> str:
     # The columns of a layout have places, with or without a header.
-    kind = form_of(str(path), [*columns, "1"] if layout.form == ".tsv" else columns)
+    fields = [*columns, "1"] if layout.form == ".tsv" else columns
+    kind = form_of(str(path), fields, by_number=BY_NUMBER)
     if layout.form and kind in ("text", layout.form[1:]):
         return layout.form
     if kind == "text" and (layout.dialect.delimiter or any(name.isdecimal() for name in columns)):
@@ -55,14 +58,14 @@ def _find_form(path: Path, columns: Sequence[str], layout: FileLayout) -> str:
     if kind in ("text", "html"):
         raise BrimfulError(
             f"{path}: tables are {', '.join(FORMATS)}, .json, .ndjson or .arrow files with columns text,"
-            " text_b, label; columns without a header have numbers (--columns.text 1 --columns.label 2)"
+            f" text_b, label; columns without a header have numbers ({BY_NUMBER})"
         )
     return f".{kind}"
 
 
 def is_text(path: Path, columns: Sequence[str]) -> bool:
     """Whether a file has a text a line: it is named .txt, and does not hold a table with such columns."""
-    return suffix_of(path) == ".txt" and form_of(str(path), columns) == "text"
+    return suffix_of(path) == ".txt" and form_of(str(path), columns, by_number=BY_NUMBER) == "text"
 
 
 def _read_rows(

@@ -430,7 +430,7 @@ def _from_arrow(column: pyarrow.ChunkedArray) -> np.ndarray | Ragged | Column:
     if pyarrow.types.is_large_list(column.type):
         parts = []
         for chunk in column.chunks:
-            parts.append(Ragged.divided(_to_numbers(chunk.values), chunk.offsets.to_numpy()))
+            parts.append(Ragged.split(_to_numbers(chunk.values), chunk.offsets.to_numpy()))
         return Ragged.chain(parts)
     numbers = list(map(_to_numbers, column.chunks))
     return numbers[0] if len(numbers) == 1 else np.concatenate(numbers)

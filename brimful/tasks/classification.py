@@ -12,7 +12,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import count_hits, cross_entropy_sum
-from brimful.objectives.losses import class_imitation
+from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Classes, Row
@@ -73,7 +73,7 @@ class Classification(Classes, Task):
         return {self.name: cross_entropy_sum(outputs, labels), "accuracy": count_hits(outputs, labels)}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        return class_imitation(temperature)
+        return make_class_imitation(temperature)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """Return the metrics, n, and the mean cross-entropy as `loss`. F1 is averaged over the classes that

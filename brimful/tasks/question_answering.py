@@ -23,7 +23,12 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SpanHead
-from brimful.objectives.losses import count, require_no_temperature, span_cross_entropy_sum, squared_error_sum
+from brimful.objectives.losses import (
+    count_labels,
+    require_no_temperature,
+    span_cross_entropy_sum,
+    squared_error_sum,
+)
 from brimful.tables.question_files import NOWHERE, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import LONGEST_ANSWER, Answers, Prediction
@@ -129,7 +134,7 @@ class QuestionAnswering(Answers, Task):
 
     def count(self, batch: PackedBatch) -> float:
         """Count the windows that have a target."""
-        return count(batch.targets["span"][:, 0])
+        return count_labels(batch.targets["span"][:, 0])
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         """Return the squared error of the logits."""

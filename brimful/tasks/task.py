@@ -19,7 +19,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import AT_ONCE, Examples
+from brimful.data.examples import TEXTS_AT_ONCE, Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
@@ -153,8 +153,8 @@ class Task(PredictionForm, Protocol):
             return
         # Of the whole table: a fault in a late row is refused before any text is encoded.
         targets = self.targets(table) if labelled else {}
-        for start in range(0, max(len(table), 1), AT_ONCE):
-            rows = np.arange(start, min(start + AT_ONCE, len(table)))
+        for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
+            rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
             slice_targets = {name: values[rows] for name, values in targets.items()}
             part = table.take(rows)
             yield encode(part, tokenizer, max_length, overlap=overlap, targets=slice_targets).examples

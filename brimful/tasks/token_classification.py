@@ -17,7 +17,7 @@ from brimful.data.ragged import Ragged
 from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
-from brimful.objectives.losses import class_imitation, count
+from brimful.objectives.losses import count_labels, make_class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded, trim_spaces
 from brimful.tasks.prediction_form import Row
@@ -90,10 +90,10 @@ class TokenClassification(Spans, Task):
         return {self.name: cross_entropy_sum(outputs, batch.targets["tags"])}
 
     def count(self, batch: PackedBatch) -> float:
-        return count(batch.targets["tags"])
+        return count_labels(batch.targets["tags"])
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        return class_imitation(temperature)
+        return make_class_imitation(temperature)
 
     def measure(self, answers: list[list[Found]], data: Encoded) -> dict[str, float]:
         """Return precision, recall and F1 of whole spans in all texts together, as conlleval and seqeval."""

@@ -27,7 +27,7 @@ Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
 
 
 def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = True) -> bool:
-    """Whether to compile a step on `device`.
+    """Decide whether to compile a step on `device`.
 
     Args:
         possible: whether the objective can be compiled.
@@ -50,14 +50,12 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
     return setting
 
 
-def loss_function(
-    loss: Loss, encoder: Encoder, *, compiled: bool
-) -> Callable[[PackedBatch], dict[str, Tensor]]:
-    """`loss` as a function of a batch on the device, which prepares the batch's layout.
+def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[PackedBatch], dict[str, Tensor]]:
+    """Make `loss` a function of a batch on the device, which prepares the batch's layout.
 
     If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes. Within DDP's
     forward pass torch cuts it where a bucket of gradients ends: the gradients of a graph arrive when its
-    whole backward pass has ended, and so those of the later layers are sent while the earlier ones are
+    whole backward pass has ended, so later layers send their gradients while earlier layers are
     differentiated. Where it cannot be compiled, it runs eagerly, and one line says why. With CUDA graphs, the
     caller must not read an earlier result after the next call, and the gradients must exist before the first
     backward pass and stay where they are. `sdpa` attention has its lengths on the host, so there are no CUDA
@@ -67,14 +65,17 @@ def loss_function(
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
     on_cuda = next(encoder.parameters()).device.type == "cuda"
     options: dict[str, Any] = {"mode": "reduce-overhead"} if on_cuda else {}
+
     # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
-    graph = Compiled(
-        lambda batch, layout: loss(encoder, batch, layout), "a step", fullgraph=True, dynamic=False, **options
-    )
+    def step(batch: PackedBatch, layout: Layout) -> dict[str, Tensor]:
+        return loss(encoder, batch, layout)
+
+    graph = Compiled(step, "a step", fullgraph=True, dynamic=False, **options)
     layout: Layout | None = None
 
     def run(batch: PackedBatch) -> dict[str, Tensor]:
         nonlocal layout
+        # A CUDA graph reads from fixed addresses, so each layout is written over the one before.
         layout = encoder.prepare(batch).moved_to(layout if on_cuda else None)
         if on_cuda:
             torch.compiler.cudagraph_mark_step_begin()

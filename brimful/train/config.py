@@ -19,8 +19,8 @@ class LoopConfig:
     evaluate_every: int = incidental(0)
     """Updates between evaluations; 0 = at the end only."""
     keep: Literal["last", "best"] = "last"
-    """The weights that a run ends with: those of its last update, or of its best evaluation by the primary
-    metric. best needs checkpoints and evaluate_every."""
+    """Which weights a run ends with. last: after its last update; best: at its best evaluation by the primary
+    metric, which needs checkpoints and evaluate_every."""
     patience: int = 0
     """End after this many evaluations without a better primary metric; 0 = never. It sets keep to best."""
     checkpoint_every: int = incidental(0)
@@ -37,7 +37,7 @@ class LoopConfig:
     same number of threads."""
     hang_limit: float = incidental(600.0)
     """Seconds that a rank waits for the others in a collective before the run ends (torch's timeout); 0 = a
-    day. It must be longer than anything that one rank does alone, such as compiling."""
+    day. It must be longer than anything that a single rank does, such as compiling."""
 
     @property
     def keeps_best(self) -> bool:
@@ -45,7 +45,7 @@ class LoopConfig:
         return self.keep == "best" or self.patience > 0
 
     def over(self, steps: int) -> "TrainerConfig":
-        """This loop over a number of updates."""
+        """Make the settings of this loop over a number of updates."""
         return TrainerConfig(**vars(self), steps=steps)
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class LoopConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig(LoopConfig):
-    """The loop's own settings: those of every training, and those of one that takes hours or days."""
+    """The loop's own settings: what every training has, and what a training of hours or days needs."""
 
     steps: int = 1000
     """Number of updates."""
@@ -110,7 +110,7 @@ class TrainerConfig(LoopConfig):
 
 def _require_not_negative(config: LoopConfig, *names: str) -> None:
     for name in names:
-        if not getattr(config, name) >= 0:
+        if not getattr(config, name) >= 0:  # also NaN
             raise BrimfulError(f"trainer.{name} is {getattr(config, name)}: it must not be negative")
 
 

@@ -56,6 +56,7 @@ class DataParallel:
         self._ddp.broadcast_buffers = False  # they are constants
         # torch.compile cuts a graph where a bucket ends, and refuses smaller ones.
         self._ddp.bucket_bytes_cap = max(self._ddp.bucket_bytes_cap, dist._DEFAULT_FIRST_BUCKET_BYTES)
+        # DDP keeps the hook's state: a proxy, so that the two are not a cycle that holds the gradients.
         self._ddp.register_comm_hook(weakref.proxy(self), _hook)
         self._settle()
         self._ready = ready
@@ -69,13 +70,13 @@ class DataParallel:
         self._ddp._set_ddp_runtime_logging_sample_rate(1 << 30)  # nor once in a while
         for number in range(12):
             self._ddp(lambda _: None, None)
-            if number >= 10:
+            if number >= 10:  # the first of these makes the buckets, the second one uses them
                 self.buckets.clear()
                 for parameter in reversed(self._parameters):
                     parameter.backward(torch.zeros_like(parameter))
 
     def forward(self, loss: Callable[[Any], R], batch: Any, *, last: bool) -> R:
-        """`loss(batch)`.
+        """Compute `loss(batch)`.
 
         Args:
             last: whether its backward pass sends the buckets, since the rank has no other micro-batch.
@@ -83,8 +84,8 @@ class DataParallel:
         with nullcontext() if last else self._ddp.no_sync():
             return self._ddp(loss, batch)
 
-    def reaching_all(self, loss: Tensor) -> Tensor:
-        """A loss whose backward pass comes to all parameters. The last loss of an update needs it."""
+    def reach_all(self, loss: Tensor) -> Tensor:
+        """Make a loss whose backward pass comes to all parameters. The last loss of an update needs it."""
         return _Reach.apply(loss, *self._parameters)
 
     def gather(self) -> None:
@@ -95,9 +96,9 @@ class DataParallel:
             sending.wait()  # on a GPU its stream waits, not the host
         self._sums = []
 
-    def arrived(self, bucket: dist.GradBucket) -> None:
+    def receive(self, bucket: dist.GradBucket) -> None:
         """DDP's hook: a bucket has its gradients."""
-        if self._ready is None:
+        if self._ready is None:  # before training
             self.buckets.append(bucket.buffer())
             return
         self._ready(bucket.index())
@@ -134,7 +135,7 @@ class _Reach(torch.autograd.Function):
 
 def _hook(ranks: DataParallel, bucket: dist.GradBucket) -> Future[Tensor]:
     """DDP waits for the future at the end of backward. The sum is in place, and `gather` waits for it."""
-    ranks.arrived(bucket)
+    ranks.receive(bucket)
     flat = bucket.buffer()
     done: Future[Tensor] = Future(devices=[flat.device] if flat.is_cuda else None)
     done.set_result(flat)

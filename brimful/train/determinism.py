@@ -11,12 +11,12 @@ from torch.backends import cudnn
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 FIXED_WORKSPACES = (":4096:8", ":16:8")
-_memory: Any = torch.utils.deterministic
+_memory: Any = torch.utils.deterministic  # Any: torch's types lack its only attribute
 
 
 @contextmanager
 def deterministic(enabled: bool = True) -> Iterator[None]:
-    """A context in which torch operations give the same bits for the same input, or raise RuntimeError.
+    """Enter a context in which torch operations give the same bits for the same input, or raise RuntimeError.
 
     On CUDA, gradients of embeddings, gathers and scatters are summed by sorting instead of atomic additions.
     FlashAttention's backward pass sums dQ in a fixed order (`_flash_attention_backward` checks this mode;

@@ -5,10 +5,11 @@ import mmap
 
 from brimful.base.machine import available_memory, can_reserve_memory, find_library_function
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, MOST_BYTES, MOST_BYTES_OF_OLD = -1, -3, 2**31 - 1, 32 << 20
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
+MAX_BYTES, OLD_MAX_BYTES = 2**31 - 1, 32 << 20
 """The largest M_MMAP_THRESHOLD that mallopt accepts, and that older versions of glibc accept."""
 BLOCK_BYTES = 1 << 30
-"""Of the heap, reserved at a time."""
+"""Bytes of the heap that are reserved at a time."""
 
 
 def keep_freed_memory() -> None:
@@ -20,15 +21,18 @@ def keep_freed_memory() -> None:
     """
     mallopt = find_library_function(None, "mallopt")
     # Setting one stops glibc from raising M_MMAP_THRESHOLD itself: if it is refused, set nothing else.
-    takes_all = mallopt is not None and mallopt(M_MMAP_THRESHOLD, MOST_BYTES)
-    if mallopt is None or not (takes_all or mallopt(M_MMAP_THRESHOLD, MOST_BYTES_OF_OLD)):
+    takes_all = mallopt is not None and mallopt(M_MMAP_THRESHOLD, MAX_BYTES)
+    if mallopt is None or not (takes_all or mallopt(M_MMAP_THRESHOLD, OLD_MAX_BYTES)):
         return
-    if mallopt(M_TRIM_THRESHOLD, -1) and takes_all and can_reserve_memory():
-        malloc, free, madvise = (find_library_function(None, name) for name in ("malloc", "free", "madvise"))
-        malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
-        madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        blocks = [malloc(BLOCK_BYTES) for _ in range(available_memory() // 2 // BLOCK_BYTES)]
-        for block in filter(None, blocks):
+    if not mallopt(M_TRIM_THRESHOLD, -1) or not takes_all or not can_reserve_memory():
+        return
+    # The heap grows now, by blocks that are freed again, so that the pages of a step are huge from the start.
+    malloc, free, madvise = (find_library_function(None, name) for name in ("malloc", "free", "madvise"))
+    malloc.restype, malloc.argtypes, free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    blocks = [malloc(BLOCK_BYTES) for _ in range(available_memory() // 2 // BLOCK_BYTES)]
+    for block in blocks:
+        if block:
             madvise(block // mmap.PAGESIZE * mmap.PAGESIZE, BLOCK_BYTES, mmap.MADV_HUGEPAGE)
-        for block in blocks:
-            free(block)
+    for block in blocks:  # only now: a freed block would be the next one again
+        free(block)

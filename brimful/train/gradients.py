@@ -11,12 +11,11 @@ The mean takes each micro-batch's part of the loss times the number of micro-bat
 the parts, and neither the loss scale nor the size of the numbers depends on how many micro-batches there are.
 
 Means lie in a few flat tensors, of which each parameter's `.grad` is a view, and so do all gradients on a GPU
-or of several ranks (the buckets of DDP, train/data_parallel.py). On a GPU a kernel that touches one small
-gradient costs as much as one that touches a million numbers, so counting gradients for a loss scale,
-averaging and zeroing are one operation for each flat tensor. The views exist from the start and stay where
-they are, as CUDA graphs need. A parameter that no loss reaches has a gradient of zeros in them, and not None:
-an optimizer with weight decay shrinks it. For a sum, a single CPU process keeps one tensor for each gradient,
-which its caches prefer.
+or of several ranks (the buckets of DDP, train/data_parallel.py). A GPU touches a million numbers as fast as
+one small gradient, so counting gradients for a loss scale, averaging and zeroing are one operation for each
+flat tensor. The views exist from the start and stay where they are, as CUDA graphs need. A parameter that no
+loss reaches has a gradient of zeros in them, and not None: an optimizer with weight decay shrinks it. For a
+sum, a single CPU process keeps one tensor for each gradient, which its caches prefer.
 """
 
 import math
@@ -56,36 +55,40 @@ class Flat:
 
     @cached_property
     def _mean(self) -> Tensor:
-        """Of the micro-batches before the present one; an update of one needs no memory for it."""
+        """The mean of the micro-batches before the present one; an update of one needs no memory for it."""
         return torch.empty_like(self.numbers)
 
     def fold(self, number: int, *, last: bool) -> None:
         """Fold a micro-batch, counted from 1, into the mean, which `numbers` holds after the last."""
         if number > 1:
+            # mean + (new - mean) / number: no sum grows, so nothing overflows or drowns in 16 bits.
             torch.lerp(self._mean, self.numbers, 1 / number, out=self.numbers if last else self._mean)
         elif not last:
             self._mean.copy_(self.numbers)
         if not last:
-            self.numbers.zero_()
+            self.numbers.zero_()  # autograd adds the next micro-batch to it
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> list[Flat]:
-    """Let each parameter have a gradient of zeros in a flat tensor; parameters are on one device."""
+    """Give each parameter a gradient of zeros in a flat tensor; parameters are on one device."""
     groups: list[list[nn.Parameter]] = []
     for parameter in reversed(parameters):
-        same = groups and groups[-1][0].dtype == parameter.dtype
-        if not same or sum(each.nbytes for each in groups[-1]) + parameter.nbytes > FLAT_BYTES:
-            groups.append([])
-        groups[-1].append(parameter)
-    return [_flat(group) for group in groups]
+        last = groups[-1] if groups else []
+        is_full = sum(each.nbytes for each in last) + parameter.nbytes > FLAT_BYTES
+        if not last or is_full or last[0].dtype != parameter.dtype:
+            groups.append(last := [])
+        last.append(parameter)
+    return [_make_flat(group) for group in groups]
 
 
-def _flat(parameters: Sequence[nn.Parameter]) -> Flat:
-    rooms = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters]
-    numbers = torch.zeros(sum(rooms), dtype=parameters[0].dtype, device=parameters[0].device)
-    for parameter, room in zip(parameters, numbers.split(rooms), strict=True):
-        parameter.grad = room[: parameter.numel()].view_as(parameter)
-    return Flat(numbers, numbers.numel() - sum(parameter.numel() for parameter in parameters))
+def _make_flat(parameters: Sequence[nn.Parameter]) -> Flat:
+    sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters]  # rounded up
+    numbers = torch.zeros(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
+    padding = numbers.numel()
+    for parameter, part in zip(parameters, numbers.split(sizes), strict=True):
+        parameter.grad = part[: parameter.numel()].view_as(parameter)
+        padding -= parameter.numel()
+    return Flat(numbers, padding)
 
 
 class Gradients:
@@ -120,11 +123,12 @@ class Gradients:
             self.flats = flatten(self.parameters)
 
     def begin(self, batches: Sequence[object], total: int) -> None:
-        """An update begins: this rank has these micro-batches, all ranks together `total`."""
+        """Begin an update: this rank has these micro-batches, all ranks together `total`."""
         self._own, self._total, self._number = len(batches), total, 0
 
     def forward(self, loss: Callable[[PackedBatch], R], batch: PackedBatch) -> R:
-        """`loss(batch)`, a forward pass of the modules. Outside of an update its gradients are not sent."""
+        """Compute `loss(batch)`, a forward pass of the modules. Outside of an update its gradients are not
+        sent."""
         if self._ranks is None:
             return loss(batch)
         return self._ranks.forward(loss, batch, last=self._number + 1 == self._own)
@@ -135,9 +139,9 @@ class Gradients:
         if self.scaler:
             loss = self.scaler.scale(loss)
         if self.mean:
-            loss = loss * self._total
+            loss = loss * self._total  # a mean over the micro-batches is then the sum of their parts
         if self._ranks and self._number == self._own:
-            self._ranks.reaching_all(loss).backward()  # it accumulates each bucket before it sends it
+            self._ranks.reach_all(loss).backward()  # each bucket is accumulated before it is sent
             return
         loss.backward()
         for index in range(len(self.flats)):
@@ -151,7 +155,7 @@ class Gradients:
             flat.numbers.copy_(saturate_and_count(flat.numbers, flat.padding))
         if self.mean:
             flat.fold(self._number, last=last)
-            if last and self._own != self._total:
+            if last and self._own != self._total:  # ranks may have different numbers of micro-batches
                 flat.numbers.mul_(self._own / self._total)
 
     @torch.no_grad()
@@ -159,9 +163,10 @@ class Gradients:
         """Put the gradient of all micro-batches of all ranks into `.grad`. All ranks call it."""
         if self._ranks:
             self._ranks.gather()
-        for flat in self.flats if self.scaler else []:
-            if self._ranks or flat.numbers.dtype == torch.float16:  # the sum may have overflowed
-                mend(flat.numbers)
+        if self.scaler:
+            for flat in self.flats:
+                if self._ranks or flat.numbers.dtype == torch.float16:  # the sum may have overflowed
+                    mend(flat.numbers)
 
     def clip(self, max_norm: float) -> Tensor:
         """Limit the norm of the whole gradient; 0 = no limit.
@@ -197,7 +202,7 @@ class Gradients:
             self.scaler.forget()
 
     def close(self) -> None:
-        """Drop the gradients and their memory. The parameters are as before this object was made."""
+        """Drop the gradients and their memory."""
         for parameter in self.parameters:
             parameter.grad = None
         self._ranks, self.flats = None, []
@@ -208,9 +213,9 @@ class Gradients:
         """The metrics of loss scaling since the last call. All ranks call it."""
         if not self.scaler:
             return {}
-        found = self.scaler.metrics()
-        clipped, nan = self.world.sum([found["clipped"], found["nan"]])
-        own = {name: found[name] for name in ("loss_scale", "upper_share")}
+        own = self.scaler.metrics()
+        clipped, nan = self.world.sum([own["clipped"], own["nan"]])
+        own = {"loss_scale": own["loss_scale"], "upper_share": own["upper_share"]}
         return own | {"clipped_gradients": clipped, "nan_gradients": nan}
 
     def state_dict(self) -> dict[str, float]:

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from brimful.base.distributed import World
 from brimful.base.types import Cursor, SpikePolicy
-from brimful.train.metrics import Window, values
+from brimful.train.metrics import Window, read_scalars
 
-MEMORY = 64
+MEMORY_UPDATES = 64
 """The running mean and deviation of the loss cover about this many updates."""
-FIRST_JUDGED = 16
+UNJUDGED_UPDATES = 16
 """A loss can be a spike only after this many losses."""
 PATIENCE = 8
 """This many of 16 updates may be left out. The next spike stops the run."""
@@ -42,13 +42,15 @@ class Spike:
     deviation: float
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """What is wrong, in words."""
-        if math.isfinite(self.loss) and math.isfinite(self.norm):
-            usual = f"a mean of {self.mean:.4g} and a standard deviation of {self.deviation:.2g}"
-            return f"the loss at step {self.update + 1} is {self.loss:.4g}; the losses before it have {usual}"
-        what = "gradient norm" if math.isfinite(self.loss) else "loss"
-        return f"the {what} is not a finite number at step {self.update + 1}"
+        step = self.update + 1
+        if not math.isfinite(self.loss):
+            return f"the loss is not a finite number at step {step}"
+        if not math.isfinite(self.norm):
+            return f"the gradient norm is not a finite number at step {step}"
+        usual = f"a mean of {self.mean:.4g} and a standard deviation of {self.deviation:.2g}"
+        return f"the loss at step {step} is {self.loss:.4g}; the losses before it have {usual}"
 
 
 class Guard:
@@ -71,7 +73,7 @@ class Guard:
         self._judged = 0
 
     def judge_before_step(self, step: int, cursor: Cursor, loss: Tensor, norm: Tensor) -> Spike | None:
-        """The spike in an update that the optimizer has not seen yet. Only the policy `skip` looks.
+        """Find the spike in an update that the optimizer has not seen yet. Only the policy `skip` looks.
 
         Args:
             loss: this rank's part of the update's loss.
@@ -82,35 +84,36 @@ class Guard:
         return self._judge(step, cursor, whole, float(norm))
 
     def judge(self, window: Window) -> Spike | None:
-        """The first spike among the window's updates that have not been judged yet."""
+        """Find the first spike among the window's updates that have not been judged yet."""
         if self.policy == "skip" or window.judged == window.updates:
             return None
         new = slice(window.judged, None)
         window.judged = window.updates
-        losses = self.world.sum(values(window.losses[new]))
-        norms = values(window.norms[new])
-        for place, loss, norm in zip(window.places[new], losses, norms, strict=True):
-            if spike := self._judge(*place, loss, norm):
+        losses = self.world.sum(read_scalars(window.losses[new]))  # each rank has its part
+        norms = read_scalars(window.norms[new])
+        for (step, cursor), loss, norm in zip(window.places[new], losses, norms, strict=True):
+            if spike := self._judge(step, cursor, loss, norm):
                 return spike
         return None
 
-    def recently_left_out(self, spike: Spike) -> int:
-        """How many of the 16 updates before a spike were left out."""
+    def count_left_out(self, spike: Spike) -> int:
+        """Count the updates left out among the 16 before a spike."""
         return sum(step >= spike.update - 2 * PATIENCE for step in self.left_out)
 
     def action(self, spike: Spike) -> SpikePolicy:
-        """What to do about a spike: the policy, or `stop` after too many."""
-        return "stop" if self.recently_left_out(spike) >= PATIENCE else self.policy
+        """Choose what to do about a spike: the policy, or `stop` after too many."""
+        return "stop" if self.count_left_out(spike) >= PATIENCE else self.policy
 
     def _judge(self, step: int, cursor: Cursor, loss: float, norm: float) -> Spike | None:
         """The spike, if this is one; else the loss enters the running mean and variance."""
         deviation = math.sqrt(self._variance)
-        highest = self._mean + self.threshold * deviation
-        far = self.threshold and self._judged >= FIRST_JUDGED and loss > highest
-        if far or not (math.isfinite(loss) and math.isfinite(norm)):
+        is_far = loss > self._mean + self.threshold * deviation
+        is_judged = self.threshold > 0 and self._judged >= UNJUDGED_UPDATES
+        if (is_judged and is_far) or not (math.isfinite(loss) and math.isfinite(norm)):
             return Spike(step, cursor, loss, norm, self._mean, deviation)
+        # Welford's update of mean and variance; from the 64th loss on, older ones decay exponentially.
         self._judged += 1
-        share = max(1 / self._judged, 1 / MEMORY)
+        share = max(1 / self._judged, 1 / MEMORY_UPDATES)
         before = self._mean
         self._mean += share * (loss - before)
         self._variance += share * ((loss - before) * (loss - self._mean) - self._variance)
@@ -118,8 +121,8 @@ class Guard:
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: JSON values."""
-        usual = {"mean": self._mean, "variance": self._variance, "usual": self._judged}
-        return usual | {"left_out": self.left_out}
+        moments = {"mean": self._mean, "variance": self._variance}
+        return moments | {"usual": self._judged, "left_out": self.left_out}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`."""

@@ -1,5 +1,5 @@
-"""What a run writes while it trains: metrics.jsonl and TensorBoard's files of the same numbers,
-spikes.jsonl, and the progress note."""
+"""The files that a run writes while it trains: metrics.jsonl, TensorBoard's files of the same numbers, and
+spikes.jsonl; and the note of its progress bar."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ from brimful.train.guard import Spike
 from brimful.train.metrics import MetricsLog, Totals, Window
 
 SPIKES = "spikes.jsonl"
-LONG_WAIT = 0.1
-"""The proportion of the time from which on a wait for data is worth a warning."""
-WARNING_SECONDS = 60.0
+MAX_WAIT_FRACTION = 0.1
+"""A wait for data is worth a warning from this fraction of the time on."""
+MIN_WARNED_SECONDS = 60.0
 """A shorter training gets no warning."""
 
 
@@ -64,9 +64,9 @@ class TensorBoard:
             self._writer.flush()
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the file; nothing more will come."""
         if self._writer:
-            writer, self._writer = self._writer, None
+            writer, self._writer = self._writer, None  # a second call, after an error, closes nothing
             with self._one_line():
                 writer.close()
 
@@ -101,8 +101,9 @@ class Journal:
         self.directory = directory
         self.world = world
         self.writes = world.is_main
-        has_writer = describe_missing("TensorBoard", "tensorboardX") is None
-        self.board = TensorBoard(directory / "tensorboard") if self.writes and has_writer else None
+        self.board = None
+        if self.writes and describe_missing("TensorBoard", "tensorboardX") is None:
+            self.board = TensorBoard(directory / "tensorboard")
         self.peak = peak
         self.shows = shows
         self.metrics = MetricsLog(directory / "metrics.jsonl")
@@ -149,29 +150,30 @@ class Journal:
             scaling: the metrics of loss scaling.
         """
         seconds = window.totals.seconds
-        mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
-        values = {
-            **{f"loss.{term}": value for term, value in losses.items()},
-            **watched,
-            "learning_rate": learning_rate,
-            "gradient_norm": float(window.norms[-1]),
-            **scaling,
+        values = {f"loss.{term}": value for term, value in losses.items()}
+        values |= watched
+        values |= {"learning_rate": learning_rate, "gradient_norm": float(window.norms[-1])}
+        values |= scaling
+        values |= {
             "tokens": totals.tokens,
             "tokens_per_second": totals.tokens_per_second,
             "seconds": totals.seconds,
             "fill": window.totals.fill,
             "data_wait": window.waited / seconds,
-            **mfu,
-            **{f"tokens.{name}": n for name, n in by_source.items() if len(by_source) > 1},
         }
+        mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
+        values |= mfu
+        if len(by_source) > 1:
+            values |= {f"tokens.{name}": tokens for name, tokens in by_source.items()}
         self._write(step, values)
         self._seconds += seconds
         self._waited_seconds += window.waited
-        shown = [f"{term} {value:.3f}" for term, value in losses.items()]
-        shown += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
-        shown += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
-        shown += [f"{window.totals.fill:.1%} of slots real", *(f"MFU {value:.1%}" for value in mfu.values())]
-        self.note = f"loss {', '.join(shown)}"
+        note = [f"{term} {value:.3f}" for term, value in losses.items()]
+        note += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
+        note += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
+        note.append(f"{window.totals.fill:.1%} of slots real")
+        note += [f"MFU {value:.1%}" for value in mfu.values()]
+        self.note = f"loss {', '.join(note)}"
 
     def warn_of_waits(self, title: str) -> None:
         """Warn of a training of a minute or more that has waited for data for long.
@@ -179,18 +181,19 @@ class Journal:
         Args:
             title: of the training.
         """
-        if self.writes and self._seconds >= WARNING_SECONDS:
-            share = self._waited_seconds / self._seconds
-            if share >= LONG_WAIT:
-                warn(f"{title}: {share:.0%} of its time it waited for data: give each rank more CPU cores")
+        if not self.writes or self._seconds < MIN_WARNED_SECONDS:
+            return
+        fraction = self._waited_seconds / self._seconds
+        if fraction >= MAX_WAIT_FRACTION:
+            warn(f"{title}: {fraction:.0%} of its time it waited for data: give each rank more CPU cores")
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write a line of validation metrics, if there are any."""
         if metrics:
             self._write(step, {f"validation.{name}": value for name, value in metrics.items()})
 
-    def batch_of(self, spike: Spike) -> str:
-        """Where a person can see the batch of a spike."""
+    def locate_batch(self, spike: Spike) -> str:
+        """Say where a person can see the batch of a spike."""
         if not self.shows:
             return f"{self.directory / SPIKES} names the batch"
         return f"the batch: {self.shows} {spike.update + 1}"
@@ -198,6 +201,6 @@ class Journal:
     def spike(self, spike: Spike, action: SpikePolicy) -> None:
         """Write a line about a spike and what is done about it."""
         if self.writes:
-            if action != "stop":  # the error message says it
-                warn(f"{spike.what}: {action} ({self.batch_of(spike)})")
+            if action != "stop":  # or the run's error message says it
+                warn(f"{spike.description}: {action} ({self.locate_batch(spike)})")
             self.spikes.write(**asdict(spike) | {"update": spike.update + 1, "action": action})

@@ -1,9 +1,9 @@
-"""What a run counts, and metrics.jsonl: one JSON object a line, whose keys docs/training.md explains."""
+"""The counts of a run, and metrics.jsonl: one JSON object a line, whose keys docs/training.md explains."""
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +21,33 @@ if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig
 
 
-def needed(batch: "PackedBatch", model: "EncoderConfig") -> Shape:
-    """What the model must compute on a micro-batch: its real tokens and predictions."""
-    kept = None
-    if batch.mlm_positions is not None:
-        kept = batch.predictions + (batch.real_sequences if "pair" in batch.targets else 0)
-    lengths = batch.lengths[: batch.real_sequences]
-    return Shape(lengths, batch.predictions, output_tokens=kept)
+def measure_shape(batch: "PackedBatch", model: "EncoderConfig") -> Shape:
+    """Measure what the model must compute on a micro-batch: its real tokens and predictions."""
+    output_tokens = None
+    if batch.mlm_positions is not None:  # the last layer computes only the slots that a head reads
+        output_tokens = batch.predictions
+        if "pair" in batch.targets:
+            output_tokens += batch.real_sequences
+    return Shape(batch.lengths[: batch.real_sequences], batch.predictions, output_tokens=output_tokens)
+
+
+def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
+    """Count what micro-batches contain, together: the counts of `Totals`, by name."""
+    counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+    for batch in batches:
+        counts["tokens"] += batch.real_tokens
+        counts["slots"] += batch.tokens.numel()
+        counts["sequences"] += batch.real_sequences
+        counts["padded"] += batch.real_sequences * batch.max_length
+        counts["predictions"] += batch.predictions
+        counts["dropped_predictions"] += batch.dropped_predictions
+        counts["flops"] += count_step_flops(model, measure_shape(batch, model))
+    return counts
 
 
 @dataclass(frozen=True)
-class Counts:
-    """What updates contain.
+class Totals:
+    """The contents of a run's updates so far, over all ranks; a checkpoint holds it.
 
     Attributes:
         tokens: real tokens.
@@ -41,6 +56,7 @@ class Counts:
         padded: slots that these sequences would take if each were padded to the largest length.
         predictions, dropped_predictions: of masked language modelling, and those that found no slot.
         flops: what the model needs for the real tokens and the predictions, forward and backward.
+        seconds: of training, without evaluations and checkpoints.
     """
 
     tokens: int = 0
@@ -50,41 +66,12 @@ class Counts:
     predictions: int = 0
     dropped_predictions: int = 0
     flops: int = 0
-
-    @classmethod
-    def of(cls, batch: "PackedBatch", model: "EncoderConfig") -> "Counts":
-        """The counts of one micro-batch."""
-        return cls(
-            tokens=batch.real_tokens,
-            slots=batch.tokens.numel(),
-            sequences=batch.real_sequences,
-            padded=batch.real_sequences * batch.max_length,
-            predictions=batch.predictions,
-            dropped_predictions=batch.dropped_predictions,
-            flops=count_step_flops(model, needed(batch, model)),
-        )
-
-
-def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
-    """The sum of the `Counts` of micro-batches, by name."""
-    each = [asdict(Counts.of(batch, model)) for batch in batches]
-    return {name: sum(counts[name] for counts in each) for name in asdict(Counts())}
-
-
-@dataclass(frozen=True)
-class Totals(Counts):
-    """What a run has seen so far, over all ranks; a checkpoint holds it.
-
-    Attributes:
-        seconds: of training, without evaluations and checkpoints.
-    """
-
     seconds: float = 0.0
 
     def plus(self, counts: Mapping[str, float], seconds: float) -> "Totals":
-        """These totals and the counts of one more update."""
-        sums = {name: value + int(counts.get(name, 0)) for name, value in asdict(self).items()}
-        return Totals(**sums | {"seconds": self.seconds + seconds})
+        """Add the counts of one more update."""
+        sums = {name: getattr(self, name) + int(counts.get(name, 0)) for name in COUNTS}
+        return Totals(**sums, seconds=self.seconds + seconds)
 
     @property
     def tokens_per_second(self) -> float:
@@ -97,9 +84,13 @@ class Totals(Counts):
         return self.tokens / self.slots
 
 
+COUNTS = tuple(each.name for each in fields(Totals) if each.name != "seconds")
+"""The counts of `Totals`: whole numbers, which `count_batches` gives for an update."""
+
+
 @dataclass
 class Window:
-    """What accumulates between two lines of metrics. Tensors stay on the device until they are read.
+    """The updates between two lines of metrics. Tensors stay on the device until they are read.
 
     Attributes:
         sums: for each term, this rank's part of its mean, summed over the updates.
@@ -135,12 +126,13 @@ class Window:
 
     def means(self, world: "World") -> dict[str, float]:
         """The mean of each term over the updates and all ranks."""
-        means = world.sum([total / self.updates for total in values(list(self.sums.values()))])
+        totals = read_scalars(list(self.sums.values()))
+        means = world.sum([total / self.updates for total in totals])
         return dict(zip(self.sums, means, strict=True))
 
 
-def values(scalars: "Sequence[Tensor]") -> list[float]:
-    """The values of scalars on a device, in one copy."""
+def read_scalars(scalars: "Sequence[Tensor]") -> list[float]:
+    """Read scalars from a device in one copy, so that the host waits once."""
     import torch  # not needed to read metrics
 
     return torch.stack([scalar.double() for scalar in scalars]).tolist() if scalars else []
@@ -166,15 +158,19 @@ class MetricsLog:
 
     def rewind(self, step: int) -> None:
         """Drop the lines after `step`, which a resumed run writes again, and lines without a step."""
-        if self.path.exists():
-            lines = read_metrics(self.path)
-            kept = [line for line in lines if isinstance(at := line.get(self.step), int) and at <= step]
-            with atomic_file(self.path) as temporary:
-                temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        if not self.path.exists():
+            return
+        text = ""
+        for line in read_metrics(self.path):
+            at = line.get(self.step)
+            if isinstance(at, int) and at <= step:
+                text += json.dumps(line) + "\n"
+        with atomic_file(self.path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl. A last line that a kill has cut short is left out.
+    """Read the lines of a metrics.jsonl, but not a last line that a kill has cut short.
 
     Raises:
         BrimfulError: the file cannot be read, or a line before the last is damaged.
@@ -196,26 +192,31 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return values
 
 
-def training_loss(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """The loss at the end of a training: the mean of the last tenth of its lines.
+def average_last_losses(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Average the losses of the last tenth of a training's lines: its loss at the end.
 
     Returns:
         `training_loss`, or nothing where there is no loss or several terms.
     """
-    losses = [(key, value) for line in lines for key, value in line.items() if key.startswith("loss.")]
-    values = [v for _, v in losses if isinstance(v, int | float) and math.isfinite(v)]
-    if len({key for key, _ in losses}) != 1 or not values:
+    terms, losses = set(), []
+    for line in lines:
+        for key, value in line.items():
+            if key.startswith("loss."):
+                terms.add(key)
+                if isinstance(value, int | float) and math.isfinite(value):
+                    losses.append(value)
+    if len(terms) != 1 or not losses:
         return {}
-    last = values[-max(1, len(values) // 10) :]
+    last = losses[-max(1, len(losses) // 10) :]
     return {"training_loss": sum(last) / len(last)}
 
 
 MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
-"""How far a loss on held-out data must be above that of training to be worth a remark."""
+"""How far the loss on held-out data must be above the training loss to be worth a remark."""
 
 
 def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[str, str | None]:
-    """Rows of a table of facts, by their names; None where something is unknown.
+    """List rows of a table of facts, by their names; None where something is unknown.
 
     Args:
         facts: of a run; `seconds` and `training_loss` are read.
@@ -229,7 +230,7 @@ def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[
 
 
 def _describe_overfitting(held_out: float | None, training: float | None) -> str | None:
-    """A remark on a loss on held-out data that is far above that of training at its end."""
+    """Remark on a loss on held-out data that is far above the training loss at the end."""
     if held_out is None or training is None:
         return None
     if held_out - training < MIN_LOSS_GAP_NATS or held_out < MIN_LOSS_RATIO * training:

@@ -1,4 +1,4 @@
-"""What a step's loss is. Pretraining, fine-tuning and distillation are objectives given to one Trainer.
+"""The interface of a step's loss: pretraining, fine-tuning and distillation are objectives of one Trainer.
 
 A loss is a set of named terms, each a sum with a normalizer. The normalizer is known from the batch before
 the forward pass, so the mean over a whole update is exact however it is split into micro-batches and ranks.
@@ -45,11 +45,13 @@ class Runtime:
         weights = config.weights
         if precision == "auto" and weights != "fp32":
             precision = weights
-        found = resolve(precision, world.device)
-        if weights not in ("fp32", found):
-            raise BrimfulError(f"trainer.weights is {weights}, which needs precision {weights}, not {found}")
-        check_precision(config, found)
-        return cls(world, found)
+        precision = resolve(precision, world.device)
+        if weights not in ("fp32", precision):
+            raise BrimfulError(
+                f"trainer.weights is {weights}, which needs precision {weights}, not {precision}"
+            )
+        check_precision(config, precision)
+        return cls(world, precision)
 
     @property
     def device(self) -> torch.device:
@@ -107,16 +109,10 @@ class Objective:
         return {}
 
 
-def better(
-    primary_metric: PrimaryMetric | None, metrics: dict[str, float], than: float | None
-) -> float | None:
-    """The primary metric, if it is finite and better than the best so far; else None."""
-    if primary_metric is None or not metrics:
-        return None
-    name, direction = primary_metric
-    value = metrics[name]
+def is_better(value: float, best: float | None, primary_metric: PrimaryMetric) -> bool:
+    """Whether the primary metric is finite and better than the best so far; None: it is the first."""
     if not math.isfinite(value):
-        return None
-    if than is None:
-        return value
-    return value if (value > than if direction == "highest" else value < than) else None
+        return False
+    if best is None:
+        return True
+    return value > best if primary_metric[1] == "highest" else value < best

@@ -44,7 +44,7 @@ class PhaseConfig:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """`STEPS:MAX_LENGTH`, `STEPS:MAX_LENGTH:UPDATE_SIZE` or `STEPS::UPDATE_SIZE`.
+        """Parse `STEPS:MAX_LENGTH`, `STEPS:MAX_LENGTH:UPDATE_SIZE` or `STEPS::UPDATE_SIZE`.
 
         Raises:
             ValueError: the text has another form.
@@ -61,27 +61,23 @@ class PhaseConfig:
 
     def __str__(self) -> str:
         """The text that `from_text` reads, which has no rates."""
-        numbers = (self.steps, self.max_length, self.update_size)
-        return ":".join("" if number is None else str(number) for number in numbers).rstrip(":")
+        return f"{self.steps}:{self.max_length or ''}:{self.update_size or ''}".rstrip(":")
 
 
-def data_phases(
-    phases: Sequence[PhaseConfig], packing: PackingConfig, size: int, counted: Literal["rows", "sequences"]
+def make_phases(
+    phases: Sequence[PhaseConfig], packing: PackingConfig, size: int, unit: Literal["rows", "sequences"]
 ) -> list[Phase]:
-    """The phases as the stream of updates needs them; `size` is the size of the run's updates."""
-    return [
-        Phase(
-            phase.steps,
-            packing if phase.max_length is None else replace(packing, max_length=phase.max_length),
-            phase.update_size or size,
-            counted,
-        )
-        for phase in phases
-    ]
+    """Make the phases that the stream of updates needs; `size` is the size of the run's updates."""
+    made = []
+    for phase in phases:
+        max_length = packing.max_length if phase.max_length is None else phase.max_length
+        own_packing = replace(packing, max_length=max_length)
+        made.append(Phase(phase.steps, own_packing, phase.update_size or size, unit))
+    return made
 
 
-def schedule_cycles(phases: Sequence[PhaseConfig], learning_rate: float) -> list[Cycle]:
-    """The phases as the schedule needs them: a new cycle begins where a phase starts the schedule anew.
+def make_cycles(phases: Sequence[PhaseConfig], learning_rate: float) -> list[Cycle]:
+    """Make the cycles that the schedule needs: a new one begins where a phase starts the schedule anew.
 
     Args:
         learning_rate: the run's learning rate; the cycles' rates are fractions of it.

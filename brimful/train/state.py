@@ -38,18 +38,17 @@ class TrainState:
         self.encoder = encoder
         encoder.set_residual(torch.bfloat16 if config.residual == "bf16" else None)
         encoder.recomputes = config.recompute == "layers"
+        # Onto the device and into its format first: optimizers keep references to the parameters.
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
         narrow_parameters(self.trained, config)
-        self.parameters = {n: p for n, p in self.trained.named_parameters() if p.requires_grad}
+        self.parameters = {name: p for name, p in self.trained.named_parameters() if p.requires_grad}
         fused_blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
         depths = {f"encoder.{name}": depth for name, depth in encoder.depths().items()}
         self.optimizers = build_optimizers(optimizer, self.parameters, fused_blocks, runtime.dtype, depths)
         if config.weights != "fp32":
-            self.optimizers = [
-                NarrowWeights(each, config.rounding, int(derive_key(seed, "rounding", index)))
-                for index, each in enumerate(self.optimizers)
-            ]
-        self._names: dict[Tensor, str] = {p: name for name, p in self.parameters.items()}
+            for index, inner in enumerate(self.optimizers):
+                key = int(derive_key(seed, "rounding", index))  # other random numbers for each optimizer
+                self.optimizers[index] = NarrowWeights(inner, config.rounding, key)
 
     def set_rate(self, factor: float) -> None:
         """Set the learning rate of each parameter group to its peak rate times `factor`."""
@@ -63,7 +62,7 @@ class TrainState:
         return max(group["lr"] for group in self.optimizers[0].param_groups)
 
     def finish(self) -> None:
-        """After the last update: widen 16-bit parameters and the residual stream to float32."""
+        """Widen 16-bit parameters and the residual stream to float32, after the last update."""
         self.encoder.set_residual(None)
         self.encoder.recomputes = False
         for optimizer in self.optimizers:
@@ -71,19 +70,13 @@ class TrainState:
                 optimizer.widen()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of a checkpoint: `weights.NAME`, `optimizer.NAME.KEY`. They are no copies."""
-        states = {
-            (self._names[parameter], key): value
-            for optimizer in self.optimizers
-            for parameter, each in optimizer.state.items()
-            for key, value in each.items()
-        }
-        weights = {f"{WEIGHTS}{name}": value for name, value in self._weights().items()}
-        return weights | {f"{OPTIMIZER}{name}.{key}": value for (name, key), value in states.items()}
-
-    def _weights(self) -> dict[str, Tensor]:
-        """All parameters, by name, in their own memory."""
-        return {name: parameter.detach() for name, parameter in self.trained.named_parameters()}
+        """The tensors of a checkpoint, not copied: `weights.NAME`, `optimizer.NAME.KEY`."""
+        tensors = {f"{WEIGHTS}{name}": weight.detach() for name, weight in self.trained.named_parameters()}
+        for optimizer in self.optimizers:
+            for name, parameter in self.parameters.items():
+                for key, value in optimizer.state.get(parameter, {}).items():
+                    tensors[f"{OPTIMIZER}{name}.{key}"] = value
+        return tensors
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -92,17 +85,19 @@ class TrainState:
         Raises:
             KeyError: a name is missing.
         """
-        for name, weight in self._weights().items():
+        # In place: compiled steps and flat gradients know the addresses of parameters.
+        for name, weight in self.trained.named_parameters():
             weight.copy_(tensors[f"{WEIGHTS}{name}"])
+        names = {parameter: name for name, parameter in self.parameters.items()}
         for optimizer in self.optimizers:
-            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-                name = self._names[parameter]
-                prefix = f"{OPTIMIZER}{name}."
-                optimizer.state[parameter] = {
-                    key.removeprefix(prefix): value.to(self.device)
-                    for key, value in tensors.items()
-                    if key.startswith(prefix)
-                }
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    prefix = f"{OPTIMIZER}{names[parameter]}."
+                    state = {}
+                    for key, value in tensors.items():
+                        if key.startswith(prefix):
+                            state[key.removeprefix(prefix)] = value.to(self.device)
+                    optimizer.state[parameter] = state
 
 
 def narrow_parameters(trained: nn.Module, config: TrainerConfig) -> None:

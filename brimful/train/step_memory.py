@@ -3,7 +3,7 @@
 A pass is traced, not calculated: its own modules make a forward and a backward pass on fake tensors, which
 have shapes and storages but no memory, and every storage is counted from its making to its end. So any
 architecture, precision, dropout or recomputation is right by construction, for the uncompiled kernels of the
-CPU. What an operator takes and gives back within itself (blocks of scores) is not seen.
+CPU. The memory that an operator takes and frees within itself (blocks of scores) is not counted.
 
 On a GPU a micro-batch has the most rows whose pass fits beside what the run will yet hold and a tenth of the
 free memory. On a CPU more rows stop being faster long before memory is full, and may even be slower when they
@@ -14,9 +14,8 @@ import gc
 import math
 import weakref
 from bisect import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from operator import le
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.machine import available_memory
 from brimful.base.types import Precision
 from brimful.data.batch import PackedBatch
-from brimful.data.rows import RowStream, valid_sizes
+from brimful.data.rows import RowStream, list_sizes
 from brimful.model.encoder import Encoder
 from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import EncoderConfig
@@ -42,12 +41,12 @@ from brimful.train.objective import Objective, Runtime
 from brimful.train.state import TrainState
 from brimful.train.training import Training
 
-HEAD_ROOM = 0.1
-"""The proportion of free memory that stays free."""
+FREE_FRACTION = 0.1
+"""The fraction of free memory that stays free."""
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldBytes:
     """The most bytes that a rank holds beside a pass.
 
     Attributes:
@@ -67,29 +66,28 @@ class Held:
         optimizer: OptimizerConfig,
         trainer: TrainerConfig,
         precision: Precision,
-    ) -> "Held":
-        """What a run holds that trains these modules in a resolved precision."""
+    ) -> "HeldBytes":
+        """Add up what a run holds that trains these modules in a resolved precision."""
         trained = nn.ModuleList(modules)
         numbers = sum(p.numel() for p in trained.parameters() if p.requires_grad)
-        with_one_moment = 0
-        if optimizer.name == "muon":
-            encoders = [module for module in trained if isinstance(module, Encoder)]
-            matrices = [
-                encoder.get_parameter(name) for encoder in encoders for name in encoder.fused_blocks()
-            ]
-            with_one_moment = sum(p.numel() for p in matrices if p.requires_grad)
-        own, narrow = DTYPES[trainer.weights].itemsize * numbers, trainer.weights != "fp32"
-        rounding = {"master": 4, "kahan": 2}.get(trainer.rounding, 0) if narrow else 0
+        moments = 2 * numbers
+        if optimizer.name == "muon":  # which has one moment for its matrices, and AdamW's two for all else
+            for module in trained:
+                if isinstance(module, Encoder):
+                    matrices = [module.get_parameter(name) for name in module.fused_blocks()]
+                    moments -= sum(p.numel() for p in matrices if p.requires_grad)
+        own, is_narrow = DTYPES[trainer.weights].itemsize * numbers, trainer.weights != "fp32"
+        rounding = {"master": 4, "kahan": 2}.get(trainer.rounding, 0) if is_narrow else 0
         return cls(
             weights=own,
             gradients=own,
-            states=4 * (2 * numbers - with_one_moment) + rounding * numbers,
-            passing=own if narrow or precision == "fp16" else 0,
+            states=4 * moments + rounding * numbers,
+            passing=own if is_narrow or precision == "fp16" else 0,
         )
 
     @property
     def later(self) -> int:
-        """What is not there before the first update."""
+        """The bytes that are not there before the first update."""
         return self.states + self.passing
 
     @property
@@ -98,17 +96,17 @@ class Held:
         return self.weights + self.gradients + self.later
 
 
-def room_of_a_pass(free: int, later: int) -> int:
-    """Bytes that a pass may take.
+def compute_budget(free: int, later: int) -> int:
+    """Compute the bytes that a pass may take.
 
     Args:
         free: beside weights and gradients.
         later: what the run will yet hold.
     """
-    return free - int(free * HEAD_ROOM) - later
+    return free - int(free * FREE_FRACTION) - later
 
 
-class _Living(TorchDispatchMode):
+class _StorageCounter(TorchDispatchMode):
     """Counts the bytes of the storages that operators make, until they are freed."""
 
     def __init__(self) -> None:
@@ -119,14 +117,14 @@ class _Living(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
+        results = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(results):
             if isinstance(tensor, Tensor):
                 self._count(tensor.untyped_storage())
-        return made
+        return results
 
     def _count(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
+        key = storage._cdata  # the same for all views of a storage
         if key not in self.sizes:
             self.sizes[key] = storage.nbytes()
             self.now += self.sizes[key]
@@ -137,14 +135,14 @@ class _Living(TorchDispatchMode):
         self.now -= self.sizes.pop(key)
 
 
-def traced_pass(
+def trace_pass(
     make: Callable[[], tuple[Encoder, Objective]],
     trainer: TrainerConfig,
     precision: Precision,
     batch: PackedBatch,
 ) -> int:
-    """The most bytes that a forward and backward pass over a micro-batch has at any moment, beside parameters
-    and gradients, which are there before it.
+    """Trace a forward and backward pass over a micro-batch: the most bytes that it has at any moment, beside
+    parameters and gradients, which are there before it.
 
     Args:
         make: makes the modules; their weights take no memory and are not drawn.
@@ -163,19 +161,20 @@ def traced_pass(
             parameter.data = parameter.data.to(DTYPES[trainer.weights])
             parameter.grad = torch.empty_like(parameter)
         layout = encoder.prepare(batch)
-        with _Living() as living:
+        with _StorageCounter() as storages:
             with autocast(precision, torch.device("cpu")):
                 sums = objective.loss(encoder, batch, layout)
             terms = [sums[term] for term in objective.coefficients]
-            del sums
+            del sums  # as in a step, which reads only the terms
             torch.stack(terms).sum().backward()
-            kept = _kept_products(encoder.config, trainer, len(batch.tokens)) if trainer.compile else 0
-            return living.peak + kept
+    if not trainer.compile:
+        return storages.peak
+    return storages.peak + _count_gate_products(encoder.config, trainer, len(batch.tokens))
 
 
-def _kept_products(config: EncoderConfig, trainer: TrainerConfig, slots: int) -> int:
-    """Bytes that a compiled pass on a GPU keeps and an uncompiled one computes again: the products of gates,
-    where the residual stream is in bf16 (docs/performance.md, "Bytes between products").
+def _count_gate_products(config: EncoderConfig, trainer: TrainerConfig, slots: int) -> int:
+    """Count bytes that a compiled pass on a GPU keeps and an uncompiled one computes again: the products of
+    gates, where the residual stream is in bf16 (docs/performance.md, "Bytes between products").
 
     Args:
         slots: of the micro-batch.
@@ -185,16 +184,16 @@ def _kept_products(config: EncoderConfig, trainer: TrainerConfig, slots: int) ->
     return 2 * config.intermediate_size * config.layers * slots
 
 
-HIDDEN = 1 << 20
+MAX_HIDDEN_NUMBERS = 1 << 20
 """On a CPU, by default: the most numbers of a micro-batch's hidden states. More were not measured."""
-SURPLUS = 1.125
+MAX_SURPLUS = 1.125
 """On a CPU, by default: how many times an update's rows may be computed, as micro-batches are filled up and
 divided among ranks."""
 
 
-def rows_on_cpu(stream: RowStream, width: int) -> int:
-    """The rows of a micro-batch on a CPU by default: of the valid sizes the largest within HIDDEN, with which
-    each rank computes hardly more rows than with micro-batches of one.
+def choose_rows_on_cpu(stream: RowStream, width: int) -> int:
+    """Choose the rows of a micro-batch on a CPU: of the valid sizes the largest within MAX_HIDDEN_NUMBERS,
+    with which each rank computes hardly more rows than with micro-batches of one.
 
     So the same command makes the same sums.
 
@@ -203,43 +202,45 @@ def rows_on_cpu(stream: RowStream, width: int) -> int:
         width: of the hidden states.
     """
     capacity = max(phase.packing.capacity for phase in stream.phases)
-    updates = _rows_of_updates(stream, _beginnings(stream))
-
-    def computed(size: int) -> list[int]:
-        """The rows that the rank with most micro-batches computes in each update; the last is filled up."""
-        return [math.ceil(math.ceil(rows / size) / stream.world) * size for rows in updates]
-
-    sizes = valid_sizes(stream.phases, max(1, min(HIDDEN // (capacity * width), *updates)))
-    most = [rows * SURPLUS for rows in computed(1)]
-    chosen = max(size for size in sizes if all(map(le, computed(size), most)))
+    updates = _count_rows_of_updates(stream)
+    most = max(1, min(MAX_HIDDEN_NUMBERS // (capacity * width), *updates))
+    chosen = 1
+    for size in list_sizes(stream.phases, most):
+        is_small_surplus = True
+        for rows in updates:
+            # Of the rank with most micro-batches, whose last micro-batch is filled up.
+            computed = math.ceil(math.ceil(rows / size) / stream.world) * size
+            is_small_surplus &= computed <= math.ceil(rows / stream.world) * MAX_SURPLUS
+        if is_small_surplus:
+            chosen = size
     stream.rows_per_micro_batch = chosen
     return chosen
 
 
-def _rows_of_updates(stream: RowStream, cursors: Sequence[dict]) -> list[int]:
-    """The rows of the updates at these cursors, one of each phase. Leaves `rows_per_micro_batch` 1."""
+def _count_rows_of_updates(stream: RowStream) -> list[int]:
+    """Count the rows of an update of each phase. Leaves `rows_per_micro_batch` 1."""
     stream.rows_per_micro_batch = 1
-    if stream.phases[0].counted == "rows":
+    if stream.phases[0].unit == "rows":
         return [phase.size for phase in stream.phases]
-    return [len(stream.micro_batches(cursor)[0]) for cursor in cursors]
+    return [len(stream.micro_batches(cursor)[0]) for cursor in _list_beginnings(stream)]
 
 
-def sizes_of(stream: RowStream) -> list[int]:
-    """The rows that a micro-batch of each rank may have, ascending. Leaves `rows_per_micro_batch` 1."""
-    most = min(_rows_of_updates(stream, _beginnings(stream))) // stream.world
-    return valid_sizes(stream.phases, max(1, most))
+def list_row_counts(stream: RowStream) -> list[int]:
+    """List the rows that a micro-batch of each rank may have, ascending. Leaves `rows_per_micro_batch` 1."""
+    most = min(_count_rows_of_updates(stream)) // stream.world
+    return list_sizes(stream.phases, max(1, most))
 
 
-def longest_batch(stream: RowStream, rows: int) -> PackedBatch:
-    """A micro-batch of the phase with the longest sequences. Its rows are the stream's from then on."""
+def make_longest_batch(stream: RowStream, rows: int) -> PackedBatch:
+    """Make a micro-batch of the phase with the longest sequences. Its rows are the stream's from then on."""
     stream.rows_per_micro_batch = rows
-    phases = zip(stream.phases, _beginnings(stream), strict=True)
-    _, cursor = max(phases, key=lambda phase: phase[0].packing.max_length)
+    lengths = [phase.packing.max_length for phase in stream.phases]
+    cursor = _list_beginnings(stream)[lengths.index(max(lengths))]
     (first, *_), _ = stream.micro_batches(cursor, slice(1))
     return stream.batch(first, cursor["update"])
 
 
-def auto_rows(
+def choose_rows(
     state: TrainState,
     training: Training,
     runtime: Runtime,
@@ -251,33 +252,34 @@ def auto_rows(
     Args:
         state: before the first update.
         stream: of the run. Its `rows_per_micro_batch` is set.
-        make: see `traced_pass`.
+        make: see `trace_pass`.
 
     Raises:
         BrimfulError: not even the smallest micro-batch fits.
     """
-    held = Held.of(state.trained.values(), training.optimizer, training.config, runtime.precision)
+    held = HeldBytes.of(state.trained.values(), training.optimizer, training.config, runtime.precision)
+    # Gradients that exist are no longer in the free memory; the others will be.
     missing = sum(p.nbytes for p in state.parameters.values() if p.grad is None)
-    room = room_of_a_pass(_free(runtime.device) - missing, held.later)
+    budget = compute_budget(_count_free(runtime.device) - missing, held.later)
 
-    def traced(rows: int) -> int:
-        return traced_pass(make, training.config, runtime.precision, longest_batch(stream, rows))
+    def trace(rows: int) -> int:
+        return trace_pass(make, training.config, runtime.precision, make_longest_batch(stream, rows))
 
-    sizes = sizes_of(stream)
-    fitting = bisect(sizes, room, key=traced)
+    sizes = list_row_counts(stream)
+    fitting = bisect(sizes, budget, key=trace)  # traces few sizes: more rows take more memory
     chosen = runtime.world.least(sizes[fitting - 1] if fitting else 0)
     if not chosen:
         raise BrimfulError(
             "not even micro-batches of one row fit: lower packing.capacity, or choose a smaller model"
         )
     if runtime.world.is_main:
-        say(f"rows_per_micro_batch {chosen}: the most that fit in {room / 1e9:.3g} GB for activations")
+        say(f"rows_per_micro_batch {chosen}: the most that fit in {budget / 1e9:.3g} GB for activations")
     stream.rows_per_micro_batch = chosen
     return chosen
 
 
-def _beginnings(stream: RowStream) -> list[dict]:
-    """The cursor of each phase if the data began with it."""
+def _list_beginnings(stream: RowStream) -> list[dict]:
+    """List the cursor of each phase if the data began with it."""
     begins, update = [], 0
     for phase in stream.phases:
         begins.append(stream.start() | {"update": update})
@@ -285,9 +287,10 @@ def _beginnings(stream: RowStream) -> list[dict]:
     return begins
 
 
-def _free(device: torch.device) -> int:
-    """Bytes that this process can still allocate on the device."""
+def _count_free(device: torch.device) -> int:
+    """Count the bytes that this process can still allocate on the device."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
+        # What torch has reserved and not given out is free for it.
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return available_memory() // max(1, read_number("LOCAL_WORLD_SIZE", 1))

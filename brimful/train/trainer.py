@@ -23,22 +23,22 @@ from brimful.precision.scaler import AutomaticLossScaler
 from brimful.precision.watching import watch_modules
 from brimful.runs import checkpoint
 from brimful.runs.signals import StoppedError, StopRequest, catch_stop_signals, choose_signal
-from brimful.train.compilation import loss_function, resolve_compile
+from brimful.train.compilation import make_loss, resolve_compile
 from brimful.train.determinism import deterministic
 from brimful.train.freed_memory import keep_freed_memory
 from brimful.train.gradients import Gradients
 from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
 from brimful.train.metrics import Window, count_batches
-from brimful.train.objective import Objective, Runtime, better
+from brimful.train.objective import Objective, Runtime, is_better
 from brimful.train.state import TrainState
 from brimful.train.training import Progress, Training
-from brimful.train.utilisation import peak_flops
+from brimful.train.utilisation import find_peak_flops
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What `train_step` returns.
+    """The result of `train_step`.
 
     Attributes:
         stop: the number of a signal that has asked some rank to stop after this update; 0 without one.
@@ -74,7 +74,7 @@ class Trainer:
         training: Training,
     ) -> None:
         if runtime.device.type == "cpu":
-            keep_freed_memory()
+            keep_freed_memory()  # before the first large tensors
         config = training.config
         self.encoder = encoder.to(runtime.device)
         self.objective = objective
@@ -88,14 +88,14 @@ class Trainer:
 
         self.state = TrainState(self.encoder, objective, runtime, config, training.optimizer, training.seed)
         compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
-        self.loss = loss_function(objective.loss, self.encoder, compiled=compiled)
-        self.gradients = self._gradients()
+        self.loss = make_loss(objective.loss, self.encoder, compiled=compiled)
+        self.gradients = self._make_gradients()
 
         self.guard = Guard(config.spike, config.on_spike, runtime.world)
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
         peak = None
-        if not objective.frozen():
-            peak = peak_flops(runtime.device, runtime.precision, runtime.world.size)
+        if not objective.frozen():  # a teacher's flops are not counted
+            peak = find_peak_flops(runtime.device, runtime.precision, runtime.world.size)
         self.journal = Journal(directory, runtime.world, peak=peak, shows=training.shows)
         self.request = StopRequest()
         self.progress = Progress(stream.start())
@@ -103,17 +103,13 @@ class Trainer:
         self.metrics: dict[str, float] = {}
         self.title = ""
 
-    def _gradients(self) -> Gradients:
+    def _make_gradients(self) -> Gradients:
         scaler = None
         if self.runtime.precision == "fp16":
             scaler = AutomaticLossScaler(self.training.config.loss_scale)
             watch_modules(self.state.trained, parameters=False)
-        return Gradients(
-            self.state.trained,
-            self.runtime.world,
-            mean=self.training.config.weights != "fp32",
-            scaler=scaler,
-        )
+        mean = self.training.config.weights != "fp32"
+        return Gradients(self.state.trained, self.runtime.world, mean=mean, scaler=scaler)
 
     def train_step(self, update: Update) -> StepResult:
         """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks.
@@ -121,6 +117,7 @@ class Trainer:
         Raises:
             BrimfulError: a micro-batch does not fit in memory.
         """
+        config, step = self.training.config, self.progress.step
         normalizers, counts, micro_batches, stop = self._sum_over_ranks(update)
         means = dict.fromkeys(normalizers, torch.zeros((), device=self.runtime.device))
         self.state.trained.train()
@@ -130,48 +127,51 @@ class Trainer:
                 self._seed_dropout(index)
                 with self.runtime.autocast():
                     sums = self.gradients.forward(self.loss, batch)
+                # Each sum over the normalizer of the whole update: the parts of all micro-batches and ranks
+                # add up to its mean, however it is split. CUDA graphs overwrite `sums` in the next pass.
                 terms = {name: sums[name] / normalizer for name, normalizer in normalizers.items()}
-                self.gradients.backward(self._total(terms))
+                self.gradients.backward(self._weigh(terms))
                 means = {name: mean + terms[name].detach() for name, mean in means.items()}
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            what = f"out of memory at step {self.progress.step + 1}"
-            raise BrimfulError(f"{what}: {self.stream.advise_smaller()}") from error
+            raise BrimfulError(f"out of memory at step {step + 1}: {self.stream.advise_smaller()}") from error
         self.gradients.gather()
-        loss, norm = self._total(means), self.gradients.clip(self.training.config.clip)
-        spike = self.guard.judge_before_step(self.progress.step, self.progress.cursor, loss, norm)
+        loss, norm = self._weigh(means), self.gradients.clip(config.clip)
+        spike = self.guard.judge_before_step(step, self.progress.cursor, loss, norm)
         if spike is None:
-            self.state.set_rate(self.schedule.rate(self.progress.step, self.progress.totals.seconds))
+            self.state.set_rate(self.schedule.rate(step, self.progress.totals.seconds))
             self.gradients.step(self.state.optimizers)
         self.gradients.clear()
         return StepResult(stop, counts, means, loss, norm, spike)
 
     def _sum_over_ranks(self, update: Update) -> tuple[dict[str, float], dict[str, float], int, int]:
-        """What a step must know of all ranks before it begins, from one small all-reduce.
+        """Sum over ranks what a step needs before it begins, in one small all-reduce.
 
         Returns:
             the normalizer of each term, the counts by name, the number of micro-batches, and the number of a
             signal that has asked any rank to stop, or 0.
         """
-        own = (
-            {
-                term: sum(normalizers[term] for normalizers in update.normalizers)
-                for term in (*self.objective.coefficients, *self.objective.watched)
-            },
+        normalizers: dict[str, float] = {}
+        for term in (*self.objective.coefficients, *self.objective.watched):
+            normalizers[term] = sum(of_batch[term] for of_batch in update.normalizers)
+        normalizers, counts, others, votes = self.runtime.world.sum_each(
+            normalizers,
             count_batches(update.batches, self.encoder.config),
             {"micro_batches": len(update.batches)},
             self.request.votes(),
         )
-        normalizers, counts, others, votes = self.runtime.world.sum_each(*own)
+        # An update without any label has a sum of 0: 0 / 1e-30 is 0, and 0 / 0 would be NaN.
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
         return normalizers, counts, int(others["micro_batches"]), choose_signal(votes)
 
-    def _total(self, terms: Mapping[str, Tensor]) -> Tensor:
-        """The loss: the terms, each times its coefficient."""
-        return torch.stack([c * terms[term] for term, c in self.objective.coefficients.items()]).sum()
+    def _weigh(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """Compute the loss: the sum of the terms, each times its coefficient."""
+        coefficients = self.objective.coefficients
+        return torch.stack([coefficient * terms[term] for term, coefficient in coefficients.items()]).sum()
 
     def _seed_dropout(self, micro_batch: int) -> None:
+        # From the place in the run: a resumed run draws the same numbers without a saved state.
         step, rank = self.progress.step, self.runtime.world.rank
         seed = int(derive_key(self.training.seed, "dropout", step, micro_batch, rank) >> 1)
         # torch.manual_seed makes a stack trace for each kind of device that is absent.
@@ -202,7 +202,8 @@ class Trainer:
                 self.metrics = self._evaluate()
                 self._is_best(self.metrics)  # a signal may have come between the update and its evaluation
             if not (over or self._out_of_patience()):
-                self._describe_ranks()
+                if self.runtime.world.is_main and self.runtime.world.size > 1:
+                    _describe_ranks(self.runtime.world.size)
                 self._train(evaluate_first)
             if config.keeps_best:
                 self._return_to_best()
@@ -211,17 +212,8 @@ class Trainer:
         self.state.finish()
         return self.metrics
 
-    def _describe_ranks(self) -> None:
-        """Say what several ranks change, and what they do not."""
-        world = self.runtime.world
-        if world.is_main and world.size > 1:
-            _say_once(
-                f"{world.size} ranks divide each update: an update holds the same on any number of"
-                " ranks, and the learning rate is not scaled; if you change the batch, choose it again"
-            )
-
     def _train(self, evaluate_first: bool) -> None:
-        """Make the updates that are left, and act on the result of each."""
+        """Make the remaining updates, and act on the result of each."""
         config, world, done = self.training.config, self.runtime.world, self.progress.step
         self.journal.begin(done)
         if evaluate_first and not done:
@@ -245,15 +237,15 @@ class Trainer:
                     if self.window.updates:
                         self._log()
                 if result.stop and not last:
-                    raise self._stopped(result.stop)
+                    raise self._make_stopped_error(result.stop)
                 advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
-                started = time.perf_counter()
+                started = time.perf_counter()  # without evaluations and checkpoints
                 if last:
                     break
 
-    def _stopped(self, number: int) -> StoppedError:
-        """The error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun ends
-        the others."""
+    def _make_stopped_error(self, number: int) -> StoppedError:
+        """Make the error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun
+        ends the others."""
         self.checkpoints.finish()
         self.runtime.world.barrier()
         is_saved = bool(self.training.config.checkpoint_every)
@@ -292,11 +284,11 @@ class Trainer:
             self.window.add(place, result.means, result.loss, result.norm)
         self.progress.step += 1
         self.progress.cursor = update.cursor
-        due = any(self._due(False, result.stop))
+        due = any(self._list_due(False, result.stop))
         now = self._clock(waits=due)
         self._add(result.counts, now - started)
         last = self._is_last()
-        if last and not due:  # the hours are over between two lines
+        if last and not due:  # the hours are over between two lines: the clock waits now, and is right
             self._add({}, self._clock(waits=True) - now)
             last = self._is_last()
         if (due or last) and (spike := self.guard.judge(self.window)):
@@ -317,11 +309,11 @@ class Trainer:
         """Whether the run is over. Where hours are limited, the main rank's clock decides for all ranks."""
         if self.training.config.hours:
             own = self.progress.totals.seconds if self.runtime.world.is_main else 0.0
-            (seconds,) = self.runtime.world.sum([own])
+            (seconds,) = self.runtime.world.sum([own])  # the other ranks add 0
             self.progress.totals = replace(self.progress.totals, seconds=seconds)
         return self.schedule.over(self.progress.step, self.progress.totals.seconds)
 
-    def _due(self, last: bool, stop: int) -> tuple[bool, bool, bool]:
+    def _list_due(self, last: bool, stop: int) -> tuple[bool, bool, bool]:
         """Whether metrics, an evaluation and a checkpoint are due after the updates so far."""
         config, step = self.training.config, self.progress.step
         last |= step >= config.steps
@@ -333,7 +325,7 @@ class Trainer:
 
     def _between_updates(self, last: bool, stop: int) -> None:
         """Write metrics, evaluate and save, if that is due."""
-        logs, evaluates, saves = self._due(last, stop)
+        logs, evaluates, saves = self._list_due(last, stop)
         if logs and self.window.updates:
             self._log()
         if evaluates:
@@ -362,7 +354,7 @@ class Trainer:
         self.window = Window()
 
     def evaluate(self) -> dict[str, float]:
-        """The objective's metrics for the encoder as it is now, which also go to metrics.jsonl."""
+        """Evaluate the encoder as it is now; the metrics also go to metrics.jsonl."""
         metrics = self._evaluate()
         self.journal.evaluation(self.progress.step, metrics)
         return metrics
@@ -374,29 +366,33 @@ class Trainer:
 
     def _is_best(self, metrics: dict[str, float]) -> bool:
         """Whether these metrics, of this step, are the best so far; then they are remembered."""
-        best = self.progress.best
-        value = better(self.objective.primary_metric, metrics, best and best[1])
-        if value is not None:
-            self.progress.best = self.progress.step, value
-        return value is not None
+        primary, best = self.objective.primary_metric, self.progress.best
+        if primary is None or not metrics:
+            return False
+        value = metrics[primary[0]]
+        if not is_better(value, best[1] if best else None, primary):
+            return False
+        self.progress.best = self.progress.step, value
+        return True
 
     def _describe_evaluation(self, metrics: Mapping[str, float]) -> None:
         """Say an evaluation's primary metric, and the best so far."""
-        primary = self.objective.primary_metric
+        primary, best = self.objective.primary_metric, self.progress.best
         if not metrics or primary is None or not self.runtime.world.is_main:
             return
-        now = self.progress.step
-        line = f"{self.title}: step {now:,}, held-out {primary[0]} {metrics[primary[0]]:.4g}"
-        if self.progress.best is not None:
-            step, value = self.progress.best
-            line += ", the best so far" if step == now else f"; the best so far {value:.4g} at step {step:,}"
+        name, step = primary[0], self.progress.step
+        line = f"{self.title}: step {step:,}, held-out {name} {metrics[name]:.4g}"
+        if best is not None and best[0] == step:
+            line += ", the best so far"
+        elif best is not None:
+            line += f"; the best so far {best[1]:.4g} at step {best[0]:,}"
         say(line)
 
     def _out_of_patience(self) -> bool:
-        """Whether the last evaluations, `config.patience` of them, were no better than the best before."""
+        """Whether none of the last `config.patience` evaluations was better than an earlier one."""
         config, best = self.training.config, self.progress.best
-        waits = config.patience * config.evaluate_every
-        return waits > 0 and best is not None and self.progress.step - best[0] >= waits
+        limit = config.patience * config.evaluate_every  # updates
+        return limit > 0 and best is not None and self.progress.step - best[0] >= limit
 
     def _return_to_best(self) -> None:
         """Go back to the weights of the best evaluation, and to its metrics."""
@@ -426,7 +422,7 @@ class Trainer:
             "versions": checkpoint.package_versions(),
             **self.training.about,
         }
-        spared = [self.progress.best[0]] if self.progress.best else []
+        spared = [self.progress.best[0]] if self.progress.best else []  # from rotation
         self.checkpoints.write(self.progress.step, self.state.tensors(), state, spared)
 
     def resume(self) -> bool:
@@ -436,11 +432,12 @@ class Trainer:
             False if there is no checkpoint; then training starts at the beginning.
         """
         world, folder = self.runtime.world, self.checkpoints.directory
-        found = checkpoint.load_for_resume(folder, self.training.identity, world)
-        if found is None:
+        newest = checkpoint.load_for_resume(folder, self.training.identity, world)
+        if newest is None:
             return False
-        step, tensors, state = found
-        if world.is_main and (before := state.get("ranks", world.size)) != world.size:
+        step, tensors, state = newest
+        before = state.get("ranks", world.size)
+        if world.is_main and before != world.size:
             say(
                 f"{pluralise(before, 'rank')} before, {world.size} now: updates hold the same sequences,"
                 " and the learning rate stays"
@@ -461,21 +458,23 @@ class Trainer:
         Raises:
             BrimfulError: the policy is to stop, or too many recent updates were left out.
         """
-        action, before = self.guard.action(spike), self.guard.recently_left_out(spike)
+        action, before = self.guard.action(spike), self.guard.count_left_out(spike)
         self.journal.spike(spike, action)
         if action == "stop":
-            often = f", and {before} of the updates before it were left out" if before else ""
+            others = f", and {before} of the updates before it were left out" if before else ""
             raise BrimfulError(
-                f"{spike.what}{often}; lower optimizer.learning_rate, or train in fp32 if the run uses"
-                f" another precision ({self.journal.batch_of(spike)})"
+                f"{spike.description}{others}; lower optimizer.learning_rate, or train in fp32 if the run"
+                f" uses another precision ({self.journal.locate_batch(spike)})"
             )
         self.guard.left_out.append(spike.update)
 
 
-@cache
-def _say_once(line: str) -> None:
-    """One command may train several models."""
-    say(line)
+@cache  # one command may train several models
+def _describe_ranks(size: int) -> None:
+    say(
+        f"{size} ranks divide each update: an update holds the same on any number of ranks, and the learning"
+        " rate is not scaled; if you change the batch, choose it again"
+    )
 
 
 def _is_due(step: int, every: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a training is, and how far it has come."""
+"""The settings of a training, and its progress."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +13,7 @@ from brimful.train.metrics import Totals
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A training, beside the modules, the loss and the data that a `Trainer` is given.
+    """The settings of a training. The modules, the loss and the data are the other arguments of a `Trainer`.
 
     Attributes:
         config: the loop's settings.
@@ -35,7 +35,7 @@ class Training:
     shows: str = ""
 
     def make_schedule(self) -> Schedule:
-        """The schedule of the learning rate over all cycles."""
+        """Make the schedule of the learning rate over all cycles."""
         cycles = self.cycles or [Cycle(self.config.steps)]
         return Schedule(self.schedule, cycles, self.config.hours)
 
@@ -57,7 +57,7 @@ class Progress:
     best: tuple[int, float] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint, which knows its step itself: JSON values."""
+        """The state for a checkpoint, in JSON values; the step is in the checkpoint's name."""
         return {"cursor": self.cursor, "totals": asdict(self.totals), "best": self.best}
 
     def load_state_dict(self, step: int, state: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ class Progress:
             TypeError, ValueError: it was not written by this training.
         """
         if state["cursor"].keys() != self.cursor.keys():
-            raise ValueError("the cursor is that of another stream")
-        best = state["best"]
+            raise ValueError("the cursor belongs to another stream")
         self.step, self.cursor, self.totals = step, state["cursor"], Totals(**state["totals"])
-        self.best = best and (best[0], best[1])
+        if state["best"]:
+            self.best = state["best"][0], state["best"][1]  # JSON has no tuples

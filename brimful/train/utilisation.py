@@ -1,4 +1,4 @@
-"""How much a device can compute at most: the denominator of the model flops utilisation (MFU)."""
+"""The peak of a device's flops per second: the denominator of the model flops utilisation (MFU)."""
 
 import re
 from typing import NamedTuple
@@ -7,10 +7,9 @@ import torch
 
 from brimful.base.types import Precision
 
-BF16_SINCE = 80
+BF16_CAPABILITY = 80
 """The capability from which on bfloat16 is computed as fast as float16."""
-
-OTHERS = {"Laptop", "D", "Ti", "MIG"}
+SMALLER_DEVICES = {"Laptop", "D", "Ti", "MIG"}
 """Words that tell a smaller device from a larger one of the same name."""
 
 
@@ -30,7 +29,7 @@ class _Peak(NamedTuple):
     flops_32: float | None
 
 
-_PEAKS = (
+PEAKS = (
     _Peak({"GB200"}, 100, 2500e12, None),
     _Peak({"B200"}, 100, 2250e12, None),
     _Peak({"H200"}, 90, 989e12, 67e12),
@@ -55,21 +54,23 @@ _PEAKS = (
 """The first whose words are all in a device's name counts."""
 
 
-def peak_flops(device: torch.device, precision: Precision, ranks: int) -> float | None:
-    """Flops per second that all ranks reach together, with devices of one kind; None: unknown, as on CPUs."""
+def find_peak_flops(device: torch.device, precision: Precision, ranks: int) -> float | None:
+    """Find the flops per second of all ranks together, with devices of one kind; None: unknown, as on
+    CPUs."""
     if device.type != "cuda":
         return None
+    # TF32 products are faster than the data sheet's float32, by a factor that is not in the table.
     if precision == "fp32" and torch.get_float32_matmul_precision() != "highest":
         return None
-    peak = peak_of(torch.cuda.get_device_name(device), precision)
+    peak = find_peak(torch.cuda.get_device_name(device), precision)
     return peak and ranks * peak
 
 
-def peak_of(name: str, precision: Precision) -> float | None:
-    """Flops per second of a device in a resolved precision, by its name in CUDA; None: it lacks this format,
-    or the rate is not known."""
+def find_peak(name: str, precision: Precision) -> float | None:
+    """Find a device's flops per second in a resolved precision, by its name in CUDA; None: it lacks this
+    format, or the rate is not known."""
     words = set(re.split(r"[\s_-]+", name))
-    peak = next((each for each in _PEAKS if each.words <= words), None)
-    if peak is None or words & OTHERS or (precision == "bf16" and peak.capability < BF16_SINCE):
+    peak = next((each for each in PEAKS if each.words <= words), None)
+    if peak is None or words & SMALLER_DEVICES or (precision == "bf16" and peak.capability < BF16_CAPABILITY):
         return None
     return peak.flops_32 if precision == "fp32" else peak.flops

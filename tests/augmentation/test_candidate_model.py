@@ -52,16 +52,6 @@ def test_the_candidates_are_those_of_one_word_at_a_time(kind: str, dtype: torch.
             torch.testing.assert_close(scores[row], scores[best], rtol=0, atol=1e-5)
 
 
-def test_the_model_reads_the_masked_text_alone() -> None:
-    encoder, head = masked_lm()
-    tokenizer = encoder.tokenizer
-    ids = np.array(tokenizer.encode("cat dog fox", add_special_tokens=False).ids, dtype=np.int32)
-    sequence, at = CandidateModel(encoder, head, Pieces(tokenizer), 96, CPU).sequence(ids, 1)
-    assert [tokenizer.id_to_token(i) for i in sequence.tolist()] == ["[CLS]", "cat", "[MASK]", "fox", "[SEP]"]
-    assert sequence[at] == tokenizer.token_to_id("[MASK]")
-    assert ids[1] == tokenizer.token_to_id("dog")
-
-
 def test_of_long_texts_the_model_reads_what_is_around_the_word() -> None:
     encoder, head = masked_lm()
     model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), 21, CPU)

@@ -22,13 +22,6 @@ def test_each_word_is_replaced_with_the_rate_by_one_of_its_candidates(rate: floa
             assert abs((found[:, word] == choice).mean() - chance) <= error
 
 
-def test_copies_of_rows_and_of_both_texts_of_a_pair_are_others() -> None:
-    keys = [
-        copy_keys(seed, row, field, np.arange(3)) for seed, row, field in ((0, 1, 0), (0, 1, 1), (0, 2, 0))
-    ]
-    assert len(np.unique(np.concatenate(keys))) == 9
-
-
 @pytest.mark.parametrize(
     ("left", "right", "expected"),
     [("ab", "cd", "ab cd"), ("ab", " cd", "ab cd"), ("书", "ab", "书ab"), ("", "a", "a")],

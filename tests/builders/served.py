@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tasks.classification import Classification
@@ -46,3 +47,14 @@ def serving(*models: Path, token: str | None = None) -> Iterator[str]:
             process.send_signal(signal.SIGTERM)
             status = process.wait(60)
     assert status == 0
+
+
+def nearly(value: Any, other: Any) -> bool:
+    """Whether two answers are equal but for the rounding of numbers, which the batch decides."""
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(nearly(value[key], other[key]) for key in value)
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(nearly, value, other))
+    if isinstance(value, float) and isinstance(other, float):
+        return abs(value - other) <= 1e-5 * max(1.0, abs(other))
+    return bool(value == other)

@@ -98,7 +98,7 @@ def toy_stream(
     **settings: int | bool,
 ) -> RowStream:
     """A stream over corpora, by name, each with its weight."""
-    packings = [p.packing if p.counted == "rows" else one_sequence_each(p.packing) for p in phases]
+    packings = [p.packing if p.unit == "rows" else one_sequence_each(p.packing) for p in phases]
     sources = [
         toy_source(
             corpus,

@@ -7,7 +7,7 @@ import torch
 
 from brimful.base.distributed import World
 from brimful.base.types import Cursor, Precision
-from brimful.data.batch import PackedBatch, blank
+from brimful.data.batch import PackedBatch, make_blank
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
@@ -30,7 +30,7 @@ def batch_of(seed: int, *key: int) -> PackedBatch:
     draw = np.random.default_rng([seed, *key])
     few = key[-1] % 2
     lengths = draw.integers(4, LONGEST, 1 + few if few else draw.integers(2, 4)).tolist()
-    batch = blank(lengths, max_length=LONGEST, pad=0, slots=SLOTS + 16)
+    batch = make_blank(lengths, max_length=LONGEST, pad=0, slots=SLOTS + 16)
     real = batch.real_tokens
     batch.tokens[:real] = torch.from_numpy(draw.integers(1, VOCABULARY, real).astype(np.int32))
     places = draw.permutation(real)[: 1 if few else real // 2]

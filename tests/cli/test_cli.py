@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.cli import main as cli
 from brimful.cli.main import VERBS, entry, main
@@ -79,11 +78,6 @@ def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert not out
     assert hint in error_line(err)
-
-
-def test_a_setting_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pretrain", "--data", "a", "--out", "b", "--packing.max-length", "2"]) == 1
-    assert "packing.max_length" in error_line(capsys.readouterr().err)
 
 
 def test_errors_are_one_line_and_a_traceback_on_request(
@@ -165,36 +159,22 @@ def test_ctrl_c_in_a_compiled_loop(
 
 
 def test_json_is_one_value_alone(
-    raw_texts: Path, tmp_path: Path, histogram: Path, capfd: pytest.CaptureFixture[str]
+    corpus_dir: Path, raw_texts: Path, tmp_path: Path, histogram: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data = tmp_path / "data"
-    small = ["--tokenizer", "train:400", "--max-documents", "50", "--workers", "1", "--read.split", "line"]
-    for arguments, key in (
-        (["prepare", str(raw_texts), "--out", str(data), "--dry-run"], "files"),
-        (
-            ["prepare", str(raw_texts), "--out", str(data), *small],
-            "tokens",
-        ),
-        (["pack", "--data", str(data), "--out", str(tmp_path / "plan.json")], "plans"),
+    plan = tmp_path / "plan.json"
+    for arguments, key, shown in (
+        (["prepare", str(raw_texts), "--out", str(tmp_path / "data"), "--dry-run"], "files", "1 file"),
+        (["prepare", "--config", str(corpus_dir / "config.yaml"), "--dry-run"], "files", "1 file"),
+        (["pack", "--histogram", str(histogram), "--out", str(plan)], "plans", "Plans"),
     ):
         assert main([*arguments, "--json"]) == 0
         out = capfd.readouterr().out
         assert out.count("\n") == 1
-        figures = json.loads(out)
-        assert key in figures
-        assert main([*arguments]) == 0
-        assert {"files": "1 file", "plans": "Plans"}.get(key, key) in capfd.readouterr().out
-    assert json.loads((tmp_path / "plan.json").read_text())["capacity"] == 512
-    assert read_yaml(data / "config.yaml")["max_documents"] == 50
-    assert main(["prepare", "--config", str(data / "config.yaml"), "--workers", "1", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["documents"]["read"] == 50
-
-
-def test_a_dry_run_writes_nothing(raw_texts: Path, tmp_path: Path, corpus_dir: Path) -> None:
-    out = ["--out", str(tmp_path / "out"), "--dry-run"]
-    assert main(["prepare", str(raw_texts), *out]) == 0
-    assert main(["pretrain", "--data", str(corpus_dir), "--model", "tiny", *out]) == 0
-    assert not (tmp_path / "out").exists()
+        assert key in json.loads(out)
+        assert main(arguments) == 0
+        assert shown in capfd.readouterr().out
+    assert json.loads(plan.read_text())["capacity"] == 512
+    assert not (tmp_path / "data").exists()
 
 
 def brimful(*arguments: object) -> list[str]:
@@ -233,9 +213,7 @@ def test_a_signal_stops_a_run(corpus_dir: Path, tmp_path: Path, number: signal.S
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     ) as process:
-        ends = time.monotonic() + 120
         while not (run / "metrics.jsonl").exists() and process.poll() is None:
-            assert time.monotonic() < ends
             time.sleep(0.05)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)

@@ -9,9 +9,9 @@ import pytest
 
 from brimful.base.config import Argument
 from brimful.cli.arguments import parse
-from brimful.cli.help import help_of, main_options
+from brimful.cli.help import choose_main_options, write_help
 from brimful.cli.main import VERBS, load_schema, main
-from brimful.cli.options import Common, options_of
+from brimful.cli.options import Common, list_options
 
 MAX_SCREEN_LINES = 40
 
@@ -36,7 +36,7 @@ def test_help_is_one_screen_with_an_example(
     assert len(lines) <= MAX_SCREEN_LINES
     assert max(map(len, lines)) <= columns
     assert lines[-1].endswith(f"brimful {verb} --help-all"), "the command stays on one line"
-    assert len(main_options(load_schema(verb), options_of(load_schema(verb)))) <= 12
+    assert len(choose_main_options(load_schema(verb), list_options(load_schema(verb)))) <= 12
     example = re.findall(r"^example: brimful (.*)$", out.replace(" \\\n", ""), re.MULTILINE)[0]
     name, *arguments = shlex.split(example)
     assert name == verb
@@ -48,7 +48,7 @@ def test_all_options_are_shown_once(verb: str, capsys: pytest.CaptureFixture[str
     out = printed(capsys, verb, "--help-all")
     flags = re.findall(r"^  (--[\w.-]+|[A-Z]+)(?: |$)", out, re.MULTILINE)
     assert len(set(flags)) == len(flags)
-    options = [*options_of(load_schema(verb)), *options_of(Common)]
+    options = [*list_options(load_schema(verb)), *list_options(Common)]
     assert [o.flag for o in options if len({o.flag, o.off_flag} & set(flags)) != 1] == []
     assert ("--dry-run" in flags) == (verb not in ("check", "doctor", "inspect"))
 
@@ -56,7 +56,7 @@ def test_all_options_are_shown_once(verb: str, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("verb", [*VERBS, "common"])
 def test_every_option_says_what_it_is(verb: str) -> None:
     """In a sentence or more: most name when it is set."""
-    options = options_of(Common if verb == "common" else load_schema(verb))
+    options = list_options(Common if verb == "common" else load_schema(verb))
     assert [o.flag for o in options if not o.explanation().endswith((".", '"'))] == []
 
 
@@ -106,7 +106,7 @@ def test_a_configuration_without_a_list_shows_what_it_requires_first(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert (
-        help_of(Plain, "brimful it", {}, every=False)
+        write_help(Plain, "brimful it", {}, every=False)
         == """usage: brimful it PATHS ... [OPTIONS]
 
 Do it.
@@ -121,4 +121,4 @@ example: brimful it --out STR PATHS
     )
     assert """How it is cut: in two. In the middle.
   --inner.rate FLOAT          A rate. More than one sentence. (default: 0.75)
-""" in help_of(Plain, "brimful it", {"inner": {"rate": 0.75}}, every=True)
+""" in write_help(Plain, "brimful it", {"inner": {"rate": 0.75}}, every=True)

@@ -124,27 +124,19 @@ def test_rate_0_and_other_columns(folder, tmp_path) -> None:
     assert len({row["sentence"] for row in read(out)}) > len(TEXTS)
 
 
-@pytest.mark.parametrize("kind", [pa.float64(), pa.int16(), pa.large_string()])
-def test_texts_of_parquet_that_are_numbers(folder, tmp_path, kind: pa.DataType) -> None:
-    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
-    numbers = pa.array(range(len(TEXTS))).cast(kind)
-    label = pa.array([1] * len(TEXTS), pa.int8())
-    pq.write_table(pa.table({"text": TEXTS, "text_b": numbers, "label": label}), source)
-    brimful.augment(input=source, output=out, encoder=folder, copies=2)
-    found = pq.read_table(out)
-    assert found.schema.field("label").type == pa.int8()
-    assert set(found["text_b"].to_pylist()) == set(map(str, numbers.to_pylist()))
-
-
-def test_classes_of_parquet_keep_their_names(folder, tmp_path) -> None:
+def test_values_of_parquet_keep_their_types_and_classes_their_names(folder, tmp_path) -> None:
     source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     feature = {"names": ["bad", "good"], "_type": "ClassLabel"}
     features = {"label": feature, "also": {"feature": feature, "_type": "List"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    table = pa.table({"text": TEXTS, "label": [1] * len(TEXTS), "also": [[0, 1]] * len(TEXTS)})
+    numbers = pa.array(range(len(TEXTS))).cast(pa.int16())
+    columns = {"text": TEXTS, "text_b": numbers, "mark": pa.array([1] * len(TEXTS), pa.int8())}
+    table = pa.table({**columns, "label": [1] * len(TEXTS), "also": [[0, 1]] * len(TEXTS)})
     pq.write_table(table.replace_schema_metadata(metadata), source)
-    brimful.augment(input=source, output=out, encoder=folder, rate=0.0)
+    brimful.augment(input=source, output=out, encoder=folder, copies=2)
     found = pq.read_table(out)
+    assert found.schema.field("mark").type == pa.int8()
+    assert set(found["text_b"].to_pylist()) == set(map(str, numbers.to_pylist()))
     assert set(found["label"].to_pylist()) == {"good"}
     assert found["also"].to_pylist()[0] == ["bad", "good"]
 
@@ -175,19 +167,14 @@ def test_a_layout_of_lines_keeps_every_column_and_empty_texts(folder, tmp_path, 
     assert out.read_text(encoding="utf-8").splitlines() == wanted
 
 
-def test_without_a_head_words_get_neighbours_and_a_line_says_so(bare, tmp_path, capsys) -> None:
+def test_a_dry_run_writes_nothing_and_without_a_head_words_get_neighbours(bare, tmp_path, capsys) -> None:
     source = write(tmp_path / "in.jsonl", rows_of())
-    summary = brimful.augment(input=source, output=tmp_path / "a.jsonl", encoder=bare)
+    options = {"input": source, "output": tmp_path / "a.jsonl", "encoder": bare}
+    assert brimful.augment(**options, dry_run=True) == {"dry_run": True, "rows": 5, "distinct_texts": 5}
+    assert not (tmp_path / "a.jsonl").exists()
+    summary = brimful.augment(**options)
     assert summary["words"]["masked_lm"] == 0 < summary["words"]["neighbours"]
-    said = " ".join(capsys.readouterr().err.split())
-    assert "has no masked-LM head: all words get neighbours" in said
-
-
-def test_a_dry_run_writes_nothing(folder, tmp_path) -> None:
-    source = write(tmp_path / "in.jsonl", rows_of())
-    facts = brimful.augment(input=source, output=tmp_path / "out.jsonl", encoder=folder, dry_run=True)
-    assert facts == {"dry_run": True, "rows": 5, "distinct_texts": 5}
-    assert not (tmp_path / "out.jsonl").exists()
+    assert "no masked-LM head" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

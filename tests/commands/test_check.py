@@ -95,38 +95,3 @@ def test_the_start_of_finetune_tells_lengths_and_leaks_into_every_table(encoder,
     assert "train.tsv too (row 20 ('1') and row 8 ('1') there: " in said
     assert "tokens: median 14, 90 % within 14, 99 % within 14, longest 14, 0.00 % unknown" in said
     assert "an example has at most 16, the encoder takes 32" in said
-
-
-def test_a_question_that_leaves_no_room_is_refused_by_its_line(encoder, tmp_path):
-    def question(count: int, context: str, answer: str) -> dict:
-        answers = {"text": [answer], "answer_start": [context.find(answer)]}
-        return {"question": " ".join(["w1"] * count), "context": context, "answers": answers}
-
-    long = " ".join(f"w{number}" for number in range(2, 60))
-    rows = [question(2, long, "w3 w4"), question(29, long, "w3"), question(2, "w2 w3", "w3")]
-    train = write_table(tmp_path / "train.jsonl", rows)
-    with pytest.raises(brimful.BrimfulError, match="line 2: the first text has 29 tokens"):
-        brimful.finetune(
-            encoder=encoder, train=train, test=train, task="question-answering", out=str(tmp_path / "run")
-        )
-
-
-def test_what_finetune_says_of_targets(encoder, tmp_path, capfd):
-    rows = [{"text": text, "label": label} for text, label in zip(sentences(4, 1), "abab", strict=True)]
-    train = write_table(tmp_path / "train.tsv", rows)
-    unknown = write_table(tmp_path / "unknown.tsv", [*rows, {"text": "w1", "label": "z"}])
-    pairs = write_table(tmp_path / "pairs.tsv", [{"text": "w1", "text_b": "w2", "label": "a"}])
-    same = write_table(tmp_path / "same.tsv", [{"text": f"w{i}", "label": "2"} for i in range(4)])
-    given = {"encoder": encoder, "out": str(tmp_path / "run"), "dry_run": True}
-    for table, test, task, said in (
-        (train, unknown, "classification", r"unknown\.tsv, line 6: unknown label 'z'; known: a, b"),
-        (train, pairs, "classification", r"pairs\.tsv has pairs of texts"),
-        (same, same, "regression", "all labels are 2; a correlation needs at least two values"),
-    ):
-        with pytest.raises(brimful.BrimfulError, match=said):
-            brimful.finetune(train=table, test=test, task=task, **given)
-    spans = write_table(tmp_path / "spans.jsonl", [{"text": "w1 w22", "spans": [[3, 5, "X"], [0, 2, "X"]]}])
-    brimful.finetune(train=spans, test=spans, task="token-classification", **given)
-    assert "1 of 2 spans" in " ".join(capfd.readouterr().err.split())
-    with pytest.raises(brimful.BrimfulError, match="overlap is 31: windows of 32 tokens can share 0 to 29"):
-        brimful.finetune(train=train, test=train, overlap=31, **given)

@@ -16,7 +16,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.base.summary import ModelResult, estimate_gap_error
 from brimful.commands.demo import REPORTED, SETTINGS, DemoConfig, demo, require_place, run_line
-from brimful.commands.demo_reviews import load_reviews, same_text, write_reviews
+from brimful.commands.demo_reviews import duplicate_key, load_reviews, write_reviews
 from brimful.reports.page import group_models
 from brimful.reports.run_records import load_runs
 from brimful.runs.signals import StopRequest
@@ -40,8 +40,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("split_seed", [0, 1, 2])
 def test_no_test_review_is_seen_in_training(folder: Path, split_seed: int) -> None:
     reviews = load_reviews(folder, split_seed, None)
-    test = {same_text(text) for text, _ in reviews.test}
-    training = {same_text(text) for text in [t for t, _ in reviews.labelled] + reviews.unlabelled}
+    test = {duplicate_key(text) for text, _ in reviews.test}
+    training = {duplicate_key(text) for text in [t for t, _ in reviews.labelled] + reviews.unlabelled}
     assert not test & training
     assert len(test) == len(reviews.test) == reviews.facts["test"]
     assert len(training) == reviews.facts["pretraining"]
@@ -66,13 +66,6 @@ def test_the_files_say_what_the_split_says(folder: Path, tmp_path: Path) -> None
     assert len(rows) - 1 == len(reviews.labelled)
     texts = (tmp_path / "out" / "training.txt").read_text(encoding="utf-8").splitlines()
     assert len(texts) == reviews.facts["pretraining"]
-
-
-def test_a_place_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("keep")
-    with pytest.raises(BrimfulError, match="is not empty"):
-        demo(out=str(tmp_path), max_reviews=100)
-    assert (tmp_path / "notes.txt").read_text() == "keep"
 
 
 needs_reviews = pytest.mark.skipif(
@@ -131,14 +124,12 @@ def test_a_complete_folder_is_not_made_again(tmp_path: Path, capsys: pytest.Capt
 def test_what_a_line_prints_is_no_result_of_the_demo(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "text.txt").write_text("one two three\n" * 50)
-    out = tmp_path / "data"
-    out.mkdir()
-    words = ["prepare", str(tmp_path / "text.txt"), "--out", str(out), "--tokenizer", "train:64"]
-    run_line(words, StopRequest())
+    (tmp_path / "histogram.json").write_text('{"counts": [0, 3, 5]}')
+    line = ["pack", "--histogram", str(tmp_path / "histogram.json"), "--out", str(tmp_path / "plan.json")]
+    run_line(line, StopRequest())
     printed = capfd.readouterr()
     assert not printed.out
-    assert "Prepared corpus" in printed.err
+    assert "Packing" in printed.err
 
 
 def check_whole(result: dict[str, Any], out: Path) -> dict[str, float]:
@@ -162,6 +153,9 @@ def test_a_demo_is_continued_with_its_own_options(tmp_path: Path) -> None:
     (tmp_path / SETTINGS).write_text("encoder: x\n")
     with pytest.raises(BrimfulError, match="something else than a demo"):
         require_place(DemoConfig(out=str(tmp_path)))
+    (tmp_path / SETTINGS).rename(tmp_path / "notes.txt")
+    with pytest.raises(BrimfulError, match="is not empty"):
+        demo(out=str(tmp_path), max_reviews=100)
 
 
 def models_of(out: Path) -> list[ModelResult]:

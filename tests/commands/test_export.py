@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,12 +20,10 @@ from brimful import Encoder
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.commands.export import export
-from brimful.commands.pretrain import pretrain
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.data.batch import pack
 from brimful.data.examples import encode_texts
 from brimful.exporting import formats, gate, padded_model
-from brimful.exporting.gate import measure_difference, random_examples
 from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import (
@@ -45,13 +44,17 @@ def tokenizer() -> Tokenizer:
     return train(TEXTS, 80)
 
 
-@pytest.fixture(params=["modern", "bert", "prenorm", "roberta"])
+EVERY_ARCHITECTURE = pytest.mark.parametrize("model", ["modern", "bert", "prenorm", "roberta"], indirect=True)
+
+
+@pytest.fixture
 def model(request, tokenizer: Tokenizer, tmp_path: Path, seed: int) -> Path:
-    """A run directory with a random classifier."""
+    """A run directory with a random classifier; a BERT unless the test is for other architectures too."""
     torch.manual_seed(seed)
     shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 40}
-    kind = {"architecture": request.param}
-    if request.param == "roberta":
+    architecture = getattr(request, "param", "bert")
+    kind = {"architecture": architecture}
+    if architecture == "roberta":
         kind = {"architecture": "bert", "variant": "roberta", "segments": 1}
     config = EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), **kind, **shape)
     encoder = Encoder(config)
@@ -95,10 +98,6 @@ def sentence_vectors(folder: Path, texts: list[str]) -> np.ndarray:
     return vectors.numpy()
 
 
-BERT_LIKE = pytest.mark.parametrize("model", ["bert", "prenorm", "roberta"], indirect=True)
-
-
-@BERT_LIKE
 def test_a_classifier_of_the_mean_is_exported_for_sentence_transformers(
     mean_model: Path, tmp_path: Path
 ) -> None:
@@ -127,8 +126,6 @@ def outputs_of(model: TaskModel, texts: list[str]) -> np.ndarray:
 
 
 @pytest.mark.slow
-@BERT_LIKE
-@pytest.mark.cases(1)
 def test_a_classifier_of_the_mean_is_exported_as_one_graph(mean_model: Path, tmp_path: Path) -> None:
     result = export(run=str(mean_model), out=str(tmp_path / "out"), format="onnx")
     assert result["max_abs_logit_difference"] < 1e-5
@@ -143,6 +140,8 @@ def test_a_classifier_of_the_mean_is_exported_as_one_graph(mean_model: Path, tmp
     }
 
 
+@EVERY_ARCHITECTURE
+@pytest.mark.cases(2)
 def test_an_encoder_is_exported_for_sentence_transformers(model: Path, tmp_path: Path) -> None:
     """A masked-LM head is left out; a classifier that transformers has a class for has no place there."""
     encoder = Encoder.load(model / "model")
@@ -163,10 +162,8 @@ def test_an_encoder_is_exported_for_sentence_transformers(model: Path, tmp_path:
         export(run=str(model), out=str(tmp_path / "no"), format="sentence-transformers", dry_run=True)
 
 
-@pytest.mark.parametrize("model", ["bert"], indirect=True)
-@pytest.mark.parametrize(
-    "read", ["pairs", *(pytest.param(name, marks=pytest.mark.slow) for name in ("texts", "embedded"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("read", ["pairs", "texts", "embedded"])
 def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Path, read: str) -> None:
     """A model of single texts has learned nothing of them, and an encoder embeds single texts."""
     encoder, head, labels = load_model(model / "model")
@@ -188,7 +185,6 @@ def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Pa
     np.testing.assert_allclose(session.run(None, inputs)[0], wanted, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("model", ["bert"], indirect=True)
 def test_models_of_single_texts_have_no_input_for_token_types(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,27 +223,15 @@ def exported(model: Path, out: Path, kind: str, weights: str) -> None:
     assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 20
 
 
-def test_a_hugging_face_folder_agrees_and_replaces_an_earlier_one(model: Path, tmp_path: Path) -> None:
-    for _ in range(2):
-        exported(model, tmp_path / "out", "hf", "model.safetensors")
-
-
-def test_windows_temperature_and_settings_are_kept(model: Path, tmp_path: Path) -> None:
+@EVERY_ARCHITECTURE
+def test_a_hugging_face_folder_agrees_and_keeps_windows_temperature_and_settings(
+    model: Path, tmp_path: Path
+) -> None:
     path = model / "model" / "config.json"
     settings = {"window_overlap": 3, "calibration_temperature": 1.5, "task_settings": {"a": 0.5}}
     path.write_text(json.dumps(read_json(path) | settings))
-    export(run=str(model), out=str(tmp_path / "out"))
-    written = read_json(tmp_path / "out" / "config.json")
-    assert settings.items() <= written.items()
-
-
-@pytest.mark.parametrize("model", ["modern"], indirect=True)
-def test_large_logits_may_differ_by_their_rounding(model: Path, tmp_path: Path) -> None:
-    encoder, head, labels = load_model(model / "model")
-    with torch.no_grad():
-        head.norm.weight.mul_(5000)
-    save_model(model / "model", encoder, head, labels)
-    assert export(run=str(model), out=str(tmp_path / "out"))["max_abs_logit_difference"] > 1e-4
+    exported(model, tmp_path / "out", "hf", "model.safetensors")
+    assert settings.items() <= read_json(tmp_path / "out" / "config.json").items()
 
 
 @pytest.mark.parametrize("module", ["onnx", "onnxscript", "onnxruntime"])
@@ -255,18 +239,22 @@ def test_without_onnx_it_says_what_to_install(
     model: Path, tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BrimfulError, match=rf"^--format onnx needs {module}: pip install 'brimful\[onnx\]'$"):
+    with pytest.raises(BrimfulError, match=rf"^--format onnx needs {module}: .*brimful\[onnx\]"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.cases(1)
-def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
+def test_an_export_in_another_format_is_not_replaced(model: Path, tmp_path: Path) -> None:
     exported(model, tmp_path / "hf", "hf", "model.safetensors")
     before = (tmp_path / "hf" / "model.safetensors").read_bytes()
-    with pytest.raises(BrimfulError, match="an export in the format hf, and this one is onnx: remove it"):
+    with pytest.raises(BrimfulError, match="in the format hf, and this one is onnx"):
         export(run=str(model), out=str(tmp_path / "hf"), format="onnx")
     assert (tmp_path / "hf" / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.slow
+@EVERY_ARCHITECTURE
+def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
     exported(model, tmp_path / "out", "onnx", "onnx/model.onnx")
     assert not (tmp_path / "out" / "model.safetensors").exists()
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "onnx" / "model.onnx"))
@@ -276,7 +264,6 @@ def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["bert"], indirect=True)
 def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,25 +275,7 @@ def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
     assert session.run(None, values)[0].shape == (2, 3)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        "roberta",
-        pytest.param("modern", marks=pytest.mark.slow),
-        pytest.param("bert", marks=pytest.mark.slow),
-        pytest.param("prenorm", marks=pytest.mark.slow),
-    ],
-    indirect=True,
-)
-def test_a_masked_lm_and_a_bare_encoder_are_exported(model: Path, tmp_path: Path) -> None:
-    """As ONNX they are slow, and above; padded they are compared in test_heads."""
-    encoder = Encoder.load(model / "model")
-    for name, head in (("mlm", MaskedLMHead(encoder)), ("bare", None)):
-        save_model(tmp_path / name, encoder, head)
-        result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-hf"))
-        assert result["max_abs_logit_difference"] < 1e-4
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["modern"], indirect=True)
 def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model: Path, tmp_path: Path) -> None:
     """A masked-LM head stays out; no shape is listed that a quantiser trips over."""
@@ -326,14 +295,16 @@ def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model: Path, tm
     assert printed == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-3)
 
 
-def test_other_heads_are_exported(model: Path, tmp_path: Path) -> None:
+@EVERY_ARCHITECTURE
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("kind", [None, MaskedLMHead, PretrainingHead, TokenHead, SpanHead])
+def test_other_heads_are_exported(model: Path, tmp_path: Path, kind: Any) -> None:
     """To Hugging Face folders; for ONNX the padded model is compared in test_heads, its tracing above."""
     encoder = Encoder.load(model / "model")
-    for head in (PretrainingHead(encoder), TokenHead(encoder, 3), SpanHead(encoder)):
-        name = type(head).__name__
-        save_model(tmp_path / name, encoder, head)
-        result = export(run=str(tmp_path / name), out=str(tmp_path / f"{name}-hf"))
-        assert result["max_abs_logit_difference"] < 1e-4
+    head = None if kind is None else kind(encoder, 3) if kind is TokenHead else kind(encoder)
+    save_model(tmp_path / "given", encoder, head)
+    result = export(run=str(tmp_path / "given"), out=str(tmp_path / "out"))
+    assert result["max_abs_logit_difference"] < 1e-4
 
 
 @pytest.mark.parametrize("model", ["modern"], indirect=True)
@@ -362,43 +333,6 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     with pytest.raises(BrimfulError, match="nothing was written"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()
-
-
-def test_what_is_no_export_is_not_replaced(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("keep")
-    with pytest.raises(BrimfulError, match="not an earlier export"):
-        export(run=str(model), out=str(tmp_path / "mine"))
-    with pytest.raises(BrimfulError, match="holds no model"):
-        export(run=str(tmp_path / "mine"), out=str(tmp_path / "out"))
-    assert export(run=str(model), out=str(tmp_path / "dry"), dry_run=True)["dry_run"]
-    assert not (tmp_path / "dry").exists()
-
-
-def test_samples_cover_short_and_long(model: Path) -> None:
-    encoder = Encoder.load(model / "model")
-    lengths = random_examples(encoder).lengths
-    assert min(lengths) == 2
-    assert max(lengths) == encoder.config.max_length
-    off = measure_difference(encoder, None, lambda inputs: np.full((*inputs["input_ids"].shape, 32), np.inf))
-    assert off == (np.inf, np.inf)
-
-
-@pytest.mark.parametrize("architecture", ["bert", "prenorm"])
-def test_what_pretrain_made_is_exported(corpus_dir: Path, tmp_path: Path, architecture: str) -> None:
-    run = pretrain(
-        data=str(corpus_dir),
-        out=str(tmp_path / "run"),
-        model="tiny",
-        architecture=architecture,
-        packing={"max_length": 64},
-        trainer={"steps": 3, "checkpoint_every": 3},
-        validation_tokens=500,
-    )
-    assert run["steps"] == 3
-    result = export(run=str(tmp_path / "run" / "encoder"), out=str(tmp_path / "out"))
-    assert result["max_abs_logit_difference"] < 1e-4
-    assert Encoder.load(tmp_path / "out").config.architecture == architecture
 
 
 def test_an_export_over_an_export_in_a_linked_folder(model: Path, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,16 +67,13 @@ def test_a_pickled_folder_becomes_safetensors(folder, tmp_path, capsys):
         for one, other in zip(mine.parameters(), given.parameters(), strict=True)
     )
     assert main(["export", str(folder), "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "Its outputs in float32 are the model's within " in said
-    assert "BertForPreTraining, " in said
-    assert "Hidden states, from transformers" in said
-    assert "example.py" in "".join(said.split())  # a long path is wrapped
+    assert "BertForPreTraining, " in capsys.readouterr().out
     assert main(["inspect", str(out), "--verify"]) == 0
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("name", ["bert", "roberta", "electra", "modern"])
-def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, capsys, name):
+def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, name):
     """Hidden states are those of transformers under the old ids, and the texts keep their vectors."""
     tokenizer = train(TEXTS, 100)
     encoder = small(name, vocabulary_size=tokenizer.get_vocab_size() + 5, pad_id=special_ids(tokenizer).pad)
@@ -95,9 +90,6 @@ def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, capsys, name):
     assert smaller.config.vocabulary_size == result["pieces"]
     for one, other in zip(Encoder.load(out).encode(texts), Encoder.load(given).encode(texts), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
-    assert main(["export", given, "--out", out, "--keep-pieces-of", str(tmp_path / "texts.txt")]) == 0
-    said = capsys.readouterr().out
-    assert f"{result['pruned']['pieces_before']} before, {result['pieces']} after; 30 texts use " in said
 
 
 def test_all_fields_of_the_texts_are_read_and_what_is_wrong_is_said(folder, tmp_path, capsys):
@@ -143,12 +135,6 @@ def test_the_padding_token_of_config_json_stays(folder, tmp_path):
             continue
         assert export(**options, out=str(tmp_path / "out"))["max_abs_hidden_difference"] < 1e-5
         assert load(tmp_path / "out").id_to_token(Encoder.load(tmp_path / "out").config.pad_id) == unused
-
-
-def test_a_dry_run_writes_nothing(folder, tmp_path, capsys):
-    assert main(["export", str(folder), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "BertForPreTraining" in capsys.readouterr().out
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_discriminator_leaves_its_head_and_a_classifier_keeps_it(folder, tmp_path, capsys):
@@ -217,27 +203,15 @@ def test_large_hidden_states_may_differ_by_their_rounding(folder, tmp_path):
     assert export(run=str(folder), out=str(tmp_path / "out"))["max_abs_hidden_difference"] > 1e-4
 
 
-def test_without_transformers_it_is_said(folder, tmp_path, monkeypatch, capsys):
+def test_without_transformers_a_warning_names_it(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(export_check.importlib.util, "find_spec", lambda name: None)
     assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr()
-    assert "Not loaded with transformers, which is not installed." in said.out
-    assert "transformers is not installed" in said.err
+    assert "transformers is not installed" in capsys.readouterr().err
 
 
-def test_what_transformers_says_of_a_folder_is_told(folder, tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise ValueError("Your weights\nare too old")
-
-    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", refuse)
-    with pytest.raises(BrimfulError, match=r"cannot load .*given; .* It says: Your weights are too old$"):
-        export(run=str(folder), out=str(tmp_path / "out"))
-
-
-@pytest.mark.parametrize("value", [[-1, -1], 2.0, "x"])
-def test_a_setting_that_only_transformers_refuses_is_named(folder, tmp_path, value):
+def test_a_setting_that_only_transformers_refuses_is_named(folder, tmp_path):
     values = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(values | {"bos_token_id": value}))
+    (folder / "config.json").write_text(json.dumps(values | {"bos_token_id": "x"}))
     with pytest.raises(BrimfulError, match=r"cannot load .*given; .*bos_token_id"):
         export(run=str(folder), out=str(tmp_path / "out"))
 
@@ -269,44 +243,38 @@ def test_a_size_that_cannot_be_names_the_file(folder, tmp_path, capsys):
 
 
 def test_what_cannot_be_exported_is_refused(folder, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("keep")
-    with pytest.raises(BrimfulError, match="not an earlier export"):
-        export(run=str(folder), out=str(tmp_path / "mine"))
-    with pytest.raises(BrimfulError, match="not an earlier export"):
-        export(run=str(folder), out=str(folder))
-    with pytest.raises(BrimfulError, match="holds no model"):
-        export(run=str(tmp_path / "mine"), out=str(tmp_path / "out"))
-    (tmp_path / "earlier").mkdir()
-    (tmp_path / "earlier" / "export.json").write_text("{}")
-    with pytest.raises(BrimfulError, match=r"is in the export .*earlier"):
-        export(run=str(folder), out=str(tmp_path / "earlier" / "x" / "y"))
-    (folder / "vocab.txt").unlink()
-    with pytest.raises(
-        BrimfulError, match=r"no tokenizer in .*given .*: copy the files of the tokenizer there$"
+    for name in ("mine/notes.txt", "earlier/export.json"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("{}")
+    for run, out, message in (
+        ("given", "mine", "not an earlier export"),
+        ("given", "given", "not an earlier export"),
+        ("mine", "out", "holds no model"),
+        ("given", "earlier/x/y", r"is in the export .*earlier"),
     ):
+        with pytest.raises(BrimfulError, match=message):
+            export(run=str(tmp_path / run), out=str(tmp_path / out))
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(BrimfulError, match=r"no tokenizer in .*given"):
         export(run=str(folder), out=str(tmp_path / "out"))
     (folder / "sentencepiece.bpe.model").write_bytes(b"x")
-    with pytest.raises(BrimfulError, match="holds a SentencePiece model"):
+    with pytest.raises(BrimfulError, match="SentencePiece"):
         export(run=str(folder), out=str(tmp_path / "out"))
-    (folder / "sentencepiece.bpe.model").unlink()
-    assert isinstance(load_model(folder)[1], MaskedLMHead)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_second_export_to_a_folder_is_refused(folder, tmp_path, monkeypatch):
-    out, exported = tmp_path / "out", export(run=str(folder), out=str(tmp_path / "out"))
-    code = "import sys; from brimful.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    second = [sys.executable, "-c", code, "export", str(folder), "--out", str(out)]
-    refused = []
+    out, refusals = tmp_path / "out", []
 
-    def save_slowly(*given, **options):
-        refused.append(subprocess.run(second, capture_output=True, text=True))
+    def save_while_another_exports(*given, **options):
+        with pytest.raises(BrimfulError) as error:
+            export(run=str(folder), out=str(out))
+        refusals.append(str(error.value))
         save_model(*given, **options)
 
-    monkeypatch.setattr(folders, "save_model", save_slowly)
-    assert export(run=str(folder), out=str(out))["bytes"] == exported["bytes"]
-    assert refused[0].returncode == 1
-    assert f"{out} is in use by process {os.getpid()}" in refused[0].stderr
+    monkeypatch.setattr(folders, "save_model", save_while_another_exports)
+    assert export(run=str(folder), out=str(out))["bytes"] > 0
+    assert f"{out} is in use by process {os.getpid()}" in refusals[0]
     assert not (out / ".lock").exists()
 
 

@@ -63,6 +63,7 @@ def test_a_flipped_bit_is_found_and_named(
         (out / "shards" / missing).write_bytes(content)
 
 
+@pytest.mark.cases(9)
 @pytest.mark.parametrize("content", ["{}", "0", "[]", "null", '{"files": {}}', None])
 @pytest.mark.parametrize(
     "name",

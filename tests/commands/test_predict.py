@@ -61,9 +61,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=[7, 16_384])
-def _texts_a_part(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_files, "SLICE_TEXTS", request.param)
+@pytest.fixture
+def _slices_of_7(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read in slices of seven texts."""
+    monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
 
 
 def written(folder: Path, suffix: str) -> str:
@@ -90,7 +91,7 @@ def read(path: Path) -> list[dict]:
     ]
 
 
-@pytest.mark.usefixtures("_texts_a_part")
+@pytest.mark.usefixtures("_slices_of_7")
 @pytest.mark.parametrize(
     ("given", "wanted"), [(".txt", ".jsonl"), (".jsonl", ".tsv"), (".tsv", ".csv"), (".csv", ".parquet")]
 )
@@ -132,7 +133,7 @@ def test_all_of_a_model_moves_to_the_device(classifier, tmp_path, monkeypatch):
         )
 
 
-@pytest.mark.usefixtures("_texts_a_part")
+@pytest.mark.usefixtures("_slices_of_7")
 def test_an_array_holds_the_scores(classifier, tmp_path):
     output = tmp_path / "out.npy"
     brimful.predict(model=str(classifier), input=written(tmp_path, ".txt"), output=str(output))
@@ -142,9 +143,10 @@ def test_an_array_holds_the_scores(classifier, tmp_path):
     np.testing.assert_allclose(array, [list(row["scores"].values()) for row in rows], atol=1e-6)
 
 
-@pytest.mark.usefixtures("_texts_a_part")
-@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".jsonl", ".csv"])
-@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.usefixtures("_slices_of_7")
+@pytest.mark.parametrize(
+    ("suffix", "pooling"), [(".npy", "mean"), (".parquet", "first"), (".jsonl", "mean"), (".csv", "first")]
+)
 def test_an_encoder_writes_the_vectors_of_embed(plain, tmp_path, suffix, pooling):
     output = tmp_path / f"out{suffix}"
     brimful.predict(model=str(plain), input=written(tmp_path, ".txt"), output=str(output), pooling=pooling)
@@ -178,13 +180,6 @@ def test_spans_whose_first_texts_have_none(tagger, tmp_path, monkeypatch, suffix
             (s["start"], s["end"], s["label"], s["text"], pytest.approx(s["probability"], abs=2e-6))
             for s in row["prediction"]
         ] == [tuple(s.values()) for s in expected["prediction"]]
-
-
-def test_a_file_without_any_span_is_parquet_too(tagger, tmp_path):
-    source = tmp_path / "texts.jsonl"
-    source.write_text('{"text": ""}\n' * 3)
-    brimful.predict(model=str(tagger), input=str(source), output=str(tmp_path / "out.parquet"))
-    assert read(tmp_path / "out.parquet") == [{"row": row, "prediction": []} for row in (1, 2, 3)]
 
 
 def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
@@ -230,23 +225,17 @@ def test_a_wrong_row_is_named_before_anything_is_computed(
     assert not output.exists()
 
 
+@pytest.mark.usefixtures("_slices_of_7")
 def test_questions_at_the_end_are_checked_before_anything_is_computed(tmp_path, monkeypatch):
     encoder = new_encoder()
-    model = TaskModel(QuestionAnswering(), encoder, SpanHead(encoder), 32, 8)
-    model.save(tmp_path / "model")
-    monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
+    TaskModel(QuestionAnswering(), encoder, SpanHead(encoder), 32, 8).save(tmp_path / "model")
     monkeypatch.setattr(TaskModel, "answers", None)
-
-    def refused(last: dict, **options) -> str:
-        rows = [{"id": str(row), "question": "w1", "context": "w2 w3"} for row in range(20)]
-        source = tmp_path / "a.jsonl"
-        source.write_text("".join(json.dumps(row) + "\n" for row in [*rows, last]))
-        with pytest.raises(BrimfulError) as error:
-            brimful.predict(model=str(tmp_path / "model"), input=str(source), **options)
-        return str(error.value)
-
-    long = {"question": "w1 " * 30, "context": "w2 " * 40}
-    assert "line 21: the first text has 30 tokens" in refused(long, output=str(tmp_path / "out.jsonl"))
+    rows = [{"id": str(row), "question": "w1", "context": "w2 w3"} for row in range(20)]
+    rows.append({"question": "w1 " * 30, "context": "w2 " * 40})
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(BrimfulError, match="line 21: the first text has 30 tokens"):
+        brimful.predict(model=str(tmp_path / "model"), input=str(source), output=str(tmp_path / "out.jsonl"))
 
 
 def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
@@ -331,18 +320,14 @@ def test_a_program_that_predicts_is_warned_once_and_may_filter_it(classifier, ca
     assert not capfd.readouterr().err
 
 
-def test_texts_of_any_number_in_memory(classifier, monkeypatch):
-    monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
+@pytest.mark.usefixtures("_slices_of_7")
+def test_texts_of_any_number_in_memory(classifier):
     model = TaskModel.load(classifier)
     assert model.predict([]) == []
-    together = model.predict(text for text in TEXTS)
-    assert [row["prediction"] for row in together] == [
-        model.predict([text])[0]["prediction"] for text in TEXTS
-    ]
-    pairs = model.predict(TEXTS[:9], TEXTS[9:18])
-    assert [row["prediction"] for row in pairs] == [
-        model.predict([a], [b])[0]["prediction"] for a, b in zip(TEXTS[:9], TEXTS[9:18], strict=True)
-    ]
+    for columns in ([TEXTS[:16]], [TEXTS[:9], TEXTS[9:18]]):
+        together = model.predict(*(iter(column) for column in columns))
+        alone = [model.predict(*([text] for text in row))[0] for row in zip(*columns, strict=True)]
+        assert [row["prediction"] for row in together] == [row["prediction"] for row in alone]
     encoder = brimful.Encoder.load(classifier)
     for wrong in ("w1", b"w1", {"text": "w1"}):
         for reads in (model.predict, encoder.embed):
@@ -352,27 +337,21 @@ def test_texts_of_any_number_in_memory(classifier, monkeypatch):
         model.predict(["w1", "w2"], ["w3"])
 
 
-def test_the_end_is_a_sentence(classifier, tmp_path, capsys):
-    output = tmp_path / "labels.tsv"
-    line = ["predict", "--model", classifier, "--input", written(tmp_path, ".txt"), "--output", output]
-    assert main([*map(str, line), "--dry-run"]) == 0
+def test_the_end_is_a_sentence_and_names_the_columns_of_an_array(classifier, tmp_path, capsys):
+    labels, array = tmp_path / "labels.tsv", tmp_path / "scores.npy"
+    line = ["predict", "--model", str(classifier), "--input", written(tmp_path, ".txt"), "--output"]
+    assert main([*line, str(labels), "--dry-run"]) == 0
     assert capsys.readouterr().out == "dry run: 70 texts can be predicted\n"
-    assert main([*map(str, line), "--abstain-below", "0.99", "--precision", "fp32"]) == 0
-    number = r"[\d,.]+"
-    assert re.fullmatch(
-        rf"70 texts in {number} s \({number} tokens a second, fp32\), \d+ of them below --abstain-below"
-        rf" -> {re.escape(str(output))}\n",
-        capsys.readouterr().out,
+    assert main([*line, str(labels), "--abstain-below", "0.99", "--precision", "fp32"]) == 0
+    out = capsys.readouterr().out
+    assert re.match(
+        r"70 texts in [\d.]+ s \([\d,]+ tokens a second, fp32\), \d+ of them below --abstain", out
     )
-
-
-def test_the_end_names_the_columns_of_an_array_and_the_number_format(classifier, tmp_path, capsys):
-    output, labels = tmp_path / "scores.npy", TaskModel.load(classifier).task.labels
-    line = ["predict", "--model", classifier, "--input", written(tmp_path, ".txt"), "--output", output]
-    assert main([*map(str, line), "--precision", "bf16"]) == 0
-    said = capsys.readouterr().out
-    assert "tokens a second, bf16) -> " in said
-    assert said.endswith(f"scores.npy, columns {', '.join(labels)}\n")
-    assert main([*map(str, line), "--precision", "fp32", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["precision"], found["columns"]) == ("fp32", labels)
+    assert out.endswith(f" -> {labels}\n")
+    assert main([*line, str(array), "--precision", "bf16"]) == 0
+    out = capsys.readouterr().out
+    assert "tokens a second, bf16) -> " in out
+    assert out.endswith(f"scores.npy, columns {', '.join(LABELS)}\n")
+    assert main([*line, str(array), "--precision", "fp32", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["precision"], result["columns"]) == ("fp32", LABELS)

@@ -142,7 +142,7 @@ def _values(options: Options) -> dict[str, Any]:
 
 
 def _patch(options: Options, watch: _Watch) -> None:
-    step, run, prepare, values = Trainer.train_step, Trainer.run, Encoder.prepare, metrics.values
+    step, run, prepare, values = Trainer.train_step, Trainer.run, Encoder.prepare, metrics.read_scalars
 
     def train_step(self: Trainer, update: Any) -> Any:
         watch.begin(self.progress.step)
@@ -170,7 +170,7 @@ def _patch(options: Options, watch: _Watch) -> None:
         return [0.0 for _ in values(scalars)]  # waits and copies as ever
 
     # No kernel writes a loss: its memory holds what was copied there before, perhaps token ids, perhaps NaN.
-    guard.values = metrics.values = zeros  # type: ignore[assignment]
+    guard.read_scalars = metrics.read_scalars = zeros  # type: ignore[assignment]
     Trainer.train_step, Trainer.run = train_step, run_to_the_end  # type: ignore[method-assign]
     Encoder.prepare = prepare_with  # type: ignore[method-assign]
     if options.sabotage == "recompile":

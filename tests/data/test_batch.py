@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.data.batch import PackedBatch, blank, filler_lengths, pack
+from brimful.data.batch import PackedBatch, make_blank, pack, split_filler
 from builders.batches import check_invariants
 
 PAD = 0
@@ -27,7 +27,7 @@ def test_pack(
     used = sum(lengths)
     sequences = [np.arange(length) + 100 * i + 1 for i, length in enumerate(lengths)]
     segments = [np.arange(length) % 2 for length in lengths] if typed else None
-    filler = filler_lengths(room or 0, max_length)
+    filler = split_filler(room or 0, max_length)
     slots = None if room is None else used + room
     sequence_slots = None if more_sequences is None else len(lengths) + len(filler) + more_sequences
     batch = pack(
@@ -58,10 +58,10 @@ def test_pack(
     st.integers(0, 100),
 )
 def test_blank(lengths: list[int], room: int | None, more_sequences: int | None, pad: int) -> None:
-    filler = filler_lengths(room or 0, 9)
+    filler = split_filler(room or 0, 9)
     needed = len(lengths) + len(filler)
     index = np.arange(len(lengths)) * 7
-    batch = blank(
+    batch = make_blank(
         lengths,
         max_length=9,
         pad=pad,
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(ValueError, match="do not fit"):
         pack([np.ones(length) for length in lengths], **room)
     with pytest.raises(ValueError, match="do not fit"):
-        blank(lengths, **room)
+        make_blank(lengths, **room)
 
 
 def test_a_moved_batch_is_the_same() -> None:

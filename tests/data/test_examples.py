@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
-from brimful.data.example_batches import batch_of, rounded
+from brimful.data.example_batches import make_batch, round_up_tokens
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
@@ -80,7 +80,7 @@ def test_epochs_and_updates(lengths: list[int], B: int, tokens: int, fixed_shape
         assert len(found) == B
         for batch in batches:
             T = batch.tokens.numel()
-            assert tokens == T if fixed_shapes else rounded(batch.real_tokens) == T
+            assert tokens == T if fixed_shapes else round_up_tokens(batch.real_tokens) == T
             assert batch.real_tokens <= tokens
             shapes.add((batch.tokens.numel(), batch.offsets.numel()))
         ranks = [stream(rank=rank, world=2).take(cursor) for rank in range(2)]
@@ -136,7 +136,7 @@ def test_a_long_example_gets_its_room() -> None:
 def test_unlabelled_texts() -> None:
     examples = make_examples([3, 4], 8)
     plain = Examples(examples.tokens, examples.segments, {}, 8, PAD)
-    batch = batch_of(plain, np.array([1, 0]))
+    batch = make_batch(plain, np.array([1, 0]))
     assert batch.targets == {}
     assert batch.lengths == (4, 3)
 
@@ -154,7 +154,7 @@ def test_a_pair_that_is_no_text_is_named_and_the_tokenizer_stays_as_it_was() -> 
 def test_a_fixed_batch_of_the_shortest_examples(slots: int) -> None:
     """Filler needs a sequence slot beside as many of the shortest examples as fit."""
     examples = make_examples([2] * (slots // 2), 8)
-    check_invariants(batch_of(examples, np.arange(slots // 2), slots))
+    check_invariants(make_batch(examples, np.arange(slots // 2), slots))
 
 
 WORDS = Tokenizer(models.WordLevel({"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "a": 4, "b": 5}, "[UNK]"))
@@ -256,7 +256,7 @@ def test_targets_of_tokens_stand_at_their_tokens():
         "tags": Ragged.of([np.array(tags) for tags in ([1, 2, 3], [4], [5, 6])], np.int64),
         "spans": np.array([[0, 1], [2, 3], [4, 5]]),
     }
-    batch = batch_of(Examples(tokens, types, targets, max_length=3, pad=PAD), np.array([2, 0]), 7, 5)
+    batch = make_batch(Examples(tokens, types, targets, max_length=3, pad=PAD), np.array([2, 0]), 7, 5)
     assert batch.targets["tags"].tolist() == [5, 6, 1, 2, 3, -100, -100]
     assert batch.targets["spans"].tolist() == [[4, 5], [0, 1], [-100, -100], [-100, -100], [-100, -100]]
 
@@ -274,6 +274,6 @@ def test_token_types_are_those_of_the_examples_taken() -> None:
 
 
 def test_few_tokens_get_little_filler_and_few_shapes() -> None:
-    sizes = [rounded(tokens) for tokens in range(1, 4097)]
+    sizes = [round_up_tokens(tokens) for tokens in range(1, 4097)]
     assert all(0 <= size - tokens < max(32, 0.25 * tokens) for tokens, size in enumerate(sizes, 1))
     assert len(set(sizes)) == 8 + 4 + 28

@@ -55,8 +55,12 @@ def read(stream: Counting, start: int, updates: int, depth: int) -> Iterator[Upd
 
 def numbers(updates: Iterator[Update]) -> list[tuple[list[int], list[float], int]]:
     return [
-        ([int(batch.tokens[0]) for batch in batches], [w["token"] for w in weights], cursor["n"])
-        for batches, weights, cursor, _ in updates
+        (
+            [int(batch.tokens[0]) for batch in update.batches],
+            [sums["token"] for sums in update.normalizers],
+            update.cursor["n"],
+        )
+        for update in updates
     ]
 
 

@@ -18,7 +18,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
 from brimful.base.types import IGNORED
 from brimful.data.config import MaskingConfig, Unit
-from brimful.data.masking import MaskingVocabulary, mask_tokens, prediction_slots
+from brimful.data.masking import MaskingVocabulary, count_prediction_slots, mask_tokens
 
 MASK = 4
 SPECIAL = [0, 2, 3, MASK]
@@ -330,7 +330,7 @@ def test_another_epoch_has_other_masks(unit: Unit, seed: int) -> None:
 @pytest.mark.parametrize("tokens", [128, 1024, 8192])
 def test_almost_all_predictions_fit_the_slots(tokens: int, rate: float, unit: Unit, seed: int) -> None:
     """Below 0.1 % are dropped where words have 1 to 3 tokens and none is special."""
-    slots = prediction_slots(tokens, rate)
+    slots = count_prediction_slots(tokens, rate)
     assert slots % 8 == 0
     assert tokens * rate <= slots <= tokens
     lengths = [128] * (tokens // 128)
@@ -350,7 +350,7 @@ def test_almost_all_predictions_fit_the_slots(tokens: int, rate: float, unit: Un
 def test_predictions_of_long_words_fit_the_slots(size: int, seed: int) -> None:
     """A vocabulary of bytes or characters has many tokens a word: geometric lengths, with this mean."""
     tokens, draw = 4096, np.random.default_rng(seed)
-    slots = prediction_slots(tokens, 0.15, size)
+    slots = count_prediction_slots(tokens, 0.15, size)
     asked = dropped = 0
     for i in range(1000):  # one in 3,000 drops any, but then 45 of its 614; of 300, a few could be too many
         text = make_text(seed + i, [128] * (tokens // 128), inner=0.0)
@@ -363,9 +363,9 @@ def test_predictions_of_long_words_fit_the_slots(size: int, seed: int) -> None:
 
 
 def test_few_slots_are_for_nothing() -> None:
-    assert prediction_slots(1000, 1.0) == 1000
-    assert prediction_slots(1000, 0.0) == 0
-    assert prediction_slots(65_536, 0.15) < 1.06 * 0.15 * 65_536
+    assert count_prediction_slots(1000, 1.0) == 1000
+    assert count_prediction_slots(1000, 0.0) == 0
+    assert count_prediction_slots(65_536, 0.15) < 1.06 * 0.15 * 65_536
 
 
 def test_the_rate_approaches_its_final_value() -> None:

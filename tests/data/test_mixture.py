@@ -179,8 +179,8 @@ def test_phases_count_as_the_run_does() -> None:
     phases = [PhaseConfig(steps=600, update_size=8), PhaseConfig(steps=400, max_length=64)]
     by_rows = PretrainConfig(phases=tuple(phases), rows_per_update=2)
     by_sequences = PretrainConfig(phases=tuple(phases), sequences_per_update=9)
-    assert [(phase.size, phase.counted) for phase in by_rows.run_phases()] == [(8, "rows"), (2, "rows")]
-    assert [(phase.size, phase.counted) for phase in by_sequences.run_phases()] == [
+    assert [(phase.size, phase.unit) for phase in by_rows.run_phases()] == [(8, "rows"), (2, "rows")]
+    assert [(phase.size, phase.unit) for phase in by_sequences.run_phases()] == [
         (8, "sequences"),
         (9, "sequences"),
     ]

@@ -20,8 +20,8 @@ from brimful.data.batch import PackedBatch
 from brimful.data.config import MaskingConfig, Unit
 from brimful.data.masking import mask_tokens
 from brimful.data.pairs import NO_PAIR
-from brimful.data.reader import BlockSlice, SequenceReader, ordinary_ids
-from brimful.data.sequences import Sequences, single_segments
+from brimful.data.reader import BlockSlice, SequenceReader, list_ordinary_ids
+from brimful.data.sequences import Sequences, make_sequences
 from builders.batches import check_invariants
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -66,7 +66,7 @@ def random_ranges(corpus: Corpus, seed: int, *, paired: bool, n: int = 40) -> Se
     shard = draw.integers(0, len(corpus.shards), n)
     begin = np.array([draw.integers(0, len(corpus.shards[s].tokens) - room) for s in shard])
     if not paired:
-        return single_segments(shard, begin, tokens)
+        return make_sequences(shard=shard, begin=begin, length=tokens + 2)
     second = np.where(draw.random(n) < 1 / 3, 0, draw.integers(0, tokens))
     other = draw.integers(0, len(corpus.shards), n)
     return Sequences(
@@ -229,7 +229,7 @@ def test_two_ranges_that_begin_alike_in_different_shards_have_masks_of_their_own
 ) -> None:
     corpus = make_corpus(tmp_path / "corpus", 100, seed, shards=2)
     where = np.full(2, 7)
-    ranges = single_segments(np.array([0, 1]), where, np.full(2, 400))
+    ranges = make_sequences(shard=np.array([0, 1]), begin=where, length=np.full(2, 402))
     reader = SequenceReader(word_level(100), MaskingConfig(unit="tokens"))
     batch = reader.batch(
         [BlockSlice(corpus, ranges, np.arange(2), derive_key(seed))], max_length=500, rate=0.5
@@ -247,7 +247,7 @@ def test_ordinary_ids(special: tuple[str, ...]) -> None:
     tokenizer = word_level(200, special, extra=unused)
     tokenizer.add_special_tokens([AddedToken("[USER]", special=True)])
     tokenizer.add_tokens(["[unused]", "ordinary1", "[1]"])
-    names = [tokenizer.id_to_token(i) for i in ordinary_ids(tokenizer)]
+    names = [tokenizer.id_to_token(i) for i in list_ordinary_ids(tokenizer)]
     words = {f"w{i}" for i in range(200 - len(special) - len(unused))}
     assert set(names) == words | {"[unused]", "ordinary1", "[1]"}
     assert len(names) == len(set(names))
@@ -294,7 +294,8 @@ def test_the_share_of_masked_tokens_in_real_text(
         for first, end in zip(shard.offsets[:-1], shard.offsets[1:], strict=True)
         for begin in range(int(first), int(end), 126)
     ]
-    sequences = single_segments(*np.array(pieces).T)
+    shard, begin, tokens = np.array(pieces).T
+    sequences = make_sequences(shard=shard, begin=begin, length=tokens + 2)
     everything = np.arange(len(sequences))
     reader = SequenceReader(tokenizer, MaskingConfig(unit=unit))
     asked = 0

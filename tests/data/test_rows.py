@@ -268,7 +268,7 @@ def test_masks_do_not_hang_on_packing(
     corpus: Corpus, tmp_path: Path, seed: int, unit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Slots for all: what doesn't fit is the one thing that depends on neighbours.
-    monkeypatch.setattr(rows_module, "prediction_slots", lambda tokens, *_: tokens)
+    monkeypatch.setattr(rows_module, "count_prediction_slots", lambda tokens, *_: tokens)
 
     def stream(name: str, phase: Phase, key: int = seed, micro: int = 1) -> RowStream:
         masking = MaskingConfig(rate=0.4, unit=unit)

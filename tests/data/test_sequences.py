@@ -13,7 +13,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SequencesConfig
-from brimful.data.sequences import Sequences, Stretches, cut_documents, single_segments
+from brimful.data.sequences import Sequences, Stretches, cut_documents, make_sequences
 from builders.corpora import Document, corpora, kinds, write_corpus
 
 FALSE_ALARM = 1e-8
@@ -194,13 +194,17 @@ def test_no_documents(corpus_dir: Path) -> None:
 def test_single_segments_and_their_identities(corpus_dir: Path, seed: int) -> None:
     corpus = Corpus.open(corpus_dir)
     stretches = cut_documents(corpus, np.arange(corpus.documents), 14, SENTENCES, derive_key(seed))
-    sequences = single_segments(stretches.shard, stretches.begin, stretches.end - stretches.begin)
+    sequences = make_sequences(
+        shard=stretches.shard, begin=stretches.begin, length=stretches.end - stretches.begin + 2
+    )
     assert isinstance(sequences, Sequences)
     assert np.array_equal(sequences.length, stretches.end - stretches.begin + 2)
     assert len(sequences.pair) == len(sequences.second_length) == 0
     identity = sequences.identity(np.arange(len(sequences)))
     assert np.array_equal(identity, stretches.identity())
-    elsewhere = single_segments(stretches.shard + 1, stretches.begin, stretches.end - stretches.begin)
+    elsewhere = make_sequences(
+        shard=stretches.shard + 1, begin=stretches.begin, length=stretches.end - stretches.begin + 2
+    )
     both = np.concatenate([identity, elsewhere.identity(np.arange(len(elsewhere)))])
     places = {
         *zip(stretches.shard, stretches.begin, strict=True),

@@ -20,8 +20,8 @@ from brimful.data.config import PackingConfig, Phase
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples
 from brimful.data.loader import prefetch
-from brimful.data.masking import prediction_slots
-from brimful.data.rows import RowStream, divide, most_slots_needed
+from brimful.data.masking import count_prediction_slots
+from brimful.data.rows import RowStream, count_most_slots, divide
 from brimful.data.slots import SequenceSlots
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.masked_lm import MaskedLM
@@ -71,11 +71,11 @@ def test_wikipedia_at_65536_tokens(longest: int, micro_batches: int) -> None:
     parts = [np.add.reduceat(plan.lengths.astype(np.int64) ** n, plan.offsets[:-1]) for n in range(3)]
     sequences, tokens, costs = (np.repeat(values, plan.repeats) for values in parts)
     visited = np.random.default_rng(2).permutation(len(tokens))[: 24 * 32 * each].reshape(-1, phase.size)
-    slots, needed, chosen = SequenceSlots(shown=False), [], []
+    slots, needed, chosen = SequenceSlots(prints=False), [], []
     for update, rows in enumerate(visited):
         order, ends = divide(rows, tokens, costs, phase, each, derive_key("update", update))
         needed += np.add.reduceat(sequences[order], np.concatenate([[0], ends])).tolist()
-        most = most_slots_needed(order, ends, sequences, tokens, phase, each)
+        most = count_most_slots(order, ends, sequences, tokens, phase, each)
         chosen.append(slots.choose("rows", most))
     assert chosen[-1] <= 1.3 * np.mean(needed)
     assert len(set(chosen)) <= 3
@@ -83,16 +83,16 @@ def test_wikipedia_at_65536_tokens(longest: int, micro_batches: int) -> None:
 
 def test_predictions_are_a_few_percent_above_the_expected() -> None:
     """And T is what rows hold: neither needs a sample."""
-    assert prediction_slots(65536, 0.15) <= 1.06 * 0.15 * 65536
+    assert count_prediction_slots(65536, 0.15) <= 1.06 * 0.15 * 65536
 
 
 def test_growth(capsys: pytest.CaptureFixture[str]) -> None:
     for shown in (True, False):
-        slots = SequenceSlots(shown=shown)
-        assert slots.known("a") is None
+        slots = SequenceSlots(prints=shown)
+        assert slots.find("a") is None
         assert slots.choose("a", 25) == 40  # 25 and two deviations of 5, in steps of 8
         assert slots.choose("b", 100) == 120
-        assert slots.choose("a", 40) == slots.known("a") == 40
+        assert slots.choose("a", 40) == slots.find("a") == 40
         assert capsys.readouterr().err == ""
         assert slots.choose("a", 49) == 64
         assert slots.choose("b", 1) == 120

@@ -18,7 +18,7 @@ from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks
 from brimful.data.config import PackingConfig, SequencesConfig
 from brimful.data.sources import BlockRows, Place, Source, mix
-from brimful.data.streams import validation_batches
+from brimful.data.streams import make_validation_batches
 from builders.streams import finish_planning, toy_corpus, toy_source
 
 SHORT = PackingConfig(max_length=24, capacity=96)
@@ -58,7 +58,7 @@ def watched(corpus: Corpus, directory: Path, seed: int) -> tuple[Source, Watched
 
 def take(source: Source, place: Place) -> tuple[BlockRows, Place]:
     """The row at a place, and the place after it."""
-    row = source.upcoming(place, 1, 24)
+    row = source.read_rows(place, 1, 24)
     return row, source.after(place, row)
 
 
@@ -174,6 +174,6 @@ def test_what_rows_measure(corpus: Corpus, tmp_path: Path, seed: int) -> None:
 def test_without_held_out_documents_the_option_is_named(tmp_path: Path) -> None:
     reader: Any = None  # nothing is read
     with record_warnings() as lines:
-        assert validation_batches("data", None, reader, SHORT, SequencesConfig(), 100, tmp_path) == []
+        assert make_validation_batches("data", None, reader, SHORT, SequencesConfig(), 100, tmp_path) == []
     (line,) = lines
     assert line.startswith("data holds no validation documents (prepare's --validation-share)")

@@ -26,7 +26,7 @@ from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
-from brimful.train.compilation import loss_function
+from brimful.train.compilation import make_loss
 from brimful.train.determinism import deterministic
 from brimful.train.gradients import flatten
 
@@ -83,7 +83,7 @@ class Step:
         self.head = MaskedLMHead(self.encoder).to(DEVICE)
         self.encoder.prepare = partial(self.encoder.prepare, backend=backend)
         self.parameters = [*self.encoder.parameters(), *self.head.parameters()]
-        self.loss = loss_function(self._sum, self.encoder, compiled=compiled)
+        self.loss = make_loss(self._sum, self.encoder, compiled=compiled)
         flatten(self.parameters)
 
     def _sum(self, encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import brimful
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.tasks import registry
 from builders.encoders import small, word_tokenizer
@@ -92,12 +92,12 @@ def test_the_new_loss_is_the_same_packed_and_alone(task):
     head = grades.new_head(encoder).eval()
 
     def loss(rows: list[int], **slots: int) -> float:
-        batch = batch_of(examples, np.array(rows), **slots)
+        batch = make_batch(examples, np.array(rows), **slots)
         return grades.losses(head(encoder(batch), batch), batch)["grades"].item()
 
     together = loss([0, 1, 2, 3], slots=64, sequence_slots=7)  # with filler and empty sequences
     assert together == pytest.approx(sum(loss([row]) for row in range(4)), rel=1e-5)
     wanted = float(torch.softmax(torch.tensor([1.0, 2.0, 4.0]), -1).cumsum(-1)[:2].square().sum())
-    batch = batch_of(examples, np.array([1]))
+    batch = make_batch(examples, np.array([1]))
     found = grades.losses(torch.tensor([[1.0, 2.0, 4.0]]), batch)["grades"].item()
     assert found == pytest.approx(wanted, rel=1e-6)

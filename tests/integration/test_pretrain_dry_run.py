@@ -35,8 +35,8 @@ def test_what_a_run_takes(corpus_dir: Path, tmp_path: Path, call: Call) -> None:
 
 def test_the_most_rows_that_a_gpu_holds(corpus_dir: Path, tmp_path: Path, call: Call, monkeypatch) -> None:
     """Those which divide an update, whatever rows this run has. A row of this test takes 4.5 GiB."""
-    monkeypatch.setattr(pretrain_data, "longest_batch", lambda stream, rows: rows)
-    monkeypatch.setattr(pretrain_data, "traced_pass", lambda make, trainer, precision, rows: rows * (9 << 29))
+    monkeypatch.setattr(pretrain_data, "make_longest_batch", lambda stream, rows: rows)
+    monkeypatch.setattr(pretrain_data, "trace_pass", lambda make, trainer, precision, rows: rows * (9 << 29))
     given = ("--data", corpus_dir, "--out", tmp_path / "dry", *SMALL, "--rows-per-update", 12, "--dry-run")
     given += ("--validation-tokens", 0, "--trainer.evaluate-every", 5, "--trainer.checkpoint-every", 5)
     for options, rows in ((AUTO, 12), (("--rows-per-micro-batch", 3), 3)):

@@ -14,7 +14,7 @@ import transformers
 
 from brimful import Encoder
 from brimful.data.batch import PackedBatch
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.examples import encode_texts
 from brimful.hf.tensor_names import from_hf
 from brimful.model.encoder import Capture
@@ -47,7 +47,7 @@ def packed_texts(encoder: Encoder) -> PackedBatch:
     """All texts in one row, in their order, with filler."""
     config = encoder.config
     examples = encode_texts(encoder.tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
-    return batch_of(examples, np.arange(len(TEXTS)), int(examples.lengths.sum()) + 700, len(TEXTS) + 5)
+    return make_batch(examples, np.arange(len(TEXTS)), int(examples.lengths.sum()) + 700, len(TEXTS) + 5)
 
 
 def run_theirs(model, folder: Path, **options):

@@ -12,7 +12,7 @@ from brimful.model.shape import EncoderConfig, preset
 from brimful.train import utilisation
 from brimful.train.journal import Journal
 from brimful.train.metrics import Totals, Window, count_batches, read_metrics
-from brimful.train.utilisation import peak_flops, peak_of
+from brimful.train.utilisation import find_peak, find_peak_flops
 
 
 @pytest.mark.parametrize(
@@ -36,18 +36,18 @@ from brimful.train.utilisation import peak_flops, peak_of
     ],
 )
 def test_peaks_by_the_name_of_the_device(name, bf16, fp16, fp32):
-    assert [peak_of(name, precision) for precision in ("bf16", "fp16", "fp32")] == [bf16, fp16, fp32]
+    assert [find_peak(name, precision) for precision in ("bf16", "fp16", "fp32")] == [bf16, fp16, fp32]
 
 
 def test_the_peak_of_all_ranks(monkeypatch):
     monkeypatch.setattr(utilisation.torch.cuda, "get_device_name", lambda device: "NVIDIA L4")
     cuda = torch.device("cuda")
-    assert peak_flops(cuda, "bf16", 2) == 2 * 121e12
-    assert peak_flops(torch.device("cpu"), "bf16", 1) is None
-    assert peak_flops(cuda, "fp16", 2) == 2 * 121e12
-    assert peak_flops(cuda, "fp32", 2) == 2 * 30.3e12
+    assert find_peak_flops(cuda, "bf16", 2) == 2 * 121e12
+    assert find_peak_flops(torch.device("cpu"), "bf16", 1) is None
+    assert find_peak_flops(cuda, "fp16", 2) == 2 * 121e12
+    assert find_peak_flops(cuda, "fp32", 2) == 2 * 30.3e12
     monkeypatch.setattr(utilisation.torch, "get_float32_matmul_precision", lambda: "high")
-    assert peak_flops(cuda, "fp32", 2) is None
+    assert find_peak_flops(cuda, "fp32", 2) is None
 
 
 @pytest.mark.usefixtures("kernels")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from brimful.base.cpu_threads import use_threads
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.kernels.inference_layer import LaidOut
 from brimful.model.encoder import Encoder
@@ -55,7 +55,8 @@ def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture
     assert together.shape == (62, 3)
     assert together.dtype == np.float32
     with torch.inference_mode():
-        alone = [forward(batch_of(examples, np.array([index]))).numpy()[0] for index in range(len(examples))]
+        batches = [make_batch(examples, np.array([index])) for index in range(len(examples))]
+        alone = [forward(batch).numpy()[0] for batch in batches]
     np.testing.assert_allclose(together, np.stack(alone), atol=1e-5, rtol=1e-5)
     assert len(np.unique(together.round(4), axis=0)) > 50
 

@@ -23,12 +23,12 @@ from brimful.hf.tensor_names import from_hf
 from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.objectives.losses import count, span_cross_entropy_sum
+from brimful.objectives.losses import count_labels, span_cross_entropy_sum
 from brimful.objectives.masked_lm import (
     MaskedLM,
     MaskedLMAndPairs,
-    correct_and_count,
-    predicted_sequences,
+    count_correct,
+    count_predicted_sequences,
     prediction_weights,
 )
 from builders.encoders import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
@@ -67,14 +67,14 @@ def labels_of(name: str) -> Callable[..., dict[str, tuple[Tensor, float]]]:
     def loss(encoder: Encoder, head: nn.Module, batch: PackedBatch):
         hidden, labels = encoder(batch), batch.targets[name]
         logits = head(hidden) if isinstance(head, TokenHead) else head(hidden, batch)
-        return {name: (cross_entropy_sum(logits, labels), count(labels))}
+        return {name: (cross_entropy_sum(logits, labels), count_labels(labels))}
 
     return loss
 
 
 def span(encoder: Encoder, head: nn.Module, batch: PackedBatch):
     targets = batch.targets["span"]
-    return {"span": (span_cross_entropy_sum(head(encoder(batch)), targets, batch), count(targets) / 2)}
+    return {"span": (span_cross_entropy_sum(head(encoder(batch)), targets, batch), count_labels(targets) / 2)}
 
 
 # What it is there: on the padded batch, or as a mean over sequences that stand alone
@@ -119,7 +119,7 @@ def their_tokens(model, batch: PackedBatch) -> Tensor:
 
 
 def their_masked_lm_alone(model, batch: PackedBatch) -> Tensor:
-    parts = [part for part in singles(batch) if count(part.mlm_labels)]
+    parts = [part for part in singles(batch) if count_labels(part.mlm_labels)]
     return torch.stack([their_masked_lm(model, part) for part in parts]).mean()
 
 
@@ -365,10 +365,10 @@ def test_prediction_weights_by_hand():
     weights = prediction_weights(batch, torch.float64)
     expected = torch.tensor([1 / 2, 1 / 2, 1, 1 / 3, 1 / 3, 1 / 3, 0, 0], dtype=torch.float64)
     torch.testing.assert_close(weights, expected)
-    assert predicted_sequences(batch) == 3
+    assert count_predicted_sequences(batch) == 3
 
 
 def test_right_answers_are_counted_where_there_are_labels():
     logits = torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 5.0], [9.0, 0.0]])
     labels = torch.tensor([1, 1, IGNORED, 0])
-    assert correct_and_count(logits, labels) == (2, 3)
+    assert (count_correct(logits, labels), count_labels(labels)) == (2, 3)

@@ -18,7 +18,7 @@ from brimful.base.distributed import World
 from brimful.base.types import IGNORED
 from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Capture, Encoder
@@ -138,7 +138,7 @@ def update(
 def check_contract(
     objective: Objective,
     encoder: Encoder,
-    batch_of: Callable[[np.ndarray, int | None], PackedBatch],
+    make_batch: Callable[[np.ndarray, int | None], PackedBatch],
     lengths: list[int],
     rows: int,
     filler: int,
@@ -146,11 +146,11 @@ def check_contract(
 ) -> None:
     """One by one, all in one row with filler, and micro-batches of random rows with filler are equal."""
     count = len(lengths)
-    alone = update(objective, encoder, [batch_of(np.array([index]), None) for index in range(count)])
-    packed = update(objective, encoder, [batch_of(np.arange(count), sum(lengths) + filler)])
+    alone = update(objective, encoder, [make_batch(np.array([index]), None) for index in range(count)])
+    packed = update(objective, encoder, [make_batch(np.arange(count), sum(lengths) + filler)])
     random = np.random.default_rng(seed)
     dealt = [
-        batch_of(chosen, sum(lengths[i] for i in chosen) + filler) for chosen in spread(count, rows, random)
+        make_batch(chosen, sum(lengths[i] for i in chosen) + filler) for chosen in spread(count, rows, random)
     ]
     split = update(objective, encoder, dealt)
     size = max(float(gradient.norm()) for gradient in alone[1].values())
@@ -179,7 +179,7 @@ def test_masked_lm_is_the_same_packed_split_and_alone(
     objective = kind(randomise(head(encoder)), [], loss_mean)
     relation = np.where(random.random(len(lengths)) < 0.7, random.integers(0, 2, len(lengths)), IGNORED)
 
-    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
+    def make_batch(chosen: np.ndarray, slots: int | None) -> PackedBatch:
         tokens, segments = ([column[i] for i in chosen] for column in (examples.tokens, examples.segments))
         batch = pack(tokens, segments=segments, max_length=MAX_LENGTH, pad=0, slots=slots)
         pair = torch.full((len(batch.offsets) - 1,), IGNORED)
@@ -187,13 +187,13 @@ def test_masked_lm_is_the_same_packed_split_and_alone(
         batch = replace(batch, targets={"pair": pair})
         return with_predictions(batch, [labels[i] for i in chosen], slots)
 
-    check_contract(objective, encoder, batch_of, lengths, rows, filler, seed)
+    check_contract(objective, encoder, make_batch, lengths, rows, filler, seed)
 
 
 def examples_batches(examples: Examples) -> Callable[[np.ndarray, int | None], PackedBatch]:
     """Batches of examples in which S is larger than needed where T is."""
 
-    def batch_of(chosen: np.ndarray, slots: int | None) -> PackedBatch:
+    def make_batch(chosen: np.ndarray, slots: int | None) -> PackedBatch:
         batch = pack(
             [examples.tokens[i] for i in chosen],
             segments=[examples.segments[i] for i in chosen],
@@ -208,7 +208,7 @@ def examples_batches(examples: Examples) -> Callable[[np.ndarray, int | None], P
         labels[: len(chosen)] = given
         return replace(batch, targets={"label": torch.from_numpy(labels)})
 
-    return batch_of
+    return make_batch
 
 
 @contract
@@ -272,7 +272,7 @@ def test_every_other_task_is_the_same_packed_split_and_alone(
     examples = replace(examples_of(lengths, random), targets=targets_of(lengths, random))
 
     def some(chosen: np.ndarray, slots: int | None) -> PackedBatch:
-        return batch_of(examples, chosen, slots, None if slots is None else slots + 1)
+        return make_batch(examples, chosen, slots, None if slots is None else slots + 1)
 
     objective = Supervised(task, randomise(task.new_head(encoder)))
     check_contract(objective, encoder, some, lengths, rows, filler, seed)
@@ -307,7 +307,7 @@ def test_logit_distillation_is_the_same_packed_split_and_alone(
     examples = replace(examples_of(lengths, random), targets={TEACHER: logits})
 
     def some(chosen: np.ndarray, slots: int | None) -> PackedBatch:
-        return batch_of(examples, chosen, slots, None if slots is None else slots + 1)
+        return make_batch(examples, chosen, slots, None if slots is None else slots + 1)
 
     head = randomise(SequenceHead(student, CLASSES))
     objective = LogitDistillation(head, TASK.imitation(temperature))
@@ -340,7 +340,7 @@ def test_masked_lm_is_the_mean_cross_entropy_of_the_predictions(seed, architectu
 @pytest.mark.parametrize("loss_mean", ["tokens", "sequences"])
 def test_evaluation_is_what_is_trained(seed, monkeypatch, loss_mean):
     """Over two batches of several slices: the same means as an update's, and shares of right answers."""
-    monkeypatch.setattr("brimful.objectives.masked_lm.EVALUATED", 3)
+    monkeypatch.setattr("brimful.objectives.masked_lm.PREDICTIONS_AT_ONCE", 3)
     random = np.random.default_rng(seed)
     encoder = encoder_of("bert")
     head = randomise(PretrainingHead(encoder))
@@ -429,7 +429,7 @@ def test_a_student_that_equals_its_teacher_has_no_layer_loss(seed):
     student = teacher.keep_layers([0, 1])
     examples = examples_of([5, 9], np.random.default_rng(seed))
     means, gradients = update(
-        LayerDistillation(teacher, student), student, [batch_of(examples, np.arange(2))]
+        LayerDistillation(teacher, student), student, [make_batch(examples, np.arange(2))]
     )
     assert all(float(mean) < 1e-20 for mean in means.values())
     assert all(float(gradient.abs().max()) < 1e-10 for gradient in gradients.values())
@@ -439,7 +439,7 @@ def test_a_student_that_equals_its_teacher_has_no_layer_loss(seed):
 def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
     student, random = encoder_of("modern", 12), np.random.default_rng(seed)
     logits = random.normal(size=(3, CLASSES)).astype(np.float32)
-    batch = batch_of(replace(examples_of([5, 9, 1], random), targets={TEACHER: logits}), np.arange(3))
+    batch = make_batch(replace(examples_of([5, 9, 1], random), targets={TEACHER: logits}), np.arange(3))
     head = randomise(SequenceHead(student, CLASSES))
     means, _ = update(LogitDistillation(head, TASK.imitation(temperature)), student, [batch])
     target = (torch.from_numpy(logits).double() / temperature).softmax(-1)
@@ -449,7 +449,7 @@ def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
 
 def test_the_teacher_gets_no_gradient(seed):
     teacher, student = encoder_of("modern"), encoder_of("modern")
-    batch = batch_of(examples_of([5, 9], np.random.default_rng(seed)), np.arange(2))
+    batch = make_batch(examples_of([5, 9], np.random.default_rng(seed)), np.arange(2))
     update(LayerDistillation(teacher, student), student, [batch])
     assert all(parameter.grad is None for parameter in teacher.parameters())
 

@@ -177,3 +177,17 @@ def test_nonsense_in_a_body_that_was_refused_is_no_fault(server: Running) -> Non
             answered(connection)
             connection.sendall(b"nonsense\r\n")
             assert text_of(connection) == ""
+
+
+def test_a_body_behind_an_upgrade_is_no_request(server: Running) -> None:
+    head = HEAD + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(LIVE)
+    said = text_of(server.connect(head + LIVE + LIVE[:-2] + b"Connection: close\r\n\r\n"))
+    assert said.count("HTTP/1.1 ") == 2
+    assert "not JSON" in said
+
+
+def test_an_empty_line_does_not_keep_a_connection(server: Running) -> None:
+    connection = server.connect(LIVE)
+    assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    connection.sendall(b"\r\n")
+    text_of(connection)  # which ends

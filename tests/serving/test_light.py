@@ -27,6 +27,7 @@ from brimful.tasks.label_set_form import LabelSets
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.prediction_form import Classes
 from builders.encoders import small
+from builders.served import nearly
 from builders.task_models import new_encoder, task_model
 
 BLOCKED = """
@@ -70,17 +71,6 @@ def without_torch(
     )
     assert done.returncode == 0, done.stderr
     return [] if output.suffix == ".npy" else [json.loads(line) for line in output.read_text().splitlines()]
-
-
-def nearly(value: object, other: object) -> bool:
-    """Whether two rows are equal but for the rounding of numbers."""
-    if isinstance(value, dict) and isinstance(other, dict):
-        return list(value) == list(other) and all(nearly(value[key], other[key]) for key in value)
-    if isinstance(value, list) and isinstance(other, list):
-        return len(value) == len(other) and all(map(nearly, value, other))
-    if isinstance(value, float) and isinstance(other, float):
-        return abs(value - other) <= 1e-5 * max(1.0, abs(other))
-    return value == other
 
 
 def written(folder: Path, task: str) -> Path:

@@ -1,11 +1,7 @@
 """A server under load loses no request that it accepted, refuses what it must, answers as `predict`, and
 keeps its memory. The server and the client are processes, as in bench/serve."""
 
-import os
-import shutil
-import signal
 import statistics
-import time
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,36 +68,6 @@ def assert_right(side: Side, client: Worker, *files: Path) -> None:
     found = side.check(client, *files)
     assert found["compared"] >= BATCH
     assert found["wrong"] == 0, found
-
-
-@pytest.mark.parametrize("times", [0.5, 3.0])
-def test_the_end_loses_nothing_that_was_accepted(side: Side, server: Server, client: Worker, times: float):
-    rate = times * requests_per_second(side, server, client)
-    row, _ = watched(side, server, client, 6.0, signal.SIGTERM, rate=rate)
-    assert server.process.wait(60) == 0
-    assert row["lost"] == 0
-    assert undeserved(row, ends=True) == {}
-    assert row["outcomes"][GOOD]["200"] > rate / min(times, 1.0)
-    assert_right(side, client)
-
-
-def test_a_reload_loses_nothing(side: Side, server: Server, client: Worker, tmp_path: Path):
-    before = shutil.copy(side.expected(), tmp_path / "before.jsonl")
-    rate = 0.5 * requests_per_second(side, server, client)
-    assert_right(side, client, before)
-    save(tmp_path / "new", 2)
-    os.replace(tmp_path / "new" / "model.safetensors", tmp_path / "model" / "model.safetensors")
-    side.expected().unlink()
-    row, _ = watched(side, server, client, 20.0, signal.SIGHUP, rate=rate)
-    assert set(row["outcomes"][GOOD]) == {"200"}
-    assert_right(side, client, before, side.expected())
-    until = time.monotonic() + 60
-    while "loaded again" not in (tmp_path / "server.log").read_text():
-        assert time.monotonic() < until
-        time.sleep(0.1)
-    row = side.load(server, client, "opened", rate=rate, duration=3.0)
-    assert set(row["outcomes"][GOOD]) == {"200"}
-    assert_right(side, client, side.expected())
 
 
 def test_ten_times_the_capacity_gets_right_answers_and_deserved_refusals(

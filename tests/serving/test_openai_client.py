@@ -34,7 +34,7 @@ def test_its_vectors_are_those_of_the_server(client: "openai.OpenAI", vectors: s
     assert client.embeddings.create(model="vectors", input="w1").usage.total_tokens > 0
 
 
-def test_every_field_of_its_request_is_read(vectors: str) -> None:
+def test_every_field_of_its_request_is_read_and_answers_are_of_its_types(vectors: str) -> None:
     values = {
         "input": "w1",
         "model": "vectors",
@@ -46,18 +46,12 @@ def test_every_field_of_its_request_is_read(vectors: str) -> None:
     answer = httpx2.post(f"{vectors}v1/embeddings", json=values, timeout=30).json()
     (row,) = answer["data"]
     assert len(np.frombuffer(base64.b64decode(row["embedding"]), "<f4")) == 4
-
-
-def test_answers_are_of_its_types(vectors: str) -> None:
-    body = {"input": TEXTS, "model": "vectors"}
-    answer = httpx2.post(f"{vectors}v1/embeddings", json=body, timeout=30).json()
+    answer = httpx2.post(f"{vectors}v1/embeddings", json={"input": TEXTS}, timeout=30).json()
     CreateEmbeddingResponse.model_validate(answer, strict=True)
-    models = httpx2.get(f"{vectors}v1/models", timeout=30).json()
-    assert models["object"] == "list"
-    for model in models["data"]:
-        Model.model_validate(model, strict=True)
     error = httpx2.post(f"{vectors}v1/embeddings", json={"input": 1}, timeout=30).json()["error"]
     ErrorObject.model_validate(error, strict=True)
+    (model,) = httpx2.get(f"{vectors}v1/models", timeout=30).json()["data"]
+    Model.model_validate(model, strict=True)
 
 
 def test_models_are_listed_and_found(client: "openai.OpenAI") -> None:

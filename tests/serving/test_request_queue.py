@@ -239,24 +239,6 @@ def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones
     assert len(world.reading) == known  # none after the client has left
 
 
-def test_short_requests_pass_one_whose_texts_take_longer_to_tokenize_than_to_compute() -> None:
-    world = Simulation()
-    world.queue.max_tokens = 10**6
-    assert world.arrive(0, [[1] + [0] * 2000] * 30)
-    for _ in range(10):
-        world.read()
-        assert world.arrive(0, [[1]])
-        while world.reading:
-            world.put()
-        world.read()
-        world.read()
-        assert world.requests[-1] in [each.request for each in world.reading]
-        while world.reading:
-            world.put()
-        while world.take():
-            world.compute()
-
-
 def test_a_long_text_is_tokenized_alone_and_others_pass_between_two() -> None:
     world = Simulation()
     world.queue.max_tokens = 10**6
@@ -270,19 +252,6 @@ def test_a_long_text_is_tokenized_alone_and_others_pass_between_two() -> None:
     world.wait(SECONDS)
     assert [request.error.status for request in world.over] == [504, 504]  # type: ignore[union-attr]
     assert world.queue.take_texts() == []
-
-
-def test_what_is_late_is_not_computed_on() -> None:
-    world = Simulation()
-    world.arrive(0, [[10] * 50])
-    world.read_all()
-    for _ in range(3):
-        world.take()
-        world.compute()
-    world.wait(SECONDS)
-    assert world.take() == []
-    assert len(world.taken) == 3
-    assert (world.queue.requests, world.queue.tokens) == (0, 0)
 
 
 def test_the_largest_request_takes_no_room_from_others_but_from_one_as_large() -> None:
@@ -318,17 +287,6 @@ def test_a_stopped_queue_ends_what_it_has_and_hands_out_nothing() -> None:
     assert [str(request.error) for request in world.over] == ["lost"]
     assert world.queue.wait_for_batch() is None
     assert world.queue.wait_for_texts() is None
-
-
-def test_a_request_that_was_left_before_its_turn_keeps_no_texts() -> None:
-    world = Simulation()
-    world.arrive(0, [[3]])
-    world.arrive(0, [[4]])
-    first, second = world.requests
-    world.gone.add(second.number)
-    world.queue.expire()
-    assert isinstance(second.error, LeftError)
-    assert (first.texts, second.texts) == (["[3]"], [])
 
 
 def test_a_late_request_that_is_being_computed_is_answered() -> None:

@@ -13,11 +13,10 @@ import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from brimful.serving.access import MAX_HEADER_BYTES
+from brimful.cli.main import main
 from builders.sockets import JSON, READY, Running, answered, running, text_of
 
 ASK = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -46,26 +45,10 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-GATED = """
+LOADING = """
 import sys
 import time
 from pathlib import Path
-from brimful.cli.main import main
-from brimful.serving import server
-opened, loads = server.open_models, []
-def open_models(openings, call):
-    loads.append(1)
-    print("load", len(loads), file=sys.stderr, flush=True)
-    while not Path(openings[0].model, f"gate{len(loads)}").exists():
-        time.sleep(0.01)
-    return opened(openings, call)
-server.open_models = open_models
-sys.exit(main(sys.argv[1:]))
-"""
-"""A server whose loads of models wait for a file."""
-
-PANICKING = """
-import sys
 from brimful.cli.main import main
 from brimful.serving import server
 opened, loads = server.open_models, []
@@ -73,13 +56,16 @@ class PanicException(BaseException):
     pass
 def open_models(openings, call):
     loads.append(1)
-    if len(loads) == 2:
+    print("load", len(loads), file=sys.stderr, flush=True)
+    while not Path(openings[0].model, f"gate{len(loads)}").exists():
+        time.sleep(0.01)
+    if Path(openings[0].model, f"panic{len(loads)}").exists():
         raise PanicException("a bug of Rust")
     return opened(openings, call)
 server.open_models = open_models
 sys.exit(main(sys.argv[1:]))
 """
-"""A server whose second load of models fails as only code of Rust can."""
+"""A server whose loads of models wait for a file, and fail as only code of Rust can if there is another."""
 
 SIGNALLED = """
 import os
@@ -211,21 +197,12 @@ def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(
         process.end()
 
 
-def test_a_panic_in_a_reload_is_said_and_the_next_reload_works(folder: Path) -> None:
-    with running(folder, code=PANICKING) as process:
-        assert process.process.stderr is not None
-        process.process.send_signal(signal.SIGHUP)
-        line = process.process.stderr.readline()
-        assert line == "serve: the models stay as they are: PanicException: a bug of Rust\n"
-        process.process.send_signal(signal.SIGHUP)
-        assert process.process.stderr.readline() == "serve: loaded again: quick\n"
-        process.end()
-
-
-def test_a_signal_while_a_model_loads_has_it_loaded_once_more(folder: Path) -> None:
-    gates = [folder / f"gate{number}" for number in range(4)]
-    gates[1].touch()
-    with running(folder, code=GATED) as process:
+def test_signals_while_a_model_loads_have_it_loaded_again_and_a_panic_changes_nothing(
+    folder: Path,
+) -> None:
+    for name in ("gate1", "gate4", "panic4"):
+        (folder / name).touch()
+    with running(folder, code=LOADING) as process:
         assert process.process.stderr is not None
         lines = iter(process.process.stderr.readline, "")
         assert next(lines) == "load 1\n"
@@ -234,10 +211,16 @@ def test_a_signal_while_a_model_loads_has_it_loaded_once_more(folder: Path) -> N
         for _ in range(3):
             process.process.send_signal(signal.SIGHUP)
             time.sleep(0.05)
-        gates[2].touch()
+        (folder / "gate2").touch()
         assert [next(lines), next(lines)] == ["serve: loaded again: quick\n", "load 3\n"]
-        gates[3].touch()
+        (folder / "gate3").touch()
         assert next(lines) == "serve: loaded again: quick\n"
+        process.process.send_signal(signal.SIGHUP)
+        assert next(lines) == "load 4\n"
+        assert "PanicException: a bug of Rust" in next(lines)
+        (folder / "gate5").touch()
+        process.process.send_signal(signal.SIGHUP)
+        assert [next(lines), next(lines)] == ["load 5\n", "serve: loaded again: quick\n"]
         assert process.end()[1] == ""
 
 
@@ -267,41 +250,6 @@ def test_signals_while_it_starts(folder: Path, place: str, status: int, out: str
     assert ended.stderr.count("\n") == (err != "")
 
 
-def test_slow_and_leaving_clients_disturb_nobody(folder: Path) -> None:
-    with running(folder, code=CODE) as process:
-        head = ASK + b"Content-Length: 1000\r\n"
-        slow = [process.connect(content) for content in (b"", head, head + b'\r\n{"text": "w1')]
-        idle = [process.connect(b"") for _ in range(300)]
-        for _ in range(20):
-            leaving = process.connect(head + b"\r\n" + b" " * 986 + b'{"text": "w1"}')
-            leaving.close()
-        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
-        for connection in slow:
-            said = text_of(connection)
-            assert said.startswith("HTTP/1.1 408 ")
-            assert '"type":"timeout"' in said
-        long = process.connect(b"GET / HTTP/1.1\r\nCookie: " + b"a" * (MAX_HEADER_BYTES + 1000))
-        assert text_of(long).startswith("HTTP/1.1 431 ")
-        said = text_of(process.connect(b"\x16\x03\x01\x00\xa5\x01\r\n\r\n"))
-        assert said.startswith("HTTP/1.1 400 ")
-        assert '"code":"400"' in said
-        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
-        for connection in idle:
-            connection.close()
-        _, err = process.end()
-        assert err == ""
-
-
-def test_a_body_behind_an_upgrade_is_no_request(folder: Path) -> None:
-    with running(folder, code=CODE) as process:
-        head = ASK + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(LIVE)
-        last = LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-        said = text_of(process.connect(head + LIVE + last))
-        assert said.count("HTTP/1.1 ") == 2
-        assert "not JSON" in said
-        assert process.end()[1] == ""
-
-
 def test_clients_that_read_nothing_do_not_hold_up_the_end(folder: Path) -> None:
     body = json.dumps({"texts": ["w1 w2"] * 1024}).encode()
     ask = ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -322,46 +270,6 @@ def test_a_server_whose_engine_has_died_ends_with_an_error(folder: Path) -> None
     assert "the engine has stopped" in err
 
 
-def test_a_full_queue_refuses_and_the_connection_goes_on(folder: Path) -> None:
-    found: list[tuple[int, Any]] = []
-    body = json.dumps({"texts": ["w1 w2"] * 1024})
-
-    def ask(port: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        for _ in range(20):
-            connection.request("POST", "/v1/classify", body, JSON)
-            response = connection.getresponse()
-            answer = json.loads(response.read())
-            found.append((response.status, answer))
-            assert (response.status == 429) == ("Retry-After" in response.headers)
-        connection.close()
-
-    with running(folder, "--queue-requests", "1", code=CODE) as process:
-        threads = [threading.Thread(target=ask, args=(process.port,)) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        process.end()
-    assert {status for status, _ in found} == {200, 429}
-    assert len(found) == 120
-    assert all(answer["error"]["type"] == "overloaded" for status, answer in found if status == 429)
-    assert all(len(answer["results"]) == 1024 for status, answer in found if status == 200)
-
-
-def test_a_body_that_is_too_large_is_refused_to_a_client_that_still_sends(folder: Path) -> None:
-    with running(folder, code=PATIENT) as process:
-        size = 10 << 20
-        head = ASK + b"Content-Length: %d\r\n\r\n" % size
-        with process.connect(head + b"a" * size) as connection:
-            assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
-        head = ASK + b"Transfer-Encoding: chunked\r\n\r\n"
-        chunks = b"100000\r\n" + b"a" * (1 << 20) + b"\r\n"
-        with process.connect(head + chunks * 9 + b"0\r\n\r\n") as connection:
-            assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
-        process.end()
-
-
 def status_of(connection: socket.socket) -> int:
     """The status of the next response, which is read to its end."""
     with http.client.HTTPResponse(connection) as response:
@@ -370,7 +278,7 @@ def status_of(connection: socket.socket) -> int:
         return response.status
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_sent(folder: Path) -> None:
+def test_a_body_that_is_too_large_is_refused_before_and_while_it_is_sent(folder: Path) -> None:
     """The connection goes on behind the body, unless that is very large."""
     with running(folder, code=PATIENT) as process:
         for size, goes_on in ((10 << 20, True), (200 << 20, False)):
@@ -382,84 +290,59 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_sent(folder: Path) -> 
                 else:
                     with pytest.raises(OSError):  # reset, or a broken pipe
                         connection.sendall(b"a" * size)
-        assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
+        chunks = b"100000\r\n" + b"a" * (1 << 20) + b"\r\n"
+        chunked = ASK + b"Transfer-Encoding: chunked\r\n\r\n" + chunks * 9 + b"0\r\n\r\n"
+        with process.connect(chunked) as connection:
+            assert status_of(connection) == 413
+        with process.connect(ASK + b"Content-Length: %d\r\n\r\n" % (10 << 20)) as unsent:
+            assert status_of(unsent) == 413
+            process.end()  # a body that never comes holds up nothing
+
+
+def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path) -> None:
+    with running(folder, code=PATIENT) as process:
+        for path, status in ((b"/nothing", 404), (b"/health", 405)):
+            head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" % path
+            body = b"Content-Length: %d\r\n\r\n" % (7 << 20) + b"a" * (7 << 20)
+            assert text_of(process.connect(head + body)).startswith(f"HTTP/1.1 {status} ")
         process.end()
 
 
-def test_a_body_that_never_comes_holds_up_nothing(folder: Path) -> None:
-    with running(folder, code=CODE) as process:
-        head = ASK + b"Content-Length: %d\r\n\r\n" % (10 << 20)
-        with process.connect(head) as first:
-            assert text_of(first).startswith("HTTP/1.1 413 ")
-        with process.connect(head) as second:
-            assert second.recv(65536).startswith(b"HTTP/1.1 413 ")
-            process.end()
-
-
-@pytest.mark.parametrize(("path", "status"), [("/nothing", 404), ("/health", 405), ("/v1/models", 401)])
-def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path, path: str, status: int) -> None:
-    with running(folder, code=PATIENT, **({"BRIMFUL_TOKEN": "a"} if status == 401 else {})) as process:
-        size = 7 << 20
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n"
-        )
-        assert text_of(process.connect(head.encode() + b"a" * size)).startswith(f"HTTP/1.1 {status} ")
-        process.end()
-
-
-def test_an_empty_line_does_not_keep_a_connection(folder: Path) -> None:
-    with running(folder, code=CODE) as process:
-        connection = process.connect(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
-        connection.sendall(b"\r\n")
-        text_of(connection)  # which ends
-        process.end()
-
-
-def test_a_busy_loop_gives_a_client_more_time(folder: Path) -> None:
+def test_a_busy_loop_accepts_all_connections_that_wait_and_gives_a_client_more_time(folder: Path) -> None:
     with running(folder, code=BUSY) as process:
-        body = json.dumps({"text": "w1 " * 400_000}).encode()
-        head = ASK + b"Content-Length: %d\r\n\r\n" % len(body)
-        with process.connect(head + body) as connection:
-            assert b"a text has 1,200,000 characters" in answered(connection)[1]
-        process.end()
-
-
-def test_a_busy_loop_accepts_all_connections_that_wait(folder: Path) -> None:
-    with running(folder, code=BUSY) as process:
-        request = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        request = LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         connections = [process.connect(request) for _ in range(100)]
         assert all(text_of(each).startswith("HTTP/1.1 200 ") for each in connections)
+        body = json.dumps({"text": "w1 " * 400_000}).encode()
+        with process.connect(ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body) as connection:
+            assert b"a text has 1,200,000 characters" in answered(connection)[1]
         most, code = process.end()[0].splitlines()[-1].split()
     assert int(most) >= 20
     assert code == "0"
 
 
-def refusal(*arguments: str, **environment: str) -> str:
-    command = [sys.executable, "-m", "brimful", "serve", *arguments]
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 1, done.stderr
-    assert done.stdout == ""
-    return done.stderr.strip()
+SERVE = [sys.executable, "-m", "brimful", "serve"]
 
 
 def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
-    missing = refusal(str(tmp_path / "nothing"), "--port", "0")
-    assert missing.startswith("brimful: ")
-    assert "holds no model" in missing
-    assert "\n" not in missing
-    (tmp_path / "other").mkdir()
-    shutil.copytree(folder, tmp_path / "other" / "quick")
-    assert "called quick" in refusal(str(folder), str(tmp_path / "other" / "quick"), "--port", "0")
-    shutil.copytree(folder, tmp_path / "bad\udcff")
-    assert "bad\\udcff has a name that is not UTF-8" in refusal(str(tmp_path / "bad\udcff"), "--port", "0")
-    assert "red\\x1b[31m holds no model" in refusal(str(tmp_path / "red\x1b[31m"), "--port", "0")
-    assert "BRIMFUL_TOKEN is empty, or has" in refusal(str(folder), "--port", "0", BRIMFUL_TOKEN="a b")
+    for name in ("other/quick", "bad\udcff"):
+        shutil.copytree(folder, tmp_path / name)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert f"--port {port}: Address already in use" in refusal(str(folder), "--port", port)
+        for models, token, message in (
+            (["nothing"], None, "nothing holds no model"),
+            (["red\x1b[31m"], None, "red\\x1b[31m holds no model"),
+            (["quick", "other/quick"], None, "called quick"),
+            (["bad\udcff"], None, "bad\\udcff has a name that is not UTF-8"),
+            (["quick"], "a b", "BRIMFUL_TOKEN"),
+            (["quick", "--port", port], None, f"--port {port}: Address already in use"),
+        ):
+            environment = {**os.environ, **({"BRIMFUL_TOKEN": token} if token else {})}
+            line = [*SERVE, "--port", "0", *models]
+            done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+            assert done.stderr.startswith("brimful: ")
+            assert message in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -468,7 +351,7 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
 def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: str, shown: str) -> None:
     if host == "::" and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
-    command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--host", host]
+    command = [*SERVE, str(folder), "--port", "0", "--host", host]
     environment = {name: value for name, value in os.environ.items() if name != "BRIMFUL_TOKEN"}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -488,7 +371,7 @@ def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: st
 
 
 def test_with_json_stdout_has_json_alone(folder: Path) -> None:
-    command = [sys.executable, "-m", "brimful", "serve", str(folder), "--port", "0", "--json"]
+    command = [*SERVE, str(folder), "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
@@ -517,18 +400,14 @@ def test_a_server_whose_output_is_closed_ends_well(folder: Path) -> None:
         assert process.wait(60) == 0
 
 
-def test_a_name_is_no_command_for_the_terminal(folder: Path, tmp_path: Path) -> None:
+def test_a_dry_run_measures_and_a_name_is_no_command_for_the_terminal(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(folder), "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("dry run: quick (classification, fp32) reads ")
     odd = shutil.copytree(folder, tmp_path / "a\nb\x1b[31m")
-    with subprocess.Popen(
-        [sys.executable, "-m", "brimful", "serve", odd, "--port", "0"], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([*SERVE, odd, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("serving a\\nb\\x1b[31m on http")
         process.terminate()
         assert process.wait(60) == 0
-
-
-def test_a_dry_run_says_how_fast_the_models_are(folder: Path) -> None:
-    command = [sys.executable, "-m", "brimful", "serve", str(folder), "--dry-run"]
-    out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    assert out.startswith("dry run: quick (classification, fp32) reads ")

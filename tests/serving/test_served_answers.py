@@ -15,6 +15,7 @@ import brimful
 from brimful import TaskModel
 from brimful.commands.export import export
 from builders.http_app import Asked, asked
+from builders.served import nearly
 from builders.shared import made_once
 from builders.task_models import new_encoder, task_model
 
@@ -53,17 +54,6 @@ def predicted(folder: Path, tmp_path: Path, texts: list[str], **options: Any) ->
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert [row.pop("row") for row in rows if "row" in row] in ([], list(range(1, len(texts) + 1)))
     return rows
-
-
-def nearly(value: Any, other: Any) -> bool:
-    """Whether two answers are equal but for the rounding of numbers, which the batch decides."""
-    if isinstance(value, dict) and isinstance(other, dict):
-        return value.keys() == other.keys() and all(nearly(value[key], other[key]) for key in value)
-    if isinstance(value, list) and isinstance(other, list):
-        return len(value) == len(other) and all(map(nearly, value, other))
-    if isinstance(value, float) and isinstance(other, float):
-        return abs(value - other) <= 1e-5 * max(1.0, abs(other))
-    return bool(value == other)
 
 
 @pytest.mark.parametrize("model", [*TASKS, "onnx"])

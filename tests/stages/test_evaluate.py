@@ -62,8 +62,8 @@ def test_losses_on_text_are_those_of_each_sequence_alone(inputs, corpus_dir, tmp
         found.append(batches(*arguments))
         return found[-1]
 
-    batches = evaluate_text.validation_batches
-    monkeypatch.setattr(evaluate_text, "validation_batches", keep)
+    batches = evaluate_text.make_validation_batches
+    monkeypatch.setattr(evaluate_text, "make_validation_batches", keep)
     summary = evaluate(
         encoders=[inputs["one"], inputs["bare"], inputs["two"]],
         text=[inputs["text"], str(corpus_dir)],

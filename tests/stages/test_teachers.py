@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from brimful.base.distributed import SINGLE_RANK
 from brimful.base.types import IGNORED
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.objectives.losses import class_imitation
+from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.cached_tables import cache_outputs
 from brimful.tasks.classification import Classification
@@ -39,7 +39,7 @@ def test_imitations_are_torchs(temperature):
     torch.manual_seed(0)
     ours, theirs = torch.randn(7, 4, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
     p, log_q = (theirs / temperature).softmax(1), (ours / temperature).log_softmax(1)
-    soft = class_imitation(temperature)(ours, theirs)
+    soft = make_class_imitation(temperature)(ours, theirs)
     torch.testing.assert_close(soft, -(p * log_q).sum(), rtol=1e-12, atol=0)
     many = MultiLabel(["a", "b", "c", "d"])
     p, q = (theirs / temperature).sigmoid(), (ours / temperature).sigmoid()
@@ -79,7 +79,7 @@ def test_examples_are_chained_as_views():
     one = examples([2, 3], {"label": np.array([0, 1]), "value": np.ones((2, 2), np.float32)})
     one = replace(one, tokens=Ragged.of(one.tokens, np.int32))
     two = examples([1, 4, 2], {"value": np.zeros((3, 2), np.float32)}, [0, 0, 1], 20)
-    found = Examples.chained([one, two])
+    found = Examples.chain([one, two])
     assert len(found) == 5
     assert found.lengths.tolist() == [2, 3, 1, 4, 2]
     assert [ids.tolist() for ids in found.tokens] == [
@@ -88,7 +88,7 @@ def test_examples_are_chained_as_views():
     assert found.tokens[1].base is one.tokens.parts[0]
     assert found.text_of_example.tolist() == [0, 1, 2, 2, 3]
     assert found.targets["label"].tolist() == [0, 1, IGNORED, IGNORED, IGNORED]
-    batch = batch_of(found, np.array([4, 1, 2]))
+    batch = make_batch(found, np.array([4, 1, 2]))
     assert batch.targets["label"][:3].tolist() == [IGNORED, 1, IGNORED]
     assert batch.tokens[:6].tolist() == [20, 21, 0, 1, 2, 20]
 
@@ -99,7 +99,7 @@ def test_targets_of_tokens_are_chained(parts):
     for number, lengths in enumerate(parts):
         tags = Ragged.of([np.full(length, number) for length in lengths], np.int64)
         made.append(examples(lengths, {"tags": tags} if number != 1 else {}))
-    found = Examples.chained(made).targets["tags"]
+    found = Examples.chain(made).targets["tags"]
     expected = [
         [IGNORED if number == 1 else number] * length
         for number, lengths in enumerate(parts)

@@ -17,7 +17,7 @@ from brimful.cli.arguments import parse
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.examples import encode_texts
 from brimful.model.heads import PretrainingHead
 from brimful.stages.pretrain_config import PretrainConfig
@@ -90,7 +90,7 @@ def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
     assert initial.warnings == ()
     config = initial.encoder.config
     examples = encode_texts(tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
-    batch = batch_of(examples, np.arange(len(TEXTS)))
+    batch = make_batch(examples, np.arange(len(TEXTS)))
     with torch.no_grad():
         ours = initial.head.eval()(initial.encoder.eval()(batch))
         output, real = run_peer(model, batch)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import pack
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.tables.table import Table
 from brimful.tasks.multi_label import MultiLabel, unpack_labels
 from builders.tables import bits_of, labelled
@@ -73,6 +73,6 @@ def test_targets_are_held_as_bits(seed: int, labels: int):
     assert (bits == bits_of(wanted)).all()
     assert (unpack_labels(bits, labels) == wanted).all()
     outputs = torch.from_numpy(random.normal(size=(6, labels)))
-    batch = batch_of(labelled("labels", bits).examples, np.arange(4), 6, 6)
+    batch = make_batch(labelled("labels", bits).examples, np.arange(4), 6, 6)
     expected = F.binary_cross_entropy_with_logits(outputs[:4], torch.from_numpy(wanted[:4]).double())
     torch.testing.assert_close(MultiLabel(names).losses(outputs, batch)["multi-label"] / 4, expected)

@@ -16,7 +16,7 @@ from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
 from brimful.commands.report import report
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import SequenceHead
@@ -81,7 +81,7 @@ def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float
             "label": (labels * unit + zero).astype(np.float32),
             TEACHER: (theirs[:, None] * unit + zero),
         }
-        batch = batch_of(
+        batch = make_batch(
             replace(examples, targets={k: v.astype(np.float32) for k, v in targets.items()}), ALL
         )
         encoder = new_encoder()
@@ -111,7 +111,7 @@ def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float
     assert losses[-1] < losses[0]
     np.testing.assert_allclose((found - zero) / unit, values, atol=20 * precision)
     fold(model.head)
-    batch = batch_of(examples, ALL)
+    batch = make_batch(examples, ALL)
     kept = model.head(model.encoder(batch), batch)[:8].detach().numpy()
     np.testing.assert_allclose(kept, found, rtol=1e-5, atol=1e-4 * unit)
     again = replace(model.task, deviation=3 * unit, mean=zero - unit).new_head(model.encoder)

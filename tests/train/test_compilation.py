@@ -34,7 +34,7 @@ from brimful.optim.schedule import ScheduleConfig
 from brimful.precision import watching
 from brimful.precision.policy import autocast
 from brimful.tasks.classification import Classification
-from brimful.train.compilation import find_missing_compiler, loss_function, resolve_compile
+from brimful.train.compilation import find_missing_compiler, make_loss, resolve_compile
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
@@ -118,8 +118,8 @@ def check(
     objective: Objective, encoder: Encoder, batches: list[PackedBatch], precision: str, tolerance: float
 ) -> None:
     """Compiled equals eager on every batch."""
-    compiled = loss_function(objective.loss, encoder, compiled=True)
-    eager = loss_function(objective.loss, encoder, compiled=False)
+    compiled = make_loss(objective.loss, encoder, compiled=True)
+    eager = make_loss(objective.loss, encoder, compiled=False)
     for batch in batches:
         with autocast(precision, CPU):
             results = [losses_and_gradients(f, encoder, objective, batch) for f in (compiled, eager)]
@@ -267,7 +267,7 @@ def test_varlen_attention_is_part_of_the_graph(architecture, heads, seed, counte
     def hidden_sum(encoder: Encoder, batch: PackedBatch, layout: Layout) -> dict[str, torch.Tensor]:
         return {"sum": encoder(batch, layout).sum()}
 
-    loss = loss_function(hidden_sum, encoder, compiled=True)
+    loss = make_loss(hidden_sum, encoder, compiled=True)
     for batch in some_rows(3, seed):
         sums = loss(batch.to("meta"))
         gradients = torch.autograd.grad(sums["sum"], list(encoder.parameters()))
@@ -299,7 +299,7 @@ def test_eight_batches_are_one_graph(backend, precision, seed, monkeypatch):
     monkeypatch.setattr(watching, "_counters", dict(watching._counters))  # no test counts on the meta device
     if precision == "fp16":
         watching.watch_modules(modules, parameters=False)
-    loss = loss_function(objective.loss, encoder, compiled=True)
+    loss = make_loss(objective.loss, encoder, compiled=True)
     for number, batch in enumerate(some_rows(8, seed)):
         with autocast(precision, CPU):
             sums = loss(batch.to(device))

@@ -61,7 +61,7 @@ def test_an_old_glibc_keeps_what_it_can(monkeypatch):
     freed_memory.keep_freed_memory()
     assert values == {freed_memory.M_MMAP_THRESHOLD: 32 << 20, freed_memory.M_TRIM_THRESHOLD: -1}
     values.clear()
-    monkeypatch.setattr(freed_memory, "MOST_BYTES_OF_OLD", 64 << 20)
+    monkeypatch.setattr(freed_memory, "OLD_MAX_BYTES", 64 << 20)
     freed_memory.keep_freed_memory()
     assert not values
 

@@ -13,10 +13,10 @@ from brimful.base.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
 from brimful.runs import checkpoint
 from brimful.tasks.task_data import make_evaluation
-from brimful.train.guard import FIRST_JUDGED, MEMORY, PATIENCE, Guard, Spike
+from brimful.train.guard import MEMORY_UPDATES, PATIENCE, UNJUDGED_UPDATES, Guard, Spike
 from brimful.train.journal import SPIKES
 from brimful.train.metrics import Window, read_metrics
-from brimful.train.objective import better
+from brimful.train.objective import is_better
 from builders.ranks import on_two_ranks
 from builders.tables import encoded
 from builders.training import RUNTIME, TASK, assert_same_bits, examples_of, supervised, trainer_of, weights
@@ -148,20 +148,18 @@ def test_the_checkpoint_of_an_evaluation_holds_no_spike(seed, tmp_path, factor):
 
 
 def test_a_figure_that_is_no_number_is_never_the_best():
-    assert better(("loss", "lowest"), {"loss": math.nan}, None) is None
-    assert better(("loss", "lowest"), {"loss": 2.0}, None) == 2.0
-    assert better(("loss", "lowest"), {"loss": 2.0}, 2.0) is None
-    assert better(("loss", "lowest"), {"loss": 1.0}, 2.0) == 1.0
-    assert better(("accuracy", "highest"), {"accuracy": 0.4}, 0.5) is None
-    assert better(("accuracy", "highest"), {"accuracy": 0.6}, 0.5) == 0.6
-    assert better(("accuracy", "highest"), {}, 0.5) is None
-    assert better(None, {}, None) is None
+    assert not is_better(math.nan, None, ("loss", "lowest"))
+    assert is_better(2.0, None, ("loss", "lowest"))
+    assert not is_better(2.0, 2.0, ("loss", "lowest"))
+    assert is_better(1.0, 2.0, ("loss", "lowest"))
+    assert not is_better(0.4, 0.5, ("accuracy", "highest"))
+    assert is_better(0.6, 0.5, ("accuracy", "highest"))
 
 
 def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed):
     """Against plain sums, in float64: 1e-9, as the two add up in another order."""
     generator = np.random.default_rng(seed)
-    losses = generator.uniform(4.5, 5.5, MEMORY)  # the furthest is 1.7 standard deviations from the mean
+    losses = generator.uniform(4.5, 5.5, MEMORY_UPDATES)  # at most 1.7 deviations from the mean
     threshold = 20.0  # far from what a mean and a deviation of only 16 losses make of the next ones
 
     def judged(guard, first, values):
@@ -172,17 +170,17 @@ def test_the_guard_knows_mean_and_deviation_and_goes_on_with_them(seed):
 
     guard = Guard(threshold, "stop", RUNTIME.world)
     early = float(losses.mean() + 100)
-    assert judged(guard, 0, losses[: FIRST_JUDGED - 1]) is None
-    assert judged(guard, FIRST_JUDGED - 1, losses[FIRST_JUDGED - 1 :]) is None
+    assert judged(guard, 0, losses[: UNJUDGED_UPDATES - 1]) is None
+    assert judged(guard, UNJUDGED_UPDATES - 1, losses[UNJUDGED_UPDATES - 1 :]) is None
     other = Guard(threshold, "stop", RUNTIME.world)
     other.load_state_dict(json.loads(json.dumps(guard.state_dict())))
-    spike = judged(other, MEMORY, [early])
-    assert spike.update == MEMORY
+    spike = judged(other, MEMORY_UPDATES, [early])
+    assert spike.update == MEMORY_UPDATES
     assert spike.mean == pytest.approx(losses.mean(), rel=1e-9)
     assert spike.deviation == pytest.approx(losses.std(), rel=1e-9)
     just_below, just_above = (spike.mean + (threshold + x) * spike.deviation for x in (-1e-6, 1e-6))
-    assert judged(guard, MEMORY, [just_above]).loss == just_above
-    assert judged(guard, MEMORY, [just_below]) is None
+    assert judged(guard, MEMORY_UPDATES, [just_above]).loss == just_above
+    assert judged(guard, MEMORY_UPDATES, [just_below]) is None
     fresh = Guard(threshold, "stop", RUNTIME.world)
     assert judged(fresh, 0, [5.0, 5.1, 1e6]) is None  # too few to know
 

@@ -14,7 +14,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.machine import available_memory
 from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig, Phase
-from brimful.data.rows import RowStream, valid_sizes
+from brimful.data.rows import RowStream, list_sizes
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
@@ -27,7 +27,7 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
-from brimful.train.step_memory import HIDDEN, Held, auto_rows, rows_on_cpu
+from brimful.train.step_memory import MAX_HIDDEN_NUMBERS, HeldBytes, choose_rows, choose_rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
@@ -157,10 +157,10 @@ def test_other_errors_stay_what_they_are(seed: int, tmp_path: Path, monkeypatch:
 
 
 def test_valid_sizes_divide_the_updates_of_every_phase() -> None:
-    assert valid_sizes(ROWS, 100) == [1, 2, 4, 8] == [n for n in range(1, 25) if gcd(16, 24) % n == 0]
-    assert valid_sizes(ROWS, 7) == [1, 2, 4]
-    assert valid_sizes(SEQUENCES, 30) == [1, 2, 4, 8, 16]
-    assert valid_sizes(SEQUENCES, 0) == valid_sizes(ROWS, 0) == []
+    assert list_sizes(ROWS, 100) == [1, 2, 4, 8] == [n for n in range(1, 25) if gcd(16, 24) % n == 0]
+    assert list_sizes(ROWS, 7) == [1, 2, 4]
+    assert list_sizes(SEQUENCES, 30) == [1, 2, 4, 8, 16]
+    assert list_sizes(SEQUENCES, 0) == list_sizes(ROWS, 0) == []
 
 
 def auto(trainer: Trainer) -> int:
@@ -168,7 +168,7 @@ def auto(trainer: Trainer) -> int:
         encoder = Encoder(trainer.encoder.config)
         return encoder, MaskedLM(MaskedLMHead(encoder), {})
 
-    return auto_rows(trainer.state, trainer.training, trainer.runtime, trainer.stream, make)  # type: ignore[arg-type]
+    return choose_rows(trainer.state, trainer.training, trainer.runtime, trainer.stream, make)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,11 @@ def auto(trainer: Trainer) -> int:
 def test_on_a_cpu_a_micro_batch_has_as_many_rows_as_are_asked_of_it(
     seed: int, tmp_path: Path, ranks: int, most: int, chosen: int
 ) -> None:
-    """So many that their hidden states have HIDDEN numbers at most, without trying; at least one."""
+    """So many that their hidden states have MAX_HIDDEN_NUMBERS numbers at most, without trying; at least
+    one."""
     stream = stream_of(tmp_path, seed, 1, world=World(0, ranks, torch.device("cpu")))
-    width = HIDDEN // (PACKING.capacity * max(1, most)) + (most == 0)
-    assert rows_on_cpu(stream, max(1, width)) == stream.rows_per_micro_batch == chosen  # type: ignore
+    width = MAX_HIDDEN_NUMBERS // (PACKING.capacity * max(1, most)) + (most == 0)
+    assert choose_rows_on_cpu(stream, max(1, width)) == stream.rows_per_micro_batch == chosen  # type: ignore
 
 
 def test_on_a_cpu_the_last_micro_batch_of_an_update_of_sequences_is_nearly_full(
@@ -196,7 +197,7 @@ def test_on_a_cpu_the_last_micro_batch_of_an_update_of_sequences_is_nearly_full(
     stream = trainer_of(tmp_path, seed, 1, phases=SEQUENCES).stream
     assert isinstance(stream, RowStream)
     rows = len(stream.micro_batches(stream.start())[0])
-    chosen = rows_on_cpu(stream, 1)
+    chosen = choose_rows_on_cpu(stream, 1)
     best = [size for size in (1, 2, 4, 8, 16) if size <= rows and -rows // size * -size <= 1.125 * rows]
     assert chosen == best[-1]
 
@@ -234,7 +235,7 @@ def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pyt
 )
 def test_bytes_that_a_run_will_yet_hold_for_each_number(config, precision, expected) -> None:
     """Beside itself and its gradient: moments, rounding, running mean."""
-    held = Held.of([nn.Linear(7, 3)], OptimizerConfig(), TrainerConfig(**config), precision)
+    held = HeldBytes.of([nn.Linear(7, 3)], OptimizerConfig(), TrainerConfig(**config), precision)
     assert held.later == 24 * expected
 
 

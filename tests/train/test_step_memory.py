@@ -20,7 +20,7 @@ from brimful.optim.config import OptimizerConfig
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import autocast
 from brimful.train.config import TrainerConfig
-from brimful.train.step_memory import Held, traced_pass
+from brimful.train.step_memory import HeldBytes, trace_pass
 
 ARCHITECTURES = ("modern", "bert", "prenorm")
 UNEVEN: dict[str, Any] = {"layers": 3, "hidden_size": 72, "heads": 2, "vocabulary_size": 1001}
@@ -54,7 +54,7 @@ def test_states_are_those_of_the_optimizers(name: str, settings: dict[str, Any])
         each.step()
     tensors = [v for each in optimizers for state in each.state.values() for v in state.values()]
     real = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, Tensor) and t.ndim)
-    held = Held.of([encoder, *objective.modules().values()], optimizer, trainer, "bf16")
+    held = HeldBytes.of([encoder, *objective.modules().values()], optimizer, trainer, "bf16")
     assert held.states == real
     numbers = sum(p.numel() for p in parameters.values())
     assert held.weights == held.gradients == (2 if rounding else 4) * numbers
@@ -92,7 +92,7 @@ def test_a_traced_pass_saves_what_a_real_one_saves(architecture: Any, settings: 
         return tensor
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        peak = traced_pass(make, trainer, precision, batch)
+        peak = trace_pass(make, trainer, precision, batch)
     for parameter in nn.ModuleList(modules).parameters():
         saved.pop(parameter.untyped_storage()._cdata, None)
 
@@ -114,7 +114,7 @@ def test_a_traced_pass_saves_what_a_real_one_saves(architecture: Any, settings: 
 @pytest.mark.slow
 def test_a_pass_takes_as_much_more_as_there_are_more_rows() -> None:
     one, two, four = (
-        traced_pass(lambda: made(shape("bert")), TrainerConfig(), "fp32", batch_of([64] * n, 64 * n))
+        trace_pass(lambda: made(shape("bert")), TrainerConfig(), "fp32", batch_of([64] * n, 64 * n))
         for n in (4, 8, 16)
     )
     assert four - two == pytest.approx(2 * (two - one), rel=0.1)

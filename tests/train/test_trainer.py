@@ -10,7 +10,7 @@ import torch
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import commit, read_json
 from brimful.data.batch import PackedBatch
-from brimful.data.example_batches import batch_of
+from brimful.data.example_batches import make_batch
 from brimful.data.example_stream import ExampleStream
 from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.supervised import Supervised
@@ -151,7 +151,7 @@ def test_dropout_differs_between_steps_and_between_micro_batches(seed, tmp_path)
     trainer = trainer_of(
         tmp_path, seed, dropout=0.2, steps=3, objective=lambda head: supervised(head, None, Recording)
     )
-    trainer.stream = _SameBatch(batch_of(examples_of(8, seed), np.arange(8)))
+    trainer.stream = _SameBatch(make_batch(examples_of(8, seed), np.arange(8)))
     trainer.progress.cursor = trainer.stream.start()
     trainer.state.optimizers = [gradient_descent(trainer, 0.0)]
     trainer.run("test")

@@ -35,7 +35,8 @@ class CleanConfig:
     """
 
     html: Literal["auto", "always", "never"] = "auto"
-    """Text to read as HTML: pages, and fields where a tag has an attribute or an end; all text; nothing."""
+    """Text to read as HTML. auto: pages, and fields in which a tag has an attribute or an end; always: all
+    text; never: no text."""
     boilerplate: bool = True
     """Drop navigation, page footers and hidden parts of HTML."""
     main_content: bool = False

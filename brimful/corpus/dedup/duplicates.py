@@ -122,7 +122,7 @@ def mark_recurring(
     for records in by_key(parts, total, scratch):
         group = _starts(records["key"])
         document = np.searchsorted(begins, records["place"].astype(np.int64), side="right")
-        # How many documents before this one have the line: those of all lines, less those before its group.
+        # The number of earlier documents with the line: counted over all lines, less the count at its group.
         rank = np.cumsum(group | _starts(document))
         first = np.flatnonzero(group)
         rank -= np.repeat(rank[first], np.diff(np.append(first, len(rank))))

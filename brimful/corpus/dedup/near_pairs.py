@@ -33,30 +33,30 @@ NO_RUN = np.iinfo(np.uint64).max
 
 
 def find_near_pairs(
-    known: Sequence[str], texts: Sequence[str], least: float = MIN_SIMILARITY
+    references: Sequence[str], texts: Sequence[str], least: float = MIN_SIMILARITY
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each of `texts`, find a known text that is almost the same. Texts under 8 bytes match no other.
+    """For each of `texts`, find a reference that is almost the same. Texts under 8 bytes match no other.
 
     Args:
         least: the least Jaccard similarity of a match.
 
     Returns:
-        the index of the known text or -1, int64 (texts,), and the similarity, float64 (texts,), 0 without a
+        the index of the reference or -1, int64 (texts,), and the similarity, float64 (texts,), 0 without a
         match.
     """
     match = np.full(len(texts), -1, dtype=np.int64)
     similarities = np.zeros(len(texts))
-    if not known or not texts:
+    if not references or not texts:
         return match, similarities
-    order = _order_by_content(known)
-    theirs, ours = signatures([known[index] for index in order.tolist()]), signatures(texts)
+    order = _order_by_content(references)
+    theirs, ours = signatures([references[index] for index in order.tolist()]), signatures(texts)
     pairs = _find_candidates(theirs, ours)
     # The best candidate of each text: most equal hashes, then the first by content.
     pairs = pairs[np.lexsort((pairs[:, 1], -_count_equal(ours, theirs, pairs), pairs[:, 0]))]
     best = np.unique(pairs[:, 0], return_index=True)[1]
     for row, place in pairs[best].tolist():
         index = int(order[place])
-        similarity = jaccard(texts[row], known[index])
+        similarity = jaccard(texts[row], references[index])
         if similarity >= least:
             match[row], similarities[row] = index, similarity
     return match, similarities

@@ -50,6 +50,7 @@ def decide(directory: Path, texts: Sequence[dict[str, Any]], config: DedupConfig
     except OSError as error:  # numpy's have no file name, and no errno for a full disk
         raise make_write_error(folder, error) from error
     contents: dict[Path, np.ndarray] = {}
+    # Divide the decisions among the files of each part, which begins at `document` and `line`.
     document = line = 0
     for part in parts:
         end, line_end = document + len(part.documents), line + int(part.documents["lines"].sum())
@@ -70,6 +71,7 @@ def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: P
         duplicates = np.zeros(total, bool)
         mark_duplicates(_document_records(parts), total, scratch, duplicates)
         decisions[duplicates] = DECISIONS.index("duplicate")
+    # Documents that are dropped already are no reason to drop a near duplicate.
     if config.near:
         duplicates = np.zeros(total, bool)
         keys = sum(part.bands.size for part in parts)

@@ -87,6 +87,7 @@ class Inventory:
         count = 0
         for inputs in [*self.closed, self.added]:
             parts = []
+            # A part never spans two generations, so additions change no earlier part.
             for spans, files in group_inputs(inputs, read):
                 parts.append(Part(f"part-{count:05d}", spans, files))
                 count += 1
@@ -255,7 +256,7 @@ def cut_shards(
     ends = np.cumsum(np.concatenate([np.empty(0, np.int64), *tokens]), dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     if total == 0:
-        return []
+        return []  # no document belongs to this split
     if tokens_a_shard is None:
         tokens_a_shard = min(max(total / TASKS, SMALLEST_SHARD), LARGEST_SHARD)
     count = max(1, round(total / tokens_a_shard))

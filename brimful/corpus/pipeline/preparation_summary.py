@@ -35,9 +35,10 @@ def require_some(texts: Sequence[Facts]) -> None:
     Raises:
         BrimfulError: no document is left; the message counts why they were dropped.
     """
-    if any(text["documents"] for text in texts):
+    if _total(texts, "documents"):
         return
-    reasons = _select_dropped(_sum_counts(text["counts"] for text in texts))
+    # Why documents were dropped, and what was wrong with files, with the first file of each problem.
+    reasons = _select_dropped(_sum_counts(texts, "counts"))
     paths: dict[str, str] = {}
     for text in texts:
         for path, issues in text["issues"].items():
@@ -56,10 +57,15 @@ def require_some(texts: Sequence[Facts]) -> None:
     )
 
 
-def _sum_counts(records: Iterable[Mapping[str, int]]) -> Counter[str]:
+def _total(records: Iterable[Facts], field: str) -> int:
+    return sum(record[field] for record in records)
+
+
+def _sum_counts(records: Iterable[Facts], field: str) -> Counter[str]:
+    """Add up the counters in a field, which records of earlier versions may lack."""
     total: Counter[str] = Counter()
     for record in records:
-        total.update(record)
+        total.update(record.get(field, {}))
     return total
 
 
@@ -102,7 +108,7 @@ def count_all(
     texts: Sequence[Facts], decisions: Iterable[np.ndarray], shards: Sequence[Facts]
 ) -> dict[str, Any]:
     """Return totals over the commit records of text parts and shards, and the decisions on duplicates."""
-    counts = _sum_counts(record["counts"] for record in [*texts, *shards])
+    counts = _sum_counts([*texts, *shards], "counts")
     dropped = _select_dropped(counts)
     for part in decisions:
         for name, count in zip(DECISIONS, np.bincount(part, minlength=len(DECISIONS)).tolist(), strict=True):
@@ -113,33 +119,31 @@ def count_all(
         for script, script_counts in shard["scripts"].items():
             counts_by_script.setdefault(script, Counter()).update(script_counts)
     scripts = {script: dict(sorted(total.items())) for script, total in sorted(counts_by_script.items())}
-    # Shards of earlier versions don't count the characters that the vocabulary lacks.
-    lacking = _sum_counts(shard.get("lacking", {}) for shard in shards)
-    tokens = sum(shard["tokens"] for shard in shards)
-    unknown = sum(script["unknown"] for script in scripts.values())
+    tokens, unknown = _total(shards, "tokens"), _total(scripts.values(), "unknown")
     characters = counts.pop("characters", 0)
+    lacking = _sum_counts(shards, "lacking")
     warnings = [*list_issues(texts), *list_fit_warnings(scripts), *list_lacking_characters(lacking)]
+    # The first warning, since the remedy is a single option.
     if dropped["undecodable"]:
         warnings.insert(0, f"{dropped['undecodable']:,} documents were undecodable: {WRONG_ENCODING}")
-    read = sum(text["read"] for text in texts)
-    clean = sum(text["documents"] for text in texts)
-    dropped_while_cleaning = _select_dropped(_sum_counts(text["counts"] for text in texts)).total()
-    validation = [shard["documents"] for shard in shards if shard["split"] == "validation"]
+    read, clean = _total(texts, "read"), _total(texts, "documents")
+    dropped_while_cleaning = _select_dropped(_sum_counts(texts, "counts")).total()
+    validation_shards = [shard for shard in shards if shard["split"] == "validation"]
     changes = {name: count for name, count in counts.items() if not name.startswith(_DROPPED)}
     return {
         "documents": {
             "read": read,
             # Long documents were cut: read + pieces = kept + dropped.
             "pieces": clean - read + dropped_while_cleaning,
-            "kept": sum(shard["documents"] for shard in shards),
-            "validation": sum(validation),
+            "kept": _total(shards, "documents"),
+            "validation": _total(validation_shards, "documents"),
         },
         "dropped": _drop_zeros(dropped),
         "cleaned": _drop_zeros(changes),
         "characters": characters,
         "tokens": tokens,
-        "words": sum(shard["words"] for shard in shards),
-        "sentences": sum(shard["sentences"] for shard in shards),
+        "words": _total(shards, "words"),
+        "sentences": _total(shards, "sentences"),
         "unknown_token_rate": unknown / max(tokens, 1),
         "tokens_per_character": tokens / max(characters, 1),
         "scripts": scripts,

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
@@ -71,11 +72,12 @@ CLEANING = "cleaning version"
 LEXICON_CHARACTERS = 2_000_000
 """Characters of the text that are searched for the words of a lexicon, equally many of each part."""
 MIN_ENTRY_SHARE = 1e-3
-"""If a smaller share of a lexicon's entries occurs, its spelling is probably not that of the text."""
+"""If a smaller share of a lexicon's entries occurs, the text probably spells its words differently."""
 # Names of our files; earlier versions committed decisions by generation.
 _OUR_NAMES = re.compile(r"(part|generation|train|validation)-\d{5,}")
 
 Record = dict[str, Any]
+T = TypeVar("T", CleanTask, TokenizeTask)
 
 
 class _Manifest(TypedDict):
@@ -98,6 +100,7 @@ def prepare_corpus(config: PrepareConfig) -> Record:
         return with_overview(listed, summarise_inputs(paths, size))
     out = Path(config.out)
     require_corpus_place(out)
+    # Two preparations into one folder would remove each other's files.
     with FolderLock() as lock:
         lock.take(out)
         inventory = open_inventory(out, inputs)
@@ -128,6 +131,7 @@ class Preparation:
     """
 
     def __init__(self, config: PrepareConfig) -> None:
+        # The options travel with every task, and a glob may stand for millions of paths.
         self.config = replace(config, paths=())
         self.out = Path(config.out)
         self.lexicon: list[str] = []
@@ -164,10 +168,11 @@ class Preparation:
         tasks = self._make_shard_tasks(decisions)
         # Files of former shards go before the inputs are fixed: a kill between the two leaves no stale shard.
         self._remove_stale_files([task.documents.name for task in tasks])
-        self.inventory.close([span for text in texts for span in text["inputs"]])
+        spans = list(chain.from_iterable(text["inputs"] for text in texts))
+        self.inventory.close(spans)
         with self._timed("tokenize"):
             self._tokenize(tasks)
-        facts = self._finish(tasks)
+        facts = self._finish(tasks, spans)
         if self.lexicon:
             self._check_lexicon()
         self.seconds["total"] = round(time.monotonic() - started, 2)
@@ -190,6 +195,7 @@ class Preparation:
             (self.out / MANIFEST).unlink(missing_ok=True)
         if manifest and manifest["settings"].get(CLEANING) != self.settings[CLEANING]:
             warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
+        # What an earlier kill left half written.
         for folder in (self.out, *(self.out / name for name in FOLDERS)):
             sweep(folder)
         self.inventory.save()
@@ -202,15 +208,17 @@ class Preparation:
             self._clean_parts(tasks)
         else:
             tasks = self._clean_first(tasks, self.config.max_documents)
-        self.texts = {task.part.name: _require(task.made(), task.part.name) for task in tasks}
-        self.watchdogs = {task.watchdog.name for task in tasks}
-        self.names = [[part.name for part in parts if part.name in self.texts] for parts in generations]
+        for task in tasks:
+            self.texts[task.part.name] = _require(task.made(), task.part.name)
+            self.watchdogs.add(task.watchdog.name)
+        for parts in generations:
+            self.names.append([part.name for part in parts if part.name in self.texts])
 
     def _clean_parts(self, tasks: Sequence[CleanTask]) -> None:
         def count_hostile(task: CleanTask) -> int:
             return len(hostile_documents(task.watchdog))
 
-        todo = [task for task in tasks if task.made(verify=True) is None]
+        todo = _select_unfinished(tasks)
         self.engine.run(clean_part, todo, "clean", _describe, count_hostile)
 
     def _clean_first(self, tasks: Sequence[CleanTask], documents: int) -> list[CleanTask]:
@@ -219,6 +227,7 @@ class Preparation:
         for task in tasks:
             limited.append(replace(task, limit=documents))
             self._clean_parts(limited[-1:])
+            # One part after the other, since each decides how many documents are still to be read.
             documents -= _require(limited[-1].made(), task.part.name)["read"]
             if documents == 0:
                 break
@@ -238,7 +247,8 @@ class Preparation:
             for split in counts:
                 shards = self._cut_shards(names, split, counts[split])
                 counts[split] += len(shards)
-                tasks += [self._make_shard_task(shard, decisions) for shard in shards]
+                for shard in shards:
+                    tasks.append(self._make_shard_task(shard, decisions))
         return tasks
 
     def _cut_shards(self, names: Sequence[str], split: Split, first: int) -> list[ShardDocuments]:
@@ -283,7 +293,7 @@ class Preparation:
         return self.inventory.tokenizer
 
     def _tokenize(self, tasks: Sequence[TokenizeTask]) -> None:
-        todo = [task for task in tasks if task.made(verify=True) is None]
+        todo = _select_unfinished(tasks)
         self.engine.run(tokenize_shard, todo, "tokenize", lambda task: task.documents.name)
         if not todo:
             say(f"nothing is new: all {pluralise(len(tasks), 'shard')} of {self.out} are as they were")
@@ -304,12 +314,14 @@ class Preparation:
                 if name not in names and _OUR_NAMES.fullmatch(name) and not file.is_dir():
                     file.unlink()
 
-    def _finish(self, tasks: Sequence[TokenizeTask]) -> Record:
+    def _finish(self, tasks: Sequence[TokenizeTask], spans: Sequence[Record]) -> Record:
         """Write MANIFEST.json, which makes the corpus exist."""
-        names = [task.documents.name for task in tasks]
-        shards = [_require(task.made(), name) for task, name in zip(tasks, names, strict=True)]
-        texts = list(self.texts.values())
-        summary = count_all(texts, (read_decisions(self.out, name) for name in self.texts), shards)
+        names, shards = [], []
+        for task in tasks:
+            names.append(task.documents.name)
+            shards.append(_require(task.made(), task.documents.name))
+        decisions = (read_decisions(self.out, name) for name in self.texts)
+        summary = count_all(list(self.texts.values()), decisions, shards)
         show_warnings(summary["warnings"], str(self.out / MANIFEST))
         decided = describe_tokenizer(self.out, self.config)
         decided["validation_share"] = self.config.validation_share
@@ -319,7 +331,7 @@ class Preparation:
             names,
             settings=self.settings,
             tokenizer=self._tokenizer,
-            inputs=[span for text in texts for span in text["inputs"]],
+            inputs=spans,
             length_histogram=length_histogram(shards),
             summary=summary,
             **with_overview({}, summarise_preparation(facts)),
@@ -349,6 +361,11 @@ class Preparation:
                 f" {min(characters, LEXICON_CHARACTERS):,} characters of the text (the first is"
                 f" {self.lexicon[0]!r:.40}): words are found only as they are written, one a line"
             )
+
+
+def _select_unfinished(tasks: Sequence[T]) -> list[T]:
+    """Return the tasks whose output is missing or damaged."""
+    return [task for task in tasks if task.made(verify=True) is None]
 
 
 def _require(record: Record | None, name: str) -> Record:

@@ -165,6 +165,7 @@ def _sample(directory: Path, texts: Sequence[dict[str, Any]]) -> Iterator[str]:
         texts: the commit records of the text parts.
     """
     characters = sum(text["characters"] for text in texts)
+    # Keys are uniform in 64 bits, so this share of them is below the bound.
     bound = min(2**64 - 1, 2**64 * SAMPLE_CHARACTERS // max(characters, 1))
     for text in texts:
         part = TextPart(directory, text["name"])

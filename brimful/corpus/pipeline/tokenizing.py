@@ -34,7 +34,7 @@ _RECURRING = "recurring lines dropped"
 
 
 class TokenizedRecord(ShardRecord):
-    """The commit record of a prepared shard, which has more facts than those of other shards."""
+    """The commit record of a prepared shard, with the facts that only such shards have."""
 
     counts: dict[str, int]
     scripts: dict[str, dict[str, int]]
@@ -174,7 +174,7 @@ def _read_range(
     documents = part.documents[range_.begin : range_.end]
     chosen = in_split(documents, task.documents.split, task.config.validation_share)
     chosen &= read_decisions(directory, range_.part)[range_.begin : range_.end] == 0
-    # The lines of the range within those of the part; `begins` and `ends` count from its first line.
+    # `first` is the first line of the range in the part; `begins` and `ends` count from there.
     first = int(part.documents["lines"][: range_.begin].sum(dtype=np.int64))
     ends = np.cumsum(documents["lines"], dtype=np.int64)
     begins = ends - documents["lines"]

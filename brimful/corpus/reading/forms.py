@@ -38,15 +38,19 @@ _LIST_OF_RECORDS = re.compile(r"\[\s*(?:[\[{]|$)")
 _AROUND_VALUES = " \t\ufeff\r\n\x1e"
 _NUMBERED_LINE = re.compile(r"\d+\t[^\t]*[^\t\s]")
 _LEAST_NUMBERED_SHARE = 0.95
+_BY_NUMBER = "OPTIONS"
 _DECODER = json.JSONDecoder()
 
 
-def form_of(path: str, fields: Sequence[str], encoding: str = "utf-8") -> str:
+def form_of(
+    path: str, fields: Sequence[str], encoding: str = "utf-8", *, by_number: str = "--read.field 2"
+) -> str:
     """Return the form of a file, a value of `inputs.FORMATS`. If it cannot be read, its name decides.
 
     Args:
         fields: the fields that hold text, or the numbers of columns.
         encoding: the charset that the user names.
+        by_number: the options with which a message proposes to name columns by their numbers.
 
     Raises:
         BrimfulError: its first bytes contradict its name, or show a form that is not read.
@@ -57,7 +61,7 @@ def form_of(path: str, fields: Sequence[str], encoding: str = "utf-8") -> str:
     except OSError:
         return format_of(path)
     if refusal:
-        raise BrimfulError(f"{path} {refusal}")
+        raise BrimfulError(f"{path} {refusal.replace(_BY_NUMBER, by_number)}")
     return form
 
 
@@ -231,6 +235,5 @@ def _find_text_form(path: str, lines: list[str], fields: tuple[str, ...]) -> tup
         return "tsv" if 2 * tabbed > len(lines) else "text", ""
     numbered = len(list(filter(_NUMBERED_LINE.match, lines)))
     if len(lines) > 2 and numbered >= _LEAST_NUMBERED_SHARE * len(lines):
-        tables = "--columns.text 1 --columns.label 2"
-        return "text", f"has columns between tabs: read them by number, --read.field 2 (of tables {tables})"
+        return "text", f"has columns between tabs: read them by number, {_BY_NUMBER}"
     return "text", ""

@@ -110,10 +110,12 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
         if entry is None:
             raise BrimfulError(absence)
         return entry
-    place = cache / f"{key}-{version('transformers')}" if cache else None
-    entry = _read_entry(place) if place else None
-    if entry is not None:
-        return entry
+    place: Path | None = None
+    if cache:
+        place = cache / f"{key}-{version('transformers')}"
+        entry = _read_entry(place)
+        if entry is not None:
+            return entry
     text, facts = _convert(folder, contents)
     if place is not None:
         try:
@@ -284,8 +286,9 @@ def _check_json(folder: Path, contents: dict[str, bytes]) -> str:
             raise BrimfulError(f"{folder / name} is not JSON; put back the one that belongs here") from error
         if name == TOKENIZER and isinstance(pieces, dict):
             model = pieces.get("model")
-            pieces = model.get("vocab") if isinstance(model, dict) else None
-            kind = str(model.get("type") or "") if isinstance(model, dict) else ""
+            if not isinstance(model, dict):
+                model = {}  # AutoTokenizer says what is wrong
+            pieces, kind = model.get("vocab"), str(model.get("type") or "")
         if isinstance(pieces, dict):
             require_ids((index for index in pieces.values() if type(index) is int), folder / name)
     return kind

@@ -37,7 +37,7 @@ def cut_text(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
         words = tokenizer.encode(part, add_special_tokens=False).word_ids
         if keeps_end:
             words.reverse()
-        # The word at the edge may be cut, so its tokens may differ from those of the whole text.
+        # The word at the edge may be cut, so its tokens may differ from the tokens of the whole.
         if len(words) > tokens + 1 and words[tokens] != words[-1]:
             return part
         size *= 4

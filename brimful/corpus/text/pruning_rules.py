@@ -61,7 +61,9 @@ class PruningRules:
         staying = ids | self._fixed
         for character in characters:
             staying.update(self._characters[character])
-        return _with_ancestors(self._model, staying) if self._model["type"] == "BPE" else staying
+        if self._model["type"] == "BPE":
+            staying = _with_ancestors(self._model, staying)
+        return staying
 
 
 def _find_fixed(tokenizer: "Tokenizer", state: State, is_byte_level: bool) -> set[int]:
@@ -73,7 +75,9 @@ def _find_fixed(tokenizer: "Tokenizer", state: State, is_byte_level: bool) -> se
     ids |= tokenizer.get_added_tokens_decoder().keys()
     if state["padding"]:
         ids.add(state["padding"]["pad_id"])
-    names = {model["unk_token"]} if model.get("unk_token") else set()
+    names = set()
+    if model.get("unk_token"):
+        names.add(model["unk_token"])
     if model.get("byte_fallback"):
         names.update(filter(_BYTE_PIECE.fullmatch, pieces))
     if is_byte_level:
@@ -155,13 +159,12 @@ class UnknownWords:
     def _match(self, word: str) -> list[int]:
         pieces: dict[str, int] = self._model["vocab"]
         ids: list[int] = []
-        begin, end = 0, len(word)
+        begin, end, prefix = 0, len(word), ""
         while begin < end:  # the longest piece first
-            prefix = self._model["continuing_subword_prefix"] if begin else ""
             index = pieces.get(prefix + word[begin:end])
             if index is None:
                 end -= 1
             else:
                 ids.append(index)
-                begin, end = end, len(word)
+                begin, end, prefix = end, len(word), self._model["continuing_subword_prefix"]
         return ids

@@ -9,7 +9,7 @@ _CATEGORIES_WITHOUT_SCRIPT = ("Cn", "Co", "Cs")
 
 
 def select_same_scripts(characters: Iterable[str], text: Iterable[str]) -> set[str]:
-    """Return those of `characters` whose script occurs in `text`.
+    """Return the `characters` whose script occurs in `text`.
 
     Punctuation, digits, symbols and accents belong to every script, kana to the script of Han. Private-use
     and unassigned characters have no script.

@@ -53,7 +53,7 @@ def read_transformer_settings(folder: Path) -> dict[str, Any]:
 
 def lowers_text(folder: Path) -> bool:
     """Whether a folder of sentence-transformers, or the Transformer in one, lowers texts."""
-    # modules.json is in the folder itself, or one level up if the folder is that of the Transformer.
+    # modules.json is in the folder itself, or one level up if the folder holds the Transformer.
     for modules_folder, subfolder in ((folder, ""), (folder.parent, folder.name)):
         try:
             modules = read_modules(modules_folder)

@@ -94,8 +94,11 @@ def token_name(tokenizer: "Tokenizer", role: str) -> str | None:
 
     The files beside the tokenizer name it; otherwise it has the name of BERT's ([CLS]) or RoBERTa's (<s>).
     """
+    names = TOKEN_NAMES[role]
     roles = settings_of(tokenizer).roles
-    for name in (roles[role],) if role in roles else TOKEN_NAMES[role]:
+    if role in roles:
+        names = (roles[role],)
+    for name in names:
         if name and tokenizer.token_to_id(name) is not None:
             return name
     return None

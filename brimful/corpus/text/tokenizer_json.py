@@ -48,8 +48,8 @@ def ids_around(tokenizer: "Tokenizer") -> set[int]:
 
 def split_merge(merge: str | list[str]) -> tuple[str, str]:
     """Return the two sides of a merge; older files write them with a space between."""
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right
+    first, second = merge.split(" ") if isinstance(merge, str) else merge
+    return first, second
 
 
 def join_merge(sides: tuple[str, str], prefix: str) -> str:

@@ -181,7 +181,7 @@ def _match(codes: np.ndarray, places: np.ndarray, cuttable: np.ndarray, trie: _T
                 break
             entry = np.int64(trie.slots[slot, 1]) - 1
             if entry >= 0:
-                # Compare what is left of the entry below its node.
+                # Compare the characters of the entry below its node.
                 end = place + 1
                 at = (trie.ends[entry - 1] if entry else 0) + trie.depths[entry]
                 while at < trie.ends[entry] and end < len(codes) and codes[end] == trie.codes[at]:

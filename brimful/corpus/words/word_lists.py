@@ -1,4 +1,4 @@
-"""Files of words: a word a line, a user dictionary of jieba (`word 10 n`), or a word, a tab and a number.
+"""Read files of words: a word a line, a user dictionary of jieba (`word 10 n`), or a word, a tab, a number.
 
 The text is UTF-8, UTF-16 with a mark, or GB18030. Empty lines and comments (`# ...`) are left out; words may
 hold spaces. Lists of other tools are refused.
@@ -7,13 +7,13 @@ hold spaces. Lists of other tools are refused.
 import codecs
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from brimful.base.errors import BrimfulError
 
-LONGEST_WORD = 1000
-"""Characters."""
+LONGEST_WORD = 1000  # characters
 _JIEBA = re.compile(r"(.+?)( [0-9]+)?( [a-z]{1,5})?")
 """A line of a user dictionary, as jieba itself reads it."""
 _TABLE = re.compile(r"([^\t]*[^\t ]) *\t *[0-9]+")
@@ -30,8 +30,8 @@ class WordList(NamedTuple):
     """The words of a file.
 
     Attributes:
-        words: in order, each once.
-        notes: what was read otherwise than it stands, for warnings: one line each.
+        words: the words in order, each once.
+        notes: a line for each departure from the file as it stands, for warnings.
     """
 
     words: list[str]
@@ -52,7 +52,7 @@ def read_word_list(path: str | Path, what: str) -> WordList:
         content = Path(path).read_bytes()
     except OSError as error:
         raise BrimfulError(f"cannot read the {what} {path}: {error.strerror}") from error
-    text, notes = _decoded(content, path, what)
+    text, notes = _decode(content, path, what)
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise BrimfulError(
@@ -60,12 +60,11 @@ def read_word_list(path: str | Path, what: str) -> WordList:
         )
     if text.lstrip()[:1] in ("[", "{") and text.rstrip()[-1:] in ("]", "}") and '"' in text:
         raise BrimfulError(f"the {what} {path} is JSON: write one word a line")
-    lines = [line.strip() for line in text.splitlines()]
-    lines = [line for line in lines if line and not _COMMENT.match(line)]
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not _COMMENT.match(line)]
     if not lines:
         raise BrimfulError(f"the {what} {path} is empty; write one word a line, or leave it out")
-    words = _words_of(lines)
-    if words is None:
+    words = _read_words(lines)
+    if words is None:  # each line is a word, unless most look like the lines of another tool
         words = lines
         others = [line for line in lines if _OTHER_TOOLS.fullmatch(line)]
         if 2 * len(others) > len(lines):
@@ -74,9 +73,9 @@ def read_word_list(path: str | Path, what: str) -> WordList:
                 f" {len(lines):,} lines, such as {others[0]!r:.60}: write one word a line, as cut -f1 FILE or"
                 " awk '{print $1}' FILE does"
             )
-    changed = [(line, word) for line, word in zip(lines, words, strict=True) if line != word]
+    changed = [number for number, line in enumerate(lines) if line != words[number]]
     if changed:
-        example, word = changed[0]
+        example, word = lines[changed[0]], words[changed[0]]
         notes.append(
             f"{path}: frequencies and tags behind the words of {len(changed):,} of {len(lines):,} lines are"
             f" left out ({word!r:.40} is read of {example!r:.60})"
@@ -91,29 +90,30 @@ def read_word_list(path: str | Path, what: str) -> WordList:
     return WordList(list(dict.fromkeys(words)), notes)
 
 
-def _decoded(content: bytes, path: str | Path, what: str) -> tuple[str, list[str]]:
-    """The text, and a note where its encoding is a guess."""
+def _decode(content: bytes, path: str | Path, what: str) -> tuple[str, list[str]]:
+    """Return the text, and a note where its encoding is a guess."""
     has_mark = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    for encoding in ["utf-16"] if has_mark else ["utf-8-sig", "gb18030"]:
-        try:
-            text = content.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        return text, [f"{path} is not UTF-8, and is read as GB18030"] if encoding == "gb18030" else []
+    with suppress(UnicodeDecodeError):
+        return content.decode("utf-16" if has_mark else "utf-8-sig"), []
+    if not has_mark:
+        with suppress(UnicodeDecodeError):
+            return content.decode("gb18030"), [f"{path} is not UTF-8, and is read as GB18030"]
     raise BrimfulError(f"the {what} {path} is neither UTF-8, UTF-16 nor GB18030: convert it with iconv")
 
 
-def _words_of(lines: Sequence[str]) -> list[str] | None:
-    """The words of a table or of a user dictionary; None if the lines are neither.
+def _read_words(lines: Sequence[str]) -> list[str] | None:
+    """Return the words of a table or of a user dictionary; None if the lines are neither.
 
     A user dictionary has a frequency in most lines, and each word once: `Boeing 737`, `Boeing 747` are words.
     """
-    rows = [_TABLE.fullmatch(line) for line in lines]
-    if all(rows):
-        return [row[1] for row in rows if row]
-    entries = [entry for entry in map(_JIEBA.fullmatch, lines) if entry]
-    words = [entry[1] for entry in entries]
-    with_frequency = sum(entry[2] is not None for entry in entries)
-    tagged = sum(re.search(r" [a-z]{1,5}$", word) is not None for word in words)  # `word n 10` of HanLP
+    rows = list(filter(None, map(_TABLE.fullmatch, lines)))
+    if len(rows) == len(lines):
+        return [row[1] for row in rows]
+    words = []
+    with_frequency = tagged = 0
+    for entry in filter(None, map(_JIEBA.fullmatch, lines)):
+        words.append(entry[1])
+        with_frequency += entry[2] is not None
+        tagged += re.search(r" [a-z]{1,5}$", entry[1]) is not None  # `word n 10` of HanLP
     is_dictionary = 2 * with_frequency > len(lines) and len(set(words)) == len(words) == len(lines)
     return words if is_dictionary and 2 * tagged <= len(lines) else None

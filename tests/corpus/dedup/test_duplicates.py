@@ -1,8 +1,6 @@
 """Duplicates: keys, exact and near duplicates, recurring lines; earlier documents alone decide."""
 
-import random
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,12 +41,6 @@ def test_keys_of_documents_and_lines(texts: list[str], shortest: int) -> None:
     assert keys.lines.tolist() == [
         reference_key(line) if enough else 0 for line, enough in zip(lines, long_enough, strict=True)
     ]
-
-
-def test_texts_that_differ_in_blanks_only_are_equal() -> None:
-    same = compute_keys(["a b\nc", "ab c ", "a b\nd", "中 文", "中文"], 1).documents.tolist()
-    assert same[0] == same[1] != same[2]
-    assert same[3] == same[4]
 
 
 def test_the_guess_at_tokens() -> None:
@@ -135,19 +127,3 @@ def test_shingles() -> None:
         "店的服务态度很好",
     ]
     assert shingles("") == [""]
-
-
-def test_near_duplicates(tmp_path: Path) -> None:
-    pytest.importorskip("rensa")
-    from brimful.corpus.dedup.duplicates import NearKeys
-
-    draw = random.Random(7)
-    words = ["".join(draw.choices("abcdefgh", k=5)) for _ in range(300)]
-    base = draw.choices(words, k=400)
-    close = [*base[:200], "changed", *base[201:]]
-    other = draw.choices(words, k=400)
-    bands = NearKeys()([" ".join(text) for text in (base, close, other, base)])
-    assert bands.shape == (4, BANDS)
-    agree = [int((bands[0] == bands[number]).sum()) for number in range(1, 4)]
-    assert agree[0] >= 1
-    assert agree[1:] == [0, BANDS]

@@ -43,13 +43,6 @@ def test_results_come_in_order_and_the_pool_is_kept(tmp_path: Path) -> None:
     assert all(gone(process) for process in first)
 
 
-def test_one_worker_is_a_process_too(tmp_path: Path) -> None:
-    with local(1) as engine:
-        found = engine.run(identity, tasks(tmp_path), "who")
-    assert len(set(found)) == 1
-    assert found[0] != os.getpid()
-
-
 def test_a_worker_that_dies_is_replaced(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with local() as engine:
         assert engine.run(die_once, tasks(tmp_path), "test", lambda task: f"part {task[0]}") == [0, 1, 4, 9]
@@ -121,10 +114,9 @@ def test_a_worker_is_small_and_sees_what_the_caller_sees(
     assert script(["-c", code]).stdout == "set()\n"
 
 
-def script(command: list[str], text: str | None = None) -> "subprocess.CompletedProcess[str]":
+def script(command: list[str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, *command],
-        input=text,
         env=ENVIRONMENT,
         check=True,
         capture_output=True,
@@ -144,8 +136,7 @@ with local() as engine:
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(UNGUARDED)
-    outputs = [script([str(path)]), script(["-c", UNGUARDED]), script(["-"], UNGUARDED)]
-    assert [output.stdout for output in outputs] == ["started\n[0, 1, 4]\n"] * 3
+    assert script([str(path)]).stdout == "started\n[0, 1, 4]\n"
 
 
 def test_workers_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,13 +157,9 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("to_group", [True, False])
-def test_an_interrupt_ends_all_without_a_word_of_the_workers(tmp_path: Path, to_group: bool) -> None:
+def test_an_interrupt_ends_all_without_a_word_of_the_workers(tmp_path: Path) -> None:
     process, workers = start_sleeper(tmp_path)
-    if to_group:
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does at Ctrl-C
-    else:
-        process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does at Ctrl-C
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert [line for line in said.splitlines() if not line.startswith("sleep: 0 of 4")] == ["interrupted"]

@@ -35,26 +35,14 @@ def deaths(task: Task) -> int:
 
 
 def test_what_hangs_is_skipped_and_disturbs_nobody_else(tmp_path: Path) -> None:
-    tasks = [(str(tmp_path / name), 6, 1.0) for name in ("a", "b", "c")]
+    tasks = [(str(tmp_path / name), 6, 0.5) for name in ("a", "b")]
     (tmp_path / "b.hang.2").touch()
     (tmp_path / "b.hang.4").touch()
     with Engine(workers=2) as engine:
         found = engine.run(watch, tasks, "watch", count_causes=deaths)
-    assert found == [[], [(7, 2), (7, 4)], []]
-    assert [(tmp_path / name).read_text() for name in "abc"] == [lines(), lines(2, 4), lines()]
+    assert found == [[], [(7, 2), (7, 4)]]
+    assert [(tmp_path / name).read_text() for name in "ab"] == [lines(), lines(2, 4)]
     assert [path.name for path in tmp_path.glob(".watch*")] == [".watch-b.json"]
-
-
-def test_attempt_after_attempt_goes_further(tmp_path: Path) -> None:
-    out = tmp_path / "a"
-    for record in (0, 5):
-        (tmp_path / f"a.hang.{record}").touch()
-    assert attempt(out) == -signal.SIGPROF
-    assert attempt(out) == -signal.SIGPROF
-    assert len(hostile_documents(tmp_path / ".watch-a")) == 2
-    assert attempt(out) == 0
-    assert out.read_text() == lines(0, 5)
-    assert len(hostile_documents(tmp_path / ".watch-a")) == 2
 
 
 def test_a_kill_makes_nothing_hostile(tmp_path: Path) -> None:
@@ -68,18 +56,11 @@ def test_a_kill_makes_nothing_hostile(tmp_path: Path) -> None:
     assert list(tmp_path.glob(".watch*")) == []
 
 
-def test_waiting_costs_no_time(tmp_path: Path) -> None:
+def test_waiting_and_slow_reading_between_documents_cost_no_time(tmp_path: Path) -> None:
     (tmp_path / "a.wait.1").touch()
+    (tmp_path / "a.gap.5").touch()
     assert attempt(tmp_path / "a") == 0
     assert (tmp_path / "a").read_text() == lines()
-
-
-def test_slow_reading_between_documents_is_no_fault_of_theirs(tmp_path: Path) -> None:
-    out = tmp_path / "a"
-    for record in (1, 5):
-        (tmp_path / f"a.gap.{record}").touch()
-    assert attempt(out) == 0
-    assert out.read_text() == lines()
     assert hostile_documents(tmp_path / ".watch-a") == []
 
 

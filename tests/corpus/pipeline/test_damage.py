@@ -73,8 +73,7 @@ def files(out: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "pattern",
     [
-        *("text/*.docs", "text/*.parquet", "text/*.lines", "dedup/*.fates", "dedup/*.dropped"),
-        *("shards/*.tok", "shards/*.word.bits", "shards/*.idx", "shards/*.src"),
+        *("text/*.parquet", "text/*.lines", "dedup/*.fates", "shards/*.word.bits", "shards/*.idx"),
     ],
 )
 @pytest.mark.cases(4)

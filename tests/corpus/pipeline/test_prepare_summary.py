@@ -69,15 +69,6 @@ def test_a_dry_run_lists_the_first_files_and_their_kinds() -> None:
     assert len(rows(shown, "Files")) == 20
 
 
-@pytest.mark.parametrize("accented", [0, 30])
-def test_accents_go_where_few_letters_have_one(accented: int, tmp_path: Path) -> None:
-    texts = ["ten apples and pears a day keep the doctor away " * 20] * 20 + ["schön grün über"] * accented
-    save(train(iter(texts), 150, model="wordpiece", lowercase=True, han="characters", nfkc=False), tmp_path)
-    config = PrepareConfig(paths=(), out="", tokenizer="train:150", lowercase=True)
-    found = describe_tokenizer(tmp_path, config)
-    assert found["accents"] == ([] if accented else ["Latin"])
-
-
 def test_a_given_tokenizer_decides_for_itself(tmp_path: Path) -> None:
     save(train(iter(TEXTS), 400, model="bpe", lowercase=True, han="characters", nfkc=False), tmp_path)
     found = describe_tokenizer(tmp_path, PrepareConfig(paths=(), out="", tokenizer=str(tmp_path)))
@@ -104,15 +95,12 @@ def part(issues: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     return {"issues": issues}
 
 
-def test_each_of_a_few_files_is_named() -> None:
+def test_problems_are_listed_by_file_or_for_many_files_at_once() -> None:
     texts = [
         part({"a": {"tags (such as <p>)": 2}, "b": {"tags": 3, "broken lines": 1}}),
         part({"a": {"tags": 1}}),
     ]
     assert list_issues(texts) == ["a: tags (such as <p>): 3", "b: tags: 3", "b: broken lines: 1"]
-
-
-def test_what_many_files_have_is_one_line() -> None:
     many = {f"{number}.html": {"archive cut short": 1} for number in range(400)}
     many["0.html"]["tags"] = 2
     assert list_issues([part(many)]) == [

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from brimful.base.errors import BrimfulError
-from brimful.commands.prepare import prepare
 from brimful.corpus.text.special_ids import (
     TokenizerSettings,
     mask_id,
@@ -22,7 +21,7 @@ from brimful.corpus.text.special_ids import (
     truncation_side,
 )
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
-from brimful.corpus.text.tokenizer_pipelines import SPECIAL_TOKENS, bert, with_nfkc, with_special_tokens
+from brimful.corpus.text.tokenizer_pipelines import bert, with_nfkc
 from brimful.corpus.tokenize.vocabulary_training import thin_out, train
 
 TEXTS = [
@@ -33,20 +32,20 @@ TEXTS = [
 
 TRAIN = """
 import sys
-from brimful.corpus.tokenize.vocabulary_training import thin_out, train
+from brimful.corpus.tokenize.vocabulary_training import train
 sys.stdout.reconfigure(encoding="utf-8")
 texts = eval(sys.stdin.read())
-for han in ("characters", "pieces"):
-    print(train(texts, 380, model=sys.argv[1], han=han).to_str())
+for model in ("wordpiece", "bpe"):
+    for han in ("characters", "pieces"):
+        print(train(texts, 380, model=model, han=han).to_str())
 """
 
 
-@pytest.mark.parametrize("model", ["wordpiece", "bpe"])
-def test_training_is_deterministic_across_processes(model: str) -> None:
+def test_training_is_deterministic_across_processes() -> None:
     outputs = set()
-    for seed in ("1", "2", "3"):
+    for seed in ("1", "2"):
         run = subprocess.run(
-            [sys.executable, "-c", TRAIN, model],
+            [sys.executable, "-c", TRAIN],
             input=repr(TEXTS),
             capture_output=True,
             encoding="utf-8",
@@ -55,19 +54,6 @@ def test_training_is_deterministic_across_processes(model: str) -> None:
         )
         outputs.add(run.stdout)
     assert len(outputs) == 1
-
-
-def test_a_trained_tokenizer_is_bert() -> None:
-    tokenizer = train(TEXTS, 300)
-    assert tuple(map(tokenizer.id_to_token, range(5))) == SPECIAL_TOKENS
-    assert len(tokenizer.get_added_tokens_decoder()) == 5
-    assert tokenizer.get_vocab_size() <= 300
-    pair = tokenizer.encode("Quick FOX", "的")
-    assert pair.tokens[0] == "[CLS]"
-    assert pair.tokens[-2:] == ["的", "[SEP]"]
-    assert pair.type_ids == [0] * (len(pair.ids) - 2) + [1, 1]
-    assert tokenizer.decode(tokenizer.encode("The quick foxes").ids) == "The quick foxes"
-    assert "[UNK]" not in tokenizer.encode(TEXTS[1]).tokens
 
 
 KINDS = [(model, han) for model in ("wordpiece", "bpe") for han in ("characters", "pieces")]
@@ -225,24 +211,6 @@ def test_vocab_txt(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_unigram_tokenizer_is_loaded_but_not_trained(tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match=r"model.*'unigram'"):
-        prepare(paths=[str(tmp_path)], out=str(tmp_path / "data"), model="unigram")
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.train_from_iterator(
-        TEXTS,
-        trainers.UnigramTrainer(
-            vocab_size=250, special_tokens=list(SPECIAL_TOKENS), unk_token="[UNK]", show_progress=False
-        ),
-    )
-    with_special_tokens(tokenizer).save(str(tmp_path / "tokenizer.json"))
-    loaded = load(tmp_path)
-    assert special_ids(loaded) == special_ids(tokenizer)
-    assert all(loaded.encode(text).ids == tokenizer.encode(text).ids for text in TEXTS)
-
-
 @given(st.lists(st.text(max_size=9), min_size=1), st.integers(1, 60))
 def test_thinned_texts_are_evenly_taken_and_bounded(texts: list[str], most: int) -> None:
     kept = thin_out(iter(texts), most)
@@ -318,9 +286,7 @@ def test_special_tokens_have_the_names_that_the_files_say(tmp_path: Path) -> Non
 
 
 def test_what_is_no_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(
-        BrimfulError, match=r"no tokenizer in .*looked for tokenizer.json, vocab.txt, vocab.json"
-    ):
+    with pytest.raises(BrimfulError, match="no tokenizer in"):
         load(tmp_path)
     with pytest.raises(BrimfulError, match="no tokenizer at"):
         load(tmp_path / "absent.json")

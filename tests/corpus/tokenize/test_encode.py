@@ -207,11 +207,16 @@ def check(tokenizer: Tokenizer, fast: FastTokenizer, texts: list[str]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(texts=DOCUMENTS)
 @example(TEXTS)
-@example([f"{a}{b}" for a in FRAGMENTS for b in FRAGMENTS])
-@example([f"x {a}{b}, y" for a in FRAGMENTS for b in FRAGMENTS])
 @example(["中国" * 40 + "豈" + "中国" * 40, "", " ", "国" * 200 + "X" * 50])
 def test_tokens_and_offsets_are_those_of_the_tokenizer(name: str, texts: list[str]) -> None:
     check(*made(name), texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["{}{}", "x {}{}, y"])
+@pytest.mark.parametrize("name", [*REMEMBERED, *ASKED])
+def test_pairs_of_fragments(name: str, form: str) -> None:
+    check(*made(name), [form.format(a, b) for a in FRAGMENTS for b in FRAGMENTS])
 
 
 @pytest.mark.parametrize("name", REMEMBERED)
@@ -236,14 +241,6 @@ def test_a_full_memo_changes_nothing(
     generator = np.random.default_rng(0)
     for _ in range(30):
         check(tokenizer, fast, ["".join(generator.choice(FRAGMENTS, 60)) for _ in range(3)])
-
-
-def test_special_tokens_in_a_text_are_text_only_if_the_tokenizer_says_so() -> None:
-    tokenizer = train(TEXTS, 400)
-    text = "the [MASK] the"
-    assert tokenizer.token_to_id("[MASK]") in TextTokenizer(tokenizer, Segmenter())([text]).batch.tokens
-    tokenizer.encode_special_tokens = True
-    assert tokenizer.token_to_id("[MASK]") not in TextTokenizer(tokenizer, Segmenter())([text]).batch.tokens
 
 
 @pytest.mark.parametrize("name", ["BERT uncased", "byte-level", "Metaspace NFKC"])

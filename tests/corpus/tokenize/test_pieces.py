@@ -1,15 +1,9 @@
 """WordPiece of several Chinese characters: deterministic, spelled by its own pieces, read by transformers."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.corpus.text.tokenizer import save, tokenizer_hash
 from brimful.corpus.text.tokenizer_pipelines import LONGEST_PIECE, LONGEST_RUN
 from brimful.corpus.tokenize.vocabulary_training import train
 
@@ -17,13 +11,6 @@ TEXTS = [
     *["这家酒店的服务员态度非常好，就是价格不便宜！"] * 5,
     *["不推荐这家酒店，服务态度不好。", "the hotel was great, the price was not"] * 5,
 ]
-PROGRAM = """
-import sys
-from test_pieces import TEXTS
-from brimful.corpus.tokenize.vocabulary_training import train
-from brimful.corpus.text.tokenizer import tokenizer_hash
-print(tokenizer_hash(train(TEXTS, 120, han="pieces")))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -53,22 +40,3 @@ def test_pieces_spell_the_text(text: str) -> None:
     tokenizer = train(TEXTS, 120, han="pieces")
     tokens = tokenizer.encode(text, add_special_tokens=False).tokens
     assert "".join(tokens) == "".join(text.split())
-
-
-@pytest.mark.parametrize("seed", ["1", "2", "3"])
-def test_training_is_deterministic_across_processes(tokenizer, seed: str) -> None:
-    environment = os.environ | {
-        "PYTHONHASHSEED": seed,
-        "RAYON_NUM_THREADS": seed,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    output = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
-    assert output.stdout.strip() == tokenizer_hash(tokenizer), output.stderr
-
-
-def test_transformers_reads_it(tokenizer, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    save(tokenizer, tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    for text in TEXTS[:1] + TEXTS[-2:]:
-        assert theirs(text)["input_ids"] == tokenizer.encode(text).ids
