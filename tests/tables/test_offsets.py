@@ -15,10 +15,8 @@ from brimful.tables.layouts import FileLayout, OffsetUnit
 from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 
-PARTS = ["王小明", "北京", "Anna", "Straße", "。", "&", "한국", "é", "e\u0301", "👍🏽", "🇩🇪", "𠮷野家", "\n", "\r\n"]
-    "\n",
-    "\r\n",
-]
+PARTS = ["王小明", "北京", "Anna", "Straße", "。", "&", "\n", "\r\n"]
+PARTS += ["한국", "é", "e\u0301", "👍🏽", "🇩🇪", "𠮷野家"]
 ENCODINGS: dict[OffsetUnit, tuple[str, int]] = {
     "characters": ("utf-32-le", 4),
     "utf-16": ("utf-16-le", 2),
