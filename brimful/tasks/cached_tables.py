@@ -31,14 +31,14 @@ from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.special_ids import truncation_side
-from brimful.data.examples import Examples, as_ragged
+from brimful.data.examples import TEXTS_AT_ONCE, Examples, as_ragged
 from brimful.data.ragged import Ragged
 from brimful.tables.annotations import layout_of_files
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Column, Table, Take, take_all
 from brimful.tables.table_files import read_file, read_files
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.row_groups import group_alike_rows
 from brimful.tasks.task import Task
 
@@ -138,9 +138,17 @@ class TaskFiles:
         }
 
         def make_rows(facts: Facts) -> Iterator[Rows]:
-            labelled = self.labelled
-            for part in task.encode_slices(table, tokenizer, max_length, overlap, labelled=labelled):
-                yield _pack_examples(facts, part)
+            if not task.by_row:
+                data = task.encode(table, tokenizer, max_length, overlap, labelled=self.labelled)
+                yield _pack_examples(facts, data.examples)
+                return
+            # Of the whole table: a fault in a late row is refused before any text is encoded.
+            targets = task.targets(table) if self.labelled else {}
+            for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
+                rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
+                slice_targets = {name: values[rows] for name, values in targets.items()}
+                part = encode(table.take(rows), tokenizer, max_length, overlap=overlap, targets=slice_targets)
+                yield _pack_examples(facts, part.examples)
 
         return Encoded(table, _unpack_examples(get_entry(key, make_rows, self.ranks, CONTENT, path)))
 

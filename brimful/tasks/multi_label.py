@@ -15,7 +15,7 @@ from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.label_set_form import LabelSets
+from brimful.tasks.label_forms import LabelSets
 from brimful.tasks.prediction_form import Row
 from brimful.tasks.task import Metric, Task
 

@@ -6,7 +6,7 @@ tasks with one prediction for each text.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +19,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import TEXTS_AT_ONCE, Examples
+from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
@@ -120,13 +120,7 @@ class Task(PredictionForm, Protocol):
         return SequenceHead(encoder, len(self.labels))
 
     def encode(
-        self,
-        table: Table,
-        tokenizer: Tokenizer,
-        max_length: int,
-        overlap: int | None,
-        *,
-        labelled: bool = False,
+        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
     ) -> Encoded:
         """Encode the texts of a table.
 
@@ -143,21 +137,6 @@ class Task(PredictionForm, Protocol):
         if labelled:  # some targets depend on the windows
             data.examples.targets.update(self.example_targets(table, data.examples))
         return data
-
-    def encode_slices(
-        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
-    ) -> Iterator[Examples]:
-        """Encode as `encode`, but some rows at a time, in order, if the task is `by_row`."""
-        if not self.by_row:
-            yield self.encode(table, tokenizer, max_length, overlap, labelled=labelled).examples
-            return
-        # Of the whole table: a fault in a late row is refused before any text is encoded.
-        targets = self.targets(table) if labelled else {}
-        for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
-            rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
-            slice_targets = {name: values[rows] for name, values in targets.items()}
-            part = table.take(rows)
-            yield encode(part, tokenizer, max_length, overlap=overlap, targets=slice_targets).examples
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """Return the targets of each row, by name: (n,) or (n, C), int64 or float32.

@@ -19,7 +19,8 @@ from brimful.base.console import pluralise, say
 from brimful.tables.table import LabelledSpan
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Row, softmax
+from brimful.tasks.label_forms import softmax
+from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Row
 from brimful.tasks.task import Task
 from brimful.tasks.task_data import TaskData
 
