@@ -59,12 +59,8 @@ def encode(
     targets: dict[str, np.ndarray] | None = None,
     prompt: str = "",
 ) -> Encoded:
-    """Encode each row as [CLS] text [SEP] (text_b [SEP]), in at most `max_length` tokens.
-
-    Args:
-        overlap, characters, targets: as in `data.examples.encode_texts`.
-        prompt: what stands before each text.
-    """
+    """Encode each row as [CLS] prompt text [SEP] (text_b [SEP]), in at most `max_length` tokens; the options
+    are those of `data.examples.encode_texts`."""
     examples = encode_texts(
         tokenizer,
         [prompt + text for text in table.texts] if prompt else table.texts,

@@ -43,7 +43,7 @@ class MultiLabel(LabelSets, Task):
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """Return `labels`, uint8 (n, 1 + labels // 8), as bits: the first is set, since the row has a target,
-        then a bit for each label. 500,000 rows of 1,000 labels are 63 MB, and would be 2 GB in float32."""
+        then a bit for each label. In float32, 500,000 rows of 1,000 labels would be 2 GB, and not 63 MB."""
         place = {name: i for i, name in enumerate(self.labels, 1)}
         bits = np.zeros((len(table), 1 + len(self.labels) // 8), dtype=np.uint8)
         bits[:, 0] = 128

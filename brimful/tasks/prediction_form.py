@@ -36,12 +36,12 @@ class PredictionForm(Protocol):
     name: ClassVar[str]
     """The name of the task in `--task`, and of the term of its loss: `loss.NAME` in metrics.jsonl."""
     problem_type: ClassVar[str]
-    """The name of the task in config.json. Each task has its own, since a model folder names its task by it.
-    `transformers` takes its own three as the names of losses, and has no loss for others."""
+    """The name of the task in config.json, by which a model folder names its task. `transformers` takes its
+    own three as the names of losses, and has no loss for others."""
 
     read: ClassVar[Callable[..., Table] | None] = None
-    """`read(path, *, labelled, layout, take)` -> a Table. None: the files are tables of texts or pairs, with
-    labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
+    """`read(path, *, labelled, layout, take)` -> a Table, for `table_files.read_file`. None: the files are
+    tables of texts or pairs, with labels as texts."""
     characters: ClassVar[bool] = False
     """Whether examples hold the characters of each token."""
     abstains: ClassVar[bool] = False

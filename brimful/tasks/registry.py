@@ -35,11 +35,7 @@ TASK_HELP = Argument(
 
 
 def require_task_name(name: str) -> None:
-    """Refuse the name of a task that does not exist.
-
-    Raises:
-        BrimfulError: there is no task of that name.
-    """
+    """Refuse the name of a task that does not exist, with a BrimfulError."""
     if name not in TASKS:
         raise BrimfulError(f"unknown task {name!r}; {suggest_name(name, TASKS)}")
 

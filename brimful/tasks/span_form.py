@@ -166,10 +166,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Spans(PredictionForm):
-    """Spans with labels, from tags of tokens.
-
-    Models from elsewhere keep their own tags, whose scheme `schemes` reads.
-    """
+    """Spans with labels, from tags of tokens. Models from elsewhere keep their own tags (`schemes`)."""
 
     labels: list[str]
     name = "token-classification"

@@ -47,13 +47,9 @@ def find_word_units(words: list[tuple[int, int]], places: np.ndarray) -> tuple[n
 
 
 def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the characters and outputs of the tokens of each text, without special tokens.
-
-    A token that stands in several windows has the outputs of the one in which it is farthest from a cut.
-
-    Returns:
-        For each text int32 (tokens, 2) and float32 (tokens, C).
-    """
+    """Return the characters, int32 (tokens, 2), and outputs, float32 (tokens, C), of the tokens of each text,
+    without special tokens. A token of several windows has the outputs of the one where it is farthest from a
+    cut."""
     assert examples.characters is not None
     ends = np.append(examples.first_of_text[1:], len(examples))
     places, merged = list[np.ndarray](), list[np.ndarray]()
