@@ -1,5 +1,6 @@
 """The files of a folder that decide its tokenizer."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,7 @@ def read_values(folder: Path, name: str) -> dict[str, Any]:
 
 def find_vocabulary_file(folder: Path) -> Path | None:
     """Return the file that holds the vocabulary of a folder's tokenizer; None if there is no tokenizer."""
-    files = _existing_files(folder, VOCABULARIES, "*.model")
-    return files[0] if files else None
+    return next(iter(_existing_files(folder, VOCABULARIES, "*.model")), None)
 
 
 def find_tokenizer_files(folder: Path) -> list[Path]:
@@ -39,8 +39,8 @@ def find_tokenizer_files(folder: Path) -> list[Path]:
 def _existing_files(folder: Path, names: tuple[str, ...], *patterns: str) -> list[Path]:
     """Return the files of these names in their order, then, sorted, the files that a pattern matches."""
     files = [folder / name for name in names]
-    matches = [path for pattern in patterns for path in folder.glob(pattern)]
-    return [file for file in files + sorted(matches) if file.is_file()]
+    files += sorted(chain.from_iterable(map(folder.glob, patterns)))
+    return [file for file in files if file.is_file()]
 
 
 def read_model_values(folder: Path) -> dict[str, Any]:

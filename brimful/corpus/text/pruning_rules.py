@@ -30,40 +30,28 @@ _MAX_CHARACTER_BYTES = 4
 """Bytes of a character in UTF-8."""
 
 
-class PruningRules:
-    """Which pieces of a tokenizer stay, given the pieces that texts use.
+def select_pieces(tokenizer: "Tokenizer", state: State, ids: set[int], text: Iterable[str]) -> set[int]:
+    """Return these ids and the ids of all pieces that stay with them.
 
     Args:
         tokenizer: WordPiece, BPE or Unigram.
         state: its tokenizer.json.
-        stay: further ids that stay.
+        ids: ids of the pieces that the texts use.
+        text: all different characters of the texts.
     """
-
-    def __init__(self, tokenizer: "Tokenizer", state: State, stay: Iterable[int] = ()) -> None:
-        self._model = state["model"]
-        is_byte_level = '"type": "ByteLevel"' in json.dumps([state["normalizer"], state["pre_tokenizer"]])
-        self._fixed = _find_fixed(tokenizer, state, is_byte_level) | set(stay)
-        self._characters = _find_single_characters(self._model, is_byte_level)
-        has_unknown = self._model.get("unk_token") is not None or self._model.get("unk_id") is not None
-        self._keeps_all_characters = not has_unknown and not is_byte_level
-
-    def __call__(self, ids: set[int], text: Iterable[str]) -> set[int]:
-        """Return these ids and all that stay with them.
-
-        Args:
-            ids: ids of the pieces that the texts use.
-            text: all different characters of the texts.
-        """
-        characters = set(self._characters)
-        # Without an unknown token, a character that has no piece would be lost or an error: so all stay.
-        if not self._keeps_all_characters:
-            characters = select_same_scripts(characters, text)
-        staying = ids | self._fixed
-        for character in characters:
-            staying.update(self._characters[character])
-        if self._model["type"] == "BPE":
-            staying = _with_ancestors(self._model, staying)
-        return staying
+    model = state["model"]
+    is_byte_level = '"type": "ByteLevel"' in json.dumps([state["normalizer"], state["pre_tokenizer"]])
+    ids_by_character = _find_single_characters(model, is_byte_level)
+    characters = set(ids_by_character)
+    # Without an unknown token, a character that has no piece would be lost or an error: so all stay.
+    if is_byte_level or model.get("unk_token") is not None or model.get("unk_id") is not None:
+        characters = select_same_scripts(characters, text)
+    staying = ids | _find_fixed(tokenizer, state, is_byte_level)
+    for character in characters:
+        staying.update(ids_by_character[character])
+    if model["type"] == "BPE":
+        staying = _with_ancestors(model, staying)
+    return staying
 
 
 def _find_fixed(tokenizer: "Tokenizer", state: State, is_byte_level: bool) -> set[int]:

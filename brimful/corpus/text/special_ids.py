@@ -81,9 +81,8 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
     tokens = {}
     for role in TOKEN_NAMES:
         name = token_name(tokenizer, role)
-        index = tokenizer.token_to_id(name) if name else None
-        if name is not None and index is not None:
-            tokens[role] = (name, index)
+        if name is not None:
+            tokens[role] = (name, tokenizer.token_to_id(name))
         elif role in ("pad", "cls", "sep"):
             raise _missing(tokenizer, role)
     return tokens
@@ -163,8 +162,7 @@ def unknown_id(tokenizer: "Tokenizer") -> int:
 def ids_of_special_names(tokenizer: "Tokenizer") -> set[int]:
     """Return the ids of the pieces that have the name of a special token."""
     names = {*settings_of(tokenizer).roles.values()}.union(*TOKEN_NAMES.values()) - {""}
-    ids = map(tokenizer.token_to_id, names)
-    return {index for index in ids if index is not None}
+    return {*map(tokenizer.token_to_id, names)} - {None}
 
 
 def marker_names(tokenizer: "Tokenizer") -> set[str]:
@@ -173,10 +171,7 @@ def marker_names(tokenizer: "Tokenizer") -> set[str]:
 
 
 def name_like(tokenizer: "Tokenizer", original: "Tokenizer") -> "Tokenizer":
-    """Return a tokenizer that was made of another one, with the settings of the original.
-
-    Its special tokens get the same names and are as plain in a text, and texts are cut on the same side.
-    """
+    """Return a tokenizer that was made of another one, with the original's settings and its plain markers."""
     remember_settings(tokenizer, settings_of(original))
     tokenizer.encode_special_tokens = original.encode_special_tokens
     return tokenizer

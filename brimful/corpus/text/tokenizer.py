@@ -15,17 +15,8 @@ from brimful.corpus.text.folder_tokenizer import BACKENDS, read_folder
 from brimful.corpus.text.lower_first import lower_first
 from brimful.corpus.text.markers import plain_markers
 from brimful.corpus.text.sentence_folder import lowers_text
-from brimful.corpus.text.special_ids import (
-    CONFIG_KEYS,
-    TOKEN_NAMES,
-    TokenizerSettings,
-    remember_settings,
-    settings_of,
-    special_ids,
-    special_tokens,
-    token_name,
-    truncation_side,
-)
+from brimful.corpus.text.special_ids import CONFIG_KEYS, TOKEN_NAMES, TokenizerSettings, remember_settings
+from brimful.corpus.text.special_ids import settings_of, special_ids, special_tokens, token_name
 from brimful.corpus.text.tokenizer_json import ids_around
 
 if TYPE_CHECKING:
@@ -87,16 +78,12 @@ def read(path: str | Path) -> "Tokenizer":
 
 
 def _find_roles(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str]:
-    """Return the special tokens that the vocabulary has, by role.
-
-    Args:
-        names: as tokenizer_config.json has them, by its keys (`cls_token`).
-    """
+    """Return, by role, the names by key of tokenizer_config.json (`cls_token`) that the vocabulary has."""
     roles = {}
     for role, keys in CONFIG_KEYS.items():
-        candidates = [names[key] for key in keys if names.get(key)]
-        if candidates and tokenizer.token_to_id(candidates[0]) is not None:
-            roles[role] = candidates[0]
+        name = next(filter(None, map(names.get, keys)), None)
+        if name and tokenizer.token_to_id(name) is not None:
+            roles[role] = name
     return roles
 
 
@@ -136,11 +123,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
 
 
 def _find_tokenizer(path: Path) -> tuple[Path, Path | None]:
-    """Return the folder of a tokenizer, and the file to read in place of its tokenizer.json, or None.
-
-    Raises:
-        BrimfulError: there is no tokenizer.
-    """
+    """Return the folder of a tokenizer, and the file to read in place of its tokenizer.json, or None."""
     if not path.exists():
         raise BrimfulError(f"no tokenizer at {path}: name one that there is, a folder or a file")
     if path.is_dir():
@@ -181,8 +164,9 @@ def save(
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,
     }
-    if truncation_side(tokenizer) == "left":
-        settings["truncation_side"] = "left"
+    side = settings_of(tokenizer).side
+    if side == "left":
+        settings["truncation_side"] = side
     for role, (name, _) in special_tokens(tokenizer).items():
         settings[f"{role}_token"] = name
     with atomic_file(directory / CONFIG) as temporary:

@@ -64,10 +64,7 @@ def cut_han(max_characters: int) -> Any:
 
 
 def drop_long_words() -> Any:
-    """Return a pre-tokenizer for training that drops overlong words.
-
-    Corrupt text has words that would take the trainer's time and memory.
-    """
+    """Return a pre-tokenizer for training that drops overlong words, which take time and memory."""
     from tokenizers import Regex, pre_tokenizers
 
     return pre_tokenizers.Split(Regex(rf"\A(?m:.){{{LONGEST_WORD + 1},}}\z"), "removed")
@@ -77,8 +74,11 @@ def without_long_words(text: str, pre_tokenizer: Any) -> str:
     """Drop the overlong words of one text, in Python: the pre-tokenizer sees only overlong runs."""
 
     def drop_long(run: re.Match[str]) -> str:
-        words = [word for word, _ in pre_tokenizer.pre_tokenize_str(run[0])]
-        return "".join(word for word in words if len(word) <= LONGEST_WORD)
+        words = ""
+        for word, _ in pre_tokenizer.pre_tokenize_str(run[0]):
+            if len(word) <= LONGEST_WORD:
+                words += word
+        return words
 
     return _LONG_RUN.sub(drop_long, text)
 
