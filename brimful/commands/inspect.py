@@ -25,7 +25,7 @@ from brimful.base.storage import read_commit, read_json, read_object, read_recor
 from brimful.base.terminal import output_console
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.inventory import PLAN
-from brimful.corpus.pipeline.text_parts import TextPart, TextRecord, text_path
+from brimful.corpus.pipeline.text_parts import PartRecord, TextPart, text_path
 from brimful.corpus.shards import MANIFEST, Corpus, ManifestRecord, Shard
 from brimful.runs.start_checks import CONFIG
 
@@ -264,7 +264,7 @@ def _examples(directory: Path, corpus: Corpus, max_examples: int) -> dict[str, l
     if decisions.exists():
         read_commit(decisions, verify=True, remedy=_REMEDY)
     for path in sorted((directory / "text").glob("part-*.json")):
-        text = read_record(path, TextRecord, remedy=_REMEDY)
+        text = read_record(path, PartRecord, remedy=_REMEDY)
         for rule, examples in text["examples"].items():
             for example in examples:
                 source = _describe_source(text, example["input"], example["record"])

@@ -95,7 +95,7 @@ class LayerDistillation(Objective):
         return {name: torch.stack(sums[name]).sum() for name in self.coefficients}
 
     def _square_sum(self, ours: Tensor, theirs: Tensor) -> Tensor:
-        """Sum squared differences, those of the student in the teacher's width."""
+        """Sum squared differences, with the student's states in the teacher's width."""
         for projection in self.projections:
             ours = projection(ours)
         return (widen(ours) - widen(theirs)).square().sum()

@@ -239,7 +239,7 @@ class Trainer:
                 if result.stop and not last:
                     raise self._make_stopped_error(result.stop)
                 advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
-                started = time.perf_counter()  # evaluations and checkpoints are no part of an update's time
+                started = time.perf_counter()  # without evaluations and checkpoints
                 if last:
                     break
 
