@@ -25,8 +25,14 @@ from brimful.base.console import warn
 from brimful.base.environment import describe_missing
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
-from brimful.corpus.text.folder_files import CONFIG, MAP, TOKENIZER, find_tokenizer_files
-from brimful.corpus.text.folder_files import read_model_values, read_values
+from brimful.corpus.text.folder_files import (
+    CONFIG,
+    MAP,
+    TOKENIZER,
+    find_tokenizer_files,
+    read_model_values,
+    read_values,
+)
 from brimful.corpus.text.special_ids import Side
 from brimful.corpus.text.tokenizer_json import require_ids
 
@@ -35,23 +41,14 @@ _MAX_REASON_CHARACTERS = 200
 
 
 class TokenizerFacts(TypedDict):
-    """Facts about a tokenizer from the files of a folder, or from AutoTokenizer.
+    """Facts about a tokenizer from the files of a folder, or from AutoTokenizer."""
 
-    Attributes:
-        class_name: the class of the tokenizer.
-        model: the type of the model in the folder's tokenizer.json; empty without one.
-        roles: the special tokens by key, such as cls_token.
-        splits: whether special tokens in a text are plain text.
-        side: the side on which texts are cut.
-        token_types: whether a model gets token_type_ids.
-    """
-
-    class_name: str
-    model: str
-    roles: dict[str, str]
-    splits: bool
-    side: Side
-    token_types: bool
+    class_name: str  # the class of the tokenizer
+    model: str  # the type of the model in the folder's tokenizer.json; empty without one
+    roles: dict[str, str]  # the special tokens by key, such as cls_token
+    splits: bool  # whether special tokens in a text are plain text
+    side: Side  # the side on which texts are cut
+    token_types: bool  # whether a model gets token_type_ids
 
 
 class _Entry(TypedDict):
@@ -194,7 +191,14 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
             f"{folder} has the tokenizer {class_name}, which is written in Python: transformers has no"
             " tokenizer.json for it, and Brimful reads no other; take a model with a fast tokenizer"
         )
-    _require_vocabulary(folder, tokenizer, contents)
+    # Without its files, a class of transformers makes up a vocabulary.
+    files = {file for key, file in tokenizer.vocab_files_names.items() if key != "tokenizer_file"}
+    absent = sorted(files - contents.keys())
+    if absent and not any(name.startswith("tokenizer.") for name in contents):
+        raise BrimfulError(
+            f"{folder} has the tokenizer {class_name} and lacks its {' and '.join(absent)}; copy the files of"
+            f" the tokenizer there, or name another tokenizer_class in {CONFIG}"
+        )
     facts = TokenizerFacts(
         class_name=class_name,
         model=model,
@@ -231,17 +235,6 @@ def _open_contents(folder: Path, contents: dict[str, bytes]) -> Any:
                 f"transformers' AutoTokenizer cannot read the tokenizer of {folder}{note}; put back the files"
                 f" that belong together, or name its class as tokenizer_class in {CONFIG}"
             ) from error
-
-
-def _require_vocabulary(folder: Path, tokenizer: Any, contents: dict[str, bytes]) -> None:
-    """Refuse a tokenizer whose vocabulary transformers made up, since its files are not there."""
-    names = {key: name for key, name in tokenizer.vocab_files_names.items() if key != "tokenizer_file"}
-    absent = sorted(set(names.values()) - contents.keys())
-    if absent and not any(name.startswith("tokenizer.") for name in contents):
-        raise BrimfulError(
-            f"{folder} has the tokenizer {type(tokenizer).__name__} and lacks its {' and '.join(absent)};"
-            f" copy the files of the tokenizer there, or name another tokenizer_class in {CONFIG}"
-        )
 
 
 def _check_json(folder: Path, contents: dict[str, bytes]) -> str:

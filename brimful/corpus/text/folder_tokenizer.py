@@ -18,7 +18,7 @@ from brimful.corpus.text.special_ids import Side
 from brimful.corpus.text.tokenizer_json import MAX_IDS, require_ids
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
 
 BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """The classes that take a tokenizer.json as it is."""
@@ -141,7 +141,11 @@ def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer"
     if not isinstance(decoder, dict) or not added.keys() >= set(names):
         return False
     for values in decoder.values():
-        if not isinstance(values, dict) or not _has_flags(added.get(_name_of(values)), values):
+        token = added.get(_name_of(values))
+        if token is None or not isinstance(values, dict):
+            return False
+        flags = {"normalized": not values.get("special")} | values
+        if any(bool(flags.get(flag)) != getattr(token, flag) for flag in _FLAGS):
             return False
     return True
 
@@ -149,11 +153,6 @@ def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer"
 def _name_of(token: Any) -> str:
     """Return the name of a token, which may be an object with a `content`."""
     return str(token.get("content") if isinstance(token, dict) else token)
-
-
-def _has_flags(token: "AddedToken | None", values: dict[str, Any]) -> bool:
-    flags = {"normalized": not values.get("special")} | values
-    return token is not None and all(bool(flags.get(name)) == getattr(token, name) for name in _FLAGS)
 
 
 def _read_beside(

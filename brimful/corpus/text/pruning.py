@@ -31,29 +31,20 @@ _MAX_CHECKED_TEXTS = 4096
 
 @dataclass(frozen=True)
 class Statistics:
-    """Sizes before and after.
-
-    Attributes:
-        texts: how many texts were read.
-        used: how many different pieces they use.
-    """
+    """Sizes before and after."""
 
     pieces_before: int
     pieces_after: int
-    texts: int
-    used: int
+    texts: int  # how many texts were read
+    used: int  # how many different pieces they use
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """A pruned tokenizer.
-
-    Attributes:
-        old_ids: int64 (pieces,): the old id of each new one; `embedding[old_ids]` is the new embedding.
-        statistics: sizes before and after.
-    """
+    """A pruned tokenizer."""
 
     tokenizer: "Tokenizer"
+    # The old id of each new one, int64 (pieces,); `embedding[old_ids]` is the new embedding.
     old_ids: np.ndarray
     statistics: Statistics
 

@@ -18,18 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Ids of the special tokens.
-
-    Attributes:
-        unk: None where the tokenizer can spell everything.
-        mask: None where the vocabulary has no mask token.
-    """
+    """Ids of the special tokens."""
 
     pad: int
-    unk: int | None
+    unk: int | None  # None where the tokenizer can spell everything
     cls: int
     sep: int
-    mask: int | None
+    mask: int | None  # None where the vocabulary has no mask token
 
 
 Side = Literal["right", "left"]
@@ -37,19 +32,13 @@ Side = Literal["right", "left"]
 
 @dataclass(frozen=True)
 class TokenizerSettings:
-    """The settings in the files beside a tokenizer.json.
+    """The settings in the files beside a tokenizer.json."""
 
-    Attributes:
-        roles: names of special tokens by role; with an empty name, the tokenizer has no token of that role.
-        side: where a text that is too long loses tokens.
-        token_types: whether a model gets token types.
-        owner: the tokenizer's name in messages.
-    """
-
+    # Names of special tokens by role; with an empty name, the tokenizer has no token of that role.
     roles: Mapping[str, str] = field(default_factory=dict)
-    side: Side = "right"
-    token_types: bool = False
-    owner: str = field(default="the tokenizer", compare=False)
+    side: Side = "right"  # where a text that is too long loses tokens
+    token_types: bool = False  # whether a model gets token types
+    owner: str = field(default="the tokenizer", compare=False)  # its name in messages
 
 
 TOKEN_NAMES = {
@@ -157,12 +146,6 @@ def unknown_id(tokenizer: "Tokenizer") -> int:
             index = tokenizer.token_to_id(model["unk_token"])
         _unknown_ids[tokenizer] = -1 if index is None else index
     return _unknown_ids[tokenizer]
-
-
-def ids_of_special_names(tokenizer: "Tokenizer") -> set[int]:
-    """Return the ids of the pieces that have the name of a special token."""
-    names = {*settings_of(tokenizer).roles.values()}.union(*TOKEN_NAMES.values()) - {""}
-    return {*map(tokenizer.token_to_id, names)} - {None}
 
 
 def marker_names(tokenizer: "Tokenizer") -> set[str]:

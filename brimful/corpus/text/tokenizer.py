@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +9,26 @@ from typing import TYPE_CHECKING
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_file
-from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, VOCABULARIES, find_vocabulary_file
+from brimful.corpus.text.folder_files import (
+    CONFIG,
+    TOKENIZER,
+    VOCABULARIES,
+    find_vocabulary_file,
+    lowers_text,
+)
 from brimful.corpus.text.folder_tokenizer import BACKENDS, read_folder
 from brimful.corpus.text.lower_first import lower_first
 from brimful.corpus.text.markers import plain_markers
-from brimful.corpus.text.sentence_folder import lowers_text
-from brimful.corpus.text.special_ids import CONFIG_KEYS, TOKEN_NAMES, TokenizerSettings, remember_settings
-from brimful.corpus.text.special_ids import settings_of, special_ids, special_tokens, token_name
+from brimful.corpus.text.special_ids import (
+    CONFIG_KEYS,
+    TOKEN_NAMES,
+    TokenizerSettings,
+    remember_settings,
+    settings_of,
+    special_ids,
+    special_tokens,
+    token_name,
+)
 from brimful.corpus.text.tokenizer_json import ids_around
 
 if TYPE_CHECKING:
@@ -51,8 +63,14 @@ def read(path: str | Path) -> "Tokenizer":
     unspelled: set[str] = set()
     if file is None and lowers_text(folder):
         tokenizer, unspelled = lower_first(tokenizer)
+    roles = {}
+    for role, keys in CONFIG_KEYS.items():
+        # The first key that the files set counts, such as cls_token before bos_token.
+        name = next(filter(None, map(facts["roles"].get, keys)), None)
+        if name and tokenizer.token_to_id(name) is not None:
+            roles[role] = name
     settings = TokenizerSettings(
-        roles=_find_roles(facts["roles"], tokenizer),
+        roles=roles,
         side=facts["side"],
         token_types=facts["token_types"],
         owner=f"the tokenizer of {file or folder}",
@@ -75,16 +93,6 @@ def read(path: str | Path) -> "Tokenizer":
     plain = plain_markers(tokenizer, markers, splits=facts["splits"])
     remember_settings(plain, settings)
     return plain
-
-
-def _find_roles(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str]:
-    """Return, by role, the names by key of tokenizer_config.json (`cls_token`) that the vocabulary has."""
-    roles = {}
-    for role, keys in CONFIG_KEYS.items():
-        name = next(filter(None, map(names.get, keys)), None)
-        if name and tokenizer.token_to_id(name) is not None:
-            roles[role] = name
-    return roles
 
 
 def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:

@@ -74,11 +74,11 @@ def without_long_words(text: str, pre_tokenizer: Any) -> str:
     """Drop the overlong words of one text, in Python: the pre-tokenizer sees only overlong runs."""
 
     def drop_long(run: re.Match[str]) -> str:
-        words = ""
+        words = []
         for word, _ in pre_tokenizer.pre_tokenize_str(run[0]):
             if len(word) <= LONGEST_WORD:
-                words += word
-        return words
+                words.append(word)
+        return "".join(words)
 
     return _LONG_RUN.sub(drop_long, text)
 
