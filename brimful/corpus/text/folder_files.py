@@ -1,4 +1,4 @@
-"""The files of a folder that decide how its texts are read, those of sentence-transformers included."""
+"""The files of a folder that decide how its texts are read, also in sentence-transformers."""
 
 import json
 from itertools import chain
@@ -44,9 +44,9 @@ def find_tokenizer_files(folder: Path) -> list[Path]:
 
 def _existing_files(folder: Path, names: tuple[str, ...], *patterns: str) -> list[Path]:
     """Return the files of these names in their order, then, sorted, the files that a pattern matches."""
-    files = [folder / name for name in names]
+    files = list(map(folder.joinpath, names))
     files += sorted(chain.from_iterable(map(folder.glob, patterns)))
-    return [file for file in files if file.is_file()]
+    return list(filter(Path.is_file, files))
 
 
 def read_model_values(folder: Path) -> dict[str, Any]:

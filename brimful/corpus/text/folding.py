@@ -63,12 +63,14 @@ class Folding:
             is_accented = marks[codes[1:]] & ~marks[codes[:-1]]
             accented += np.bincount(scripts[codes[:-1]][is_accented], minlength=_OTHER + 1)
             dotless += text.count(_DOTLESS)
-        rates = []
+        rates: list[tuple[str, float]] = []
+        accents: list[str] = []  # of the languages that write none
         for index, script in enumerate(_SCRIPTS):
             if letters[index]:
                 rates.append((script, float(accented[index] / letters[index])))
-        accents = tuple(script for script, rate in rates if rate * ACCENTED <= 1)
-        return cls(accents, tuple(rates), dotless=bool(dotless * ACCENTED > letters[0]))
+                if rates[-1][1] * ACCENTED <= 1:
+                    accents.append(script)
+        return cls(tuple(accents), tuple(rates), dotless=bool(dotless * ACCENTED > letters[0]))
 
     def __str__(self) -> str:
         clauses = ["--lowercase folds case"]

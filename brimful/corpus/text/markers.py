@@ -58,7 +58,9 @@ def _with_special_tokens(tokenizer: "Tokenizer", markers: list[str], splits: boo
     from tokenizers import Tokenizer
 
     before = marker_names(tokenizer)
-    special = set(markers).union(before if splits else ())
+    special = set(markers)
+    if splits:
+        special |= before
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     if before == special & added:
         return tokenizer

@@ -70,8 +70,9 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
     tokens = {}
     for role in TOKEN_NAMES:
         name = token_name(tokenizer, role)
-        if name is not None:
-            tokens[role] = (name, tokenizer.token_to_id(name))
+        index = tokenizer.token_to_id(name) if name else None
+        if name is not None and index is not None:
+            tokens[role] = (name, index)
         elif role in ("pad", "cls", "sep"):
             raise _missing(tokenizer, role)
     return tokens

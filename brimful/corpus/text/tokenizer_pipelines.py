@@ -91,7 +91,7 @@ def with_special_tokens(tokenizer: "Tokenizer") -> "Tokenizer":
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+        special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
     )
     tokenizer.add_special_tokens(sorted(SPECIAL_TOKENS, key=vocabulary.__getitem__))
     return tokenizer
