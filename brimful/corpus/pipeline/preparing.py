@@ -23,6 +23,7 @@ from brimful.base.config import config_hash, to_dict, write_yaml
 from brimful.base.console import pluralise, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
+from brimful.base.seals import MANIFEST
 from brimful.base.storage import find_commit, sweep
 from brimful.base.summary import with_overview
 from brimful.corpus.cleaning.clean import Cleaner
@@ -62,7 +63,7 @@ from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_
 from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import find_inputs
-from brimful.corpus.shards import MANIFEST, write_manifest
+from brimful.corpus.shards import write_manifest
 from brimful.corpus.words.word_lists import read_word_list
 
 VOLATILE = ("paths", "out", "workers", "retrain_tokenizer", "dry_run")
