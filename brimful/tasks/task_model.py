@@ -23,7 +23,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.tables.table import Table, Take, require_pairs
-from brimful.tables.table_files import read_slices
+from brimful.tables.table_files import read_files
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs, Row, predict_rows
 from brimful.tasks.registry import calibrate, find_saved_form, find_task, open_form
@@ -106,10 +106,10 @@ class TaskModel:
         rows: list[Row] = []
         cut = 0
 
-        def read_part(take: Take) -> Table:
+        def read_part(_: Path, take: Take) -> Table:
             return table.take([number for number, *_ in take(numbered)])
 
-        for part in read_slices(read_part):  # which bound what is in memory at a time
+        for part in read_files(read_part, [table.path]):  # which bound what is in memory at a time
             data = self.encode(part)
             cut += data.examples.cut
             rows += self.rows(data, resolved, scores=scores)
