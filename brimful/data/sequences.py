@@ -68,7 +68,7 @@ SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
 
 
 def make_sequences(**arrays: np.ndarray) -> Sequences:
-    """Make sequences from their attributes, cast to their dtypes. Without pairs, the last four are left out."""
+    """Make sequences from their attributes, cast to their dtypes. Single segments need only three."""
     return Sequences(
         **{name: arrays.get(name, np.empty(0)).astype(dtype) for name, dtype in SEQUENCE_ARRAYS.items()}
     )

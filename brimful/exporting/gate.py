@@ -318,7 +318,9 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
         rows = zip(_drop_numbers(task.rows(old, data)), _drop_numbers(task.rows(new, data)), strict=True)
         equal = float(np.mean([one == other for one, other in rows]))
         facts |= {"equal_predictions": equal, "loss": 1 - equal, "loss_of": "the share of equal predictions"}
-    return facts | _compare_metric(task, data, old, new) if texts.labelled else facts
+    if texts.labelled:
+        facts |= _compare_metric(task, data, old, new)
+    return facts
 
 
 def _flatten(outputs: Outputs) -> np.ndarray:
@@ -343,20 +345,24 @@ def _scores(task: Any, outputs: Outputs, answers: Any) -> np.ndarray:
     """Return probabilities for tags and labels; the outputs themselves for answers in a text."""
     if task.name == "token-classification":
         return softmax(_flatten(outputs), axis=-1)
-    return outputs.values if isinstance(outputs, Ragged) else task.scores(answers)
+    if isinstance(outputs, Ragged):
+        return outputs.values
+    return task.scores(answers)
 
 
 def _compare_metric(task: Any, data: Any, old: Any, new: Any) -> Facts:
     """Compare answers with labels, by the primary metric."""
     comparison = MethodComparison({"before": [Judged(task, old)], "after": [Judged(task, new)]}, data)
     metric, measured = task.metrics[0], comparison.difference("after", "before")
-    difference = measured["difference"]
+    loss = measured["difference"]
+    if metric.best == "highest":
+        loss = 0.0 - loss
     return {
         "fingerprint": fingerprint_rows(data.table),
         "metric": metric.name,
         **comparison.values,
         "standard_error": measured["standard_error"],
-        "loss": 0.0 - difference if metric.best == "highest" else difference,
+        "loss": loss,
         "loss_of": metric.title,
     }
 

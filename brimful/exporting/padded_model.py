@@ -170,11 +170,11 @@ def write_onnx(
 
 
 def _leave_out_shapes(path: Path) -> None:
-    """Remove value_info, the shapes of weights and of results in between: runtimes infer them, and quantisers
-    that transpose a weight fail where its shape before is listed."""
+    """Remove value_info, the shapes of weights and of results in between."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
+    # Runtimes infer the shapes. Quantisers that transpose a weight fail where its shape before is listed.
     del model.graph.value_info[:]
     onnx.save(model, path)
 
@@ -233,7 +233,9 @@ def transformers_run(
             output = model(**tensors)
         if isinstance(head, SpanHead):
             return torch.stack((output.start_logits, output.end_logits), -1).numpy()
-        return (output.last_hidden_state if head is None else output.logits).numpy()
+        if head is None:
+            return output.last_hidden_state.numpy()
+        return output.logits.numpy()
 
     return run
 

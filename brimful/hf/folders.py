@@ -246,23 +246,22 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
 
 
 def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: str) -> type[Head] | None:
-    """Return the type of a folder's head, by the class in config.json.
-
-    A head for pretraining must have its tensors: some folders keep the name of a class without its head,
-    others have no name, and Electra's ForPreTraining is another head.
-    """
+    """Return the type of a folder's head, by the class in config.json."""
     kind: type[Head] | None = None
     for head, suffix in HEADS.items():
         if name.endswith(suffix):
             kind = head
     if name and not (kind and issubclass(kind, MaskedLMHead)):
         return kind
+    # A head for pretraining must have its tensors: some folders keep the name of a class without its head,
+    # others have no name, and Electra's ForPreTraining is another head.
     if not has_masked_lm_head(tensors, encoder.config) or not _is_tied(encoder, tensors, where):
         return None
     with skip_initial_weights():
         pair_names = hf_names(PairHead(encoder), encoder.config)
-    has_both = pair_names <= tensors.keys() and (kind is PretrainingHead or not name)
-    return PretrainingHead if has_both else MaskedLMHead
+    if pair_names <= tensors.keys() and (kind is PretrainingHead or not name):
+        return PretrainingHead
+    return MaskedLMHead
 
 
 def _new_head(
@@ -282,8 +281,9 @@ def _new_head(
     if kind is TokenHead:
         return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
     # Only ModernBERT's class reads this key; the others pool the first token.
-    has_mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
-    pooling: Pooling = "mean" if has_mean else "first"
+    pooling: Pooling = "first"
+    if encoder.config.modern and values.get("classifier_pooling") == "mean":
+        pooling = "mean"
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
@@ -300,10 +300,8 @@ def _is_tied(encoder: Encoder, tensors: dict[str, Tensor], where: str) -> bool:
 
 
 def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
-    """Return the head that `save_model` stores as modules of sentence-transformers, or None.
-
-    A Dense of another origin is left out: without a `problem_type` it is part of an embedding.
-    """
+    """Return the head that `save_model` stores as modules of sentence-transformers, or None."""
+    # A Dense of another origin has no `problem_type` beside it: it is part of an embedding.
     if encoder.config.modern or "problem_type" not in folder.values or not folder.has_classifier:
         return None
     tensors, path = read_weights(folder.path / CLASSIFIER)
@@ -360,7 +358,9 @@ def save_model(
     values = write_config(config, encoder.tokenizer)
     tensors = to_hf(encoder, config)
     suffix = "Model"
-    dense = to_hf(head, config) if isinstance(head, SequenceHead) and head.linear else None
+    dense = None
+    if isinstance(head, SequenceHead) and head.linear:
+        dense = to_hf(head, config)
     if head is not None and dense is None:  # a bare encoder's names have no prefix
         tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
         tensors |= to_hf(head, config)
@@ -372,8 +372,9 @@ def save_model(
     pooling = encoder.pooling
     if type(head) is SequenceHead:
         pooling = head.pooling
-        usual = "regression" if head.classes == 1 else "single_label_classification"
-        values["problem_type"] = problem_type or usual
+        values["problem_type"] = problem_type or "single_label_classification"
+        if not problem_type and head.classes == 1:
+            values["problem_type"] = "regression"
     if pooling is not None:
         values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]
@@ -396,12 +397,8 @@ def save_model(
 def _label_values(classes: int, labels: list[str] | None) -> dict[str, Any]:
     """Return the names of classes as config.json has them."""
     labels = labels or [f"LABEL_{index}" for index in range(classes)]
-    if len(labels) != classes:
-        raise ValueError(f"{len(labels)} labels for {classes} classes")
-    return {
-        "id2label": {str(index): label for index, label in enumerate(labels)},
-        "label2id": {label: index for index, label in enumerate(labels)},
-    }
+    names = dict(zip(map(str, range(classes)), labels, strict=True))
+    return {"id2label": names, "label2id": dict(zip(labels, range(classes), strict=True))}
 
 
 def _holds_only_model(directory: Path) -> bool:

@@ -62,7 +62,9 @@ class TextEncoder(Encoder):
         reading = self._reading()
         # config.json has a place for the other poolings, and for nothing else of a reading.
         needs_modules = reading.prompt or reading.unit or reading.pooling == "max"
-        modules = reading.arguments if needs_modules else None
+        modules = None
+        if needs_modules:
+            modules = reading.arguments
         save_model(directory, self, max_length=reading.max_length, modules=modules)
 
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
@@ -121,8 +123,9 @@ class TextEncoder(Encoder):
         check_length(max_length, longest)
         texts = list(texts)
         warn_of_empty(texts)
-        prompted = [reading.prompt + text for text in texts] if reading else texts
-        examples = encode_texts(self.tokenizer, prompted, max_length=max_length, pad=self.config.pad_id)
+        if reading:
+            texts = [reading.prompt + text for text in texts]
+        examples = encode_texts(self.tokenizer, texts, max_length=max_length, pad=self.config.pad_id)
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
         warn_of_cut(examples.cut, max_length, remedy)
         return examples

@@ -71,6 +71,25 @@ def their_config(family: str, **options):
     return transformers.AutoConfig.for_model(family, **shared, **options)
 
 
+def check_numbers(folder: Path, model: transformers.PreTrainedModel, kind: str) -> None:
+    """The outputs of a folder here are those of the model in transformers."""
+    encoder, head, _ = load_model(folder)
+    batch = random_row([1, 40, 128, 13], filler=20, pad=encoder.config.pad_id)
+    batch.tokens[: batch.real_tokens].remainder_(68).add_(2)
+    with torch.no_grad():
+        output, real = run_peer(model.eval(), batch)
+        hidden = encoder(batch)
+        if isinstance(head, SequenceHead):
+            torch.testing.assert_close(head(hidden, batch)[:4], output[0], atol=1e-5, rtol=1e-5)
+            return
+        ours = (hidden if head is None else head(hidden))[: batch.real_tokens]
+        theirs = torch.stack(output[:2], -1) if kind == "ForQuestionAnswering" else output[0]
+        torch.testing.assert_close(ours, theirs[real], atol=1e-5, rtol=1e-5)
+        if isinstance(head, PretrainingHead):
+            scores = head.pair(hidden, batch)[:4]
+            torch.testing.assert_close(scores, output.seq_relationship_logits, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("family", "kind"), FOLDERS)
 def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, family, kind):
     labels = {"id2label": {0: "bad", 1: "good", 2: "so-so"}} if kind.endswith("Classification") else {}
@@ -79,22 +98,8 @@ def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, fami
 
     encoder, head, found_labels = load_model(tmp_path / "theirs")
     assert encoder.config.max_length == 128
-    batch = random_row([1, 40, 128, 13], filler=20, pad=encoder.config.pad_id)
-    batch.tokens[: batch.real_tokens].remainder_(68).add_(2)
-    with torch.no_grad():
-        output, real = run_peer(model, batch)
-        hidden = encoder(batch)
     assert found_labels == (["bad", "good", "so-so"] if labels else None)
-    if isinstance(head, SequenceHead):
-        torch.testing.assert_close(head(hidden, batch)[:4], output[0], atol=1e-5, rtol=1e-5)
-    else:
-        ours = (hidden if head is None else head(hidden))[: batch.real_tokens]
-        theirs = torch.stack(output[:2], -1) if kind == "ForQuestionAnswering" else output[0]
-        torch.testing.assert_close(ours, theirs[real], atol=1e-5, rtol=1e-5)
-    if isinstance(head, PretrainingHead):
-        scores = head.pair(hidden, batch)[:4]
-        torch.testing.assert_close(scores, output.seq_relationship_logits, atol=1e-5, rtol=1e-5)
-
+    check_numbers(tmp_path / "theirs", model, kind)
     save_model(tmp_path / "ours", encoder, head, found_labels)
     theirs, ours = (load_file(tmp_path / place / "model.safetensors") for place in ("theirs", "ours"))
     if kind == "Model":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from hf.test_families import FAMILIES, check_numbers, their_config
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
@@ -19,10 +20,8 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.weights import naming_weights, weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.runs.inputs import model_files
-from builders.encoders import random_row, run_peer, small, word_tokenizer
+from builders.encoders import small, word_tokenizer
 
-ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
-FAMILIES = ["bert", *ROBERTAS, "electra", "megatron-bert", "modernbert"]
 FORMS = ["safetensors", "sharded", "bin", "sharded bin", "old bin"]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "##c", "É", "é", "e", "##e", "中"]
 
@@ -33,21 +32,9 @@ def _random(seed: int) -> None:
 
 
 def their_model(family: str, kind=transformers.AutoModel, **options):
-    values = {
-        "vocab_size": 70,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-        "max_position_embeddings": 130 if family in ROBERTAS else 128,
-        "initializer_range": 0.1,
-    }
-    if family == "modernbert":
-        names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
-        values |= {"pad_token_id": 0, "local_attention": 10} | dict.fromkeys(names, 1)
     if family == "electra":
-        values["embedding_size"] = 24
-    return kind.from_config(transformers.AutoConfig.for_model(family, **(values | options))).eval()
+        options.setdefault("embedding_size", 24)
+    return kind.from_config(their_config(family, **options)).eval()
 
 
 def in_form(folder: Path, form: str) -> None:
@@ -84,13 +71,7 @@ def test_every_family_in_every_form_equals_transformers(tmp_path, family, form):
     model = their_model(family)
     model.save_pretrained(tmp_path)
     in_form(tmp_path, form)
-    encoder = Encoder.load(tmp_path)
-    batch = random_row([1, 40, 128, 13], filler=20, pad=encoder.config.pad_id)
-    batch.tokens[: batch.real_tokens].remainder_(68).add_(2)
-    with torch.no_grad():
-        output, real = run_peer(model, batch)
-        found = encoder(batch)[: batch.real_tokens]
-    torch.testing.assert_close(found, output[0][real], atol=1e-5, rtol=1e-5)
+    check_numbers(tmp_path, model, "Model")
     assert {path.name for path in weight_files(tmp_path)} <= {path.name for path in tmp_path.iterdir()}
 
 

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from hf.test_families import FAMILIES, FOLDERS, KINDS, ROBERTAS, their_config
+from hf.test_families import FAMILIES, FOLDERS, KINDS, ROBERTAS, check_numbers, their_config
 from safetensors.torch import load_file, save_file
 
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.hf.folders import load_model
-from brimful.model.heads import PretrainingHead, SequenceHead
-from builders.encoders import random_row, run_peer
 
 Tensors = dict[str, torch.Tensor]
 
@@ -59,25 +57,6 @@ def rewrite(folder: Path, rename: Callable[[Tensors], Tensors]) -> None:
 def check_equal(found: Tensors, expected: Tensors) -> None:
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-def check_numbers(folder: Path, model: transformers.PreTrainedModel, kind: str) -> None:
-    """The outputs of a folder here are those of the model in transformers."""
-    encoder, head, _ = load_model(folder)
-    batch = random_row([1, 40, 128, 13], filler=20, pad=encoder.config.pad_id)
-    batch.tokens[: batch.real_tokens].remainder_(68).add_(2)
-    with torch.no_grad():
-        output, real = run_peer(model.eval(), batch)
-        hidden = encoder(batch)
-        if isinstance(head, SequenceHead):
-            torch.testing.assert_close(head(hidden, batch)[:4], output[0], atol=1e-5, rtol=1e-5)
-            return
-        ours = (hidden if head is None else head(hidden))[: batch.real_tokens]
-        theirs = torch.stack(output[:2], -1) if kind == "ForQuestionAnswering" else output[0]
-        torch.testing.assert_close(ours, theirs[real], atol=1e-5, rtol=1e-5)
-        if isinstance(head, PretrainingHead):
-            scores = head.pair(hidden, batch)[:4]
-            torch.testing.assert_close(scores, output.seq_relationship_logits, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.cases(14)

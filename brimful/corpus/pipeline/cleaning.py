@@ -15,7 +15,7 @@ from brimful.corpus.dedup.duplicates import LINE_BYTES
 from brimful.corpus.engines.watchdog import Watchdog
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.inventory import Part, span_crc32
-from brimful.corpus.pipeline.text_parts import CleanText, TextRecord, find_made, text_path, write_text
+from brimful.corpus.pipeline.text_parts import CleanText, PartRecord, find_made, text_path, write_text
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.read import read_documents
 
@@ -63,7 +63,7 @@ class CleanTask:
 
     def made(self, *, verify: bool = False) -> dict[str, Any] | None:
         """Return the commit record; None if the part has not been cleaned or, with `verify`, is damaged."""
-        return find_made(self.record, TextRecord, verify, config_hash=self.hash)
+        return find_made(self.record, PartRecord, verify, config_hash=self.hash)
 
 
 @dataclass

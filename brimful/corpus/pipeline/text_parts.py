@@ -51,7 +51,7 @@ class _Example(TypedDict):
     after: str
 
 
-class TextRecord(TypedDict):
+class PartRecord(TypedDict):
     """The facts in the commit record of a part."""
 
     name: str

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from brimful.base.errors import BrimfulError
+from brimful.base.seals import MANIFEST
 from brimful.base.storage import read_json
 from brimful.commands.prepare import prepare
 from brimful.corpus.dedup.duplicates import DedupConfig
@@ -23,7 +24,7 @@ from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
 from brimful.corpus.pipeline.preparation_summary import WRONG_ENCODING
 from brimful.corpus.pipeline.text_parts import CleanText, write_text
 from brimful.corpus.reading.lines import BINARY
-from brimful.corpus.shards import MANIFEST, Corpus, Origin
+from brimful.corpus.shards import Corpus, Origin
 from brimful.corpus.text.tokenizer import load
 from builders.disks import mounted
 

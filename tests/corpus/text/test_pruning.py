@@ -20,7 +20,7 @@ from tokenizers import (
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.pruning import Pruned, prune
-from brimful.corpus.text.scripts import select_same_scripts
+from brimful.corpus.text.pruning_rules import select_same_scripts
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
 from brimful.corpus.tokenize.vocabulary_training import train
@@ -314,13 +314,9 @@ def test_texts_of_an_iterator_are_read_in_batches(monkeypatch) -> None:
 def test_a_changed_encoding_is_refused(monkeypatch) -> None:
     """The check is there for pipelines that the rules do not know."""
     tokenizer = TRAINED["wordpiece"]()
-    monkeypatch.setattr("brimful.corpus.text.pruning.PruningRules.__call__", _keep_specials_only)
+    monkeypatch.setattr("brimful.corpus.text.pruning.select_pieces", lambda *_: set(range(5)))
     with pytest.raises(BrimfulError, match=r"the encoding of 'The quick brown .* would change"):
         prune(tokenizer, ENGLISH)
-
-
-def _keep_specials_only(rules, ids: set[int], characters: list[str]) -> set[int]:
-    return set(range(5))
 
 
 def test_what_cannot_be_pruned() -> None:
