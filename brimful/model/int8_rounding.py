@@ -62,8 +62,8 @@ def _sums_exactly(largest: int) -> bool:
     packed = torch.ops.onednn.qlinear_prepack(torch.full((width, width), largest, dtype=torch.int8), None)
     weights = packed, torch.ones(width), torch.zeros(width, dtype=torch.int64), None
     x = torch.full((rows, width), 255, dtype=torch.uint8)
-    inputs, outputs = (x, 1.0, 0), (1.0, 0, torch.float32, "none", [], "none")
-    sums = torch.ops.onednn.qlinear_pointwise(*inputs, *weights, *outputs)
+    outputs = 1.0, 0, torch.float32, "none"
+    sums = torch.ops.onednn.qlinear_pointwise(x, 1.0, 0, *weights, *outputs, [], "none")
     return bool((sums == 255 * largest * width).all())
 
 

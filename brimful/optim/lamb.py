@@ -92,10 +92,12 @@ def _adamw(
 ) -> None:
     """Make AdamW's step (Loshchilov & Hutter 2019) by torch's fused kernel, with lr, eps and weight_decay."""
     weights, gradients, first_moments, second_moments, steps = map(list, zip(*blocks, strict=True))
-    tensors = weights, gradients, first_moments, second_moments, [], steps  # [] is for AMSGrad
     beta1, beta2 = betas
     options: dict[str, Any] = {"amsgrad": False, "maximize": False, "grad_scale": scale, **constants}
-    torch._fused_adamw_(*tensors, beta1=beta1, beta2=beta2, **options)
+    # The empty list is for AMSGrad.
+    torch._fused_adamw_(
+        weights, gradients, first_moments, second_moments, [], steps, beta1=beta1, beta2=beta2, **options
+    )
 
 
 class Lamb(torch.optim.Optimizer):
