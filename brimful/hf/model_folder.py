@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object, require_utf8
 from brimful.corpus.text.folder_files import CONFIG as TOKENIZER
-from brimful.corpus.text.folder_files import read_values
-from brimful.corpus.text.sentence_folder import read_modules, read_transformer_settings
+from brimful.corpus.text.folder_files import read_modules, read_transformer_settings, read_values
 
 if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig, TextPooling

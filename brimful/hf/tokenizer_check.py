@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
-from brimful.corpus.text.folder_files import find_vocabulary_file
-from brimful.corpus.text.sentence_folder import lowers_text
+from brimful.corpus.text.folder_files import find_vocabulary_file, lowers_text
 from brimful.corpus.text.special_ids import marker_names, truncation_side
 from brimful.corpus.text.tokenizer import read
 
