@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ OPTIMIZERS: dict[str, dict[str, float | str]] = {
 }
 SETTINGS: dict[str, float | str] = {"checkpoint_every": 10, "evaluate_every": 10, "clip": 0.5}
 """Every update is clipped: the norms are above 0.5."""
+HALF: dict[str, Any] = {"precision": "fp16", "steps": 8, "optimizer": {"learning_rate": 1e-4}}
 SPIKE: dict[str, float | str] = {"steps": 10, "checkpoint_every": 4, "evaluate_every": 4, "keep": "best"}
 
 RANK = f"""
@@ -59,7 +61,7 @@ with join_ranks() as ranks:
 """
 
 
-def job(optimizer: str, name: str = "", resumes: str = "", **settings: float | str) -> dict:
+def job(optimizer: str, name: str = "", resumes: str = "", **settings: Any) -> dict:
     """A run, perhaps one that goes on from step 10 of another."""
     found = {
         "name": name or optimizer,
@@ -101,6 +103,7 @@ class Runs:
         self.jobs = [
             *map(job, OPTIMIZERS),
             job("adamw", "again", "adamw"),
+            job("adamw", "half", **HALF),
             job("adamw", "spike", on_spike="skip", **SPIKE) | {"spike": 6},
         ]
         self.said = run_on_ranks(2, directory, self.jobs, seed)
@@ -124,6 +127,13 @@ def test_two_ranks_have_the_losses_of_one(runs: Runs) -> None:
         assert len(runs.curve(name)) == 42
         assert runs.curve(name) == pytest.approx(runs.expected[name], rel=1e-5), name
     assert "2 ranks divide each update: an update holds the same on any number of ranks" in runs.said
+
+
+@pytest.mark.distributed
+def test_two_ranks_scale_the_loss_as_one_does(runs: Runs) -> None:
+    """Within 5e-2: activations have 11 bits, and each run has scales of its own."""
+    uneven_trainer(runs.directory / "alone-half", runs.seed, **SETTINGS | HALF).run("test")
+    assert runs.curve("half") == pytest.approx(curve(runs.directory / "alone-half"), rel=5e-2)
 
 
 @pytest.mark.distributed

@@ -18,7 +18,6 @@ def test_training_gives_the_same_bits(tmp_path: Path, seed: int, dropout: float)
     plain, recomputed = (
         trainer_of(tmp_path / name, seed, dropout=dropout, recompute=name) for name in ("none", "layers")
     )
-    # Both settings give the same bits: an inverted one would show nowhere else.
     assert (plain.encoder.recomputes, recomputed.encoder.recomputes) == (False, True)
     recomputed.run("test")
     plain.run("test")

@@ -58,6 +58,7 @@ def test_states_are_those_of_the_optimizers(name: str, settings: dict[str, Any])
     assert held.states == real
     numbers = sum(p.numel() for p in parameters.values())
     assert held.weights == held.gradients == (2 if rounding else 4) * numbers
+    assert held.passing == (held.gradients if rounding else 0)  # a running mean of 16-bit gradients
 
 
 def batch_of(lengths: list[int], slots: int) -> PackedBatch:
