@@ -110,12 +110,3 @@ def test_a_traced_pass_saves_what_a_real_one_saves(architecture: Any, settings: 
     own = architecture == "modern" and precision == "bf16"
     assert sum(saved.values()) == pytest.approx(real, rel=0.03 if own else 0.01)
     assert peak >= real * 0.95
-
-
-@pytest.mark.slow
-def test_a_pass_takes_as_much_more_as_there_are_more_rows() -> None:
-    one, two, four = (
-        trace_pass(lambda: made(shape("bert")), TrainerConfig(), "fp32", batch_of([64] * n, 64 * n))
-        for n in (4, 8, 16)
-    )
-    assert four - two == pytest.approx(2 * (two - one), rel=0.1)

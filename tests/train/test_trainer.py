@@ -172,17 +172,6 @@ def test_metrics_have_the_documented_keys(seed, tmp_path):
     assert training[-1]["tokens"] == expected
 
 
-def test_a_line_holds_the_mean_since_the_line_before(seed, tmp_path):
-    losses = {}
-    for log_every in (1, 4):
-        trainer = trainer_of(tmp_path / str(log_every), seed, log_every=log_every, steps=8)
-        trainer.run("test")
-        losses[log_every] = [
-            line["loss.classification"] for line in read_metrics(trainer.journal.metrics.path)
-        ]
-    assert losses[4] == pytest.approx([sum(losses[1][:4]) / 4, sum(losses[1][4:]) / 4], rel=1e-6)
-
-
 def test_rewinding_drops_what_came_later_and_a_line_cut_short(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(
