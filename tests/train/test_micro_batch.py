@@ -1,7 +1,5 @@
 """How many rows micro-batches have, and the error where they do not fit in memory."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from math import gcd
 from pathlib import Path
 
@@ -10,28 +8,19 @@ import torch
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig, Phase
-from brimful.data.rows import RowStream, list_sizes
+from brimful.data.rows import list_sizes
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.config import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import RunFolder
 from brimful.stages.pretrain import resolve_pretraining
 from brimful.stages.pretrain_config import PretrainConfig
-from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
-from brimful.train.objective import Runtime
 from brimful.train.step_memory import MAX_HIDDEN_NUMBERS, choose_rows, choose_rows_on_cpu
 from brimful.train.trainer import Trainer
-from brimful.train.training import Training
-from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
+from builders.training import row_trainer, toy_rows
 
-ROOT = Path(__file__).parents[2]
-RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
 PACKING = PackingConfig(max_length=32, capacity=64)
 ROWS = [Phase(4, PackingConfig(max_length=16, capacity=64), 16), Phase(4, PACKING, 24)]
 SEQUENCES = [Phase(8, PACKING, 30, "sequences")]
@@ -49,40 +38,12 @@ class Narrow(MaskedLM):
         return super().loss(encoder, batch, layout)
 
 
-def stream_of(
-    directory: Path, seed: int, micro: int, phases: Sequence[Phase] = ROWS, ranks: int = 1
-) -> RowStream:
-    folder = directory / "corpus"
-    corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
-    return toy_stream(
-        {"toy": (corpus, 1.0)}, phases, directory / "blocks", seed, micro=micro, rank=0, world=ranks
-    )
-
-
 def trainer_of(
-    directory: Path,
-    seed: int,
-    micro: int,
-    *,
-    phases: Sequence[Phase] = ROWS,
-    fitting: int = 1 << 30,
-    checkpoint_every: int = 0,
+    directory: Path, seed: int, micro: int, *, phases: list[Phase] = ROWS, fitting: int = 1 << 30, **config
 ) -> Trainer:
-    """Of a small BERT without dropout."""
-    torch.manual_seed(seed)
-    shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=PACKING.max_length)
-    encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
-    objective = Narrow(MaskedLMHead(encoder), {})
-    objective.fitting = fitting
-    training = Training(
-        config=TrainerConfig(steps=8, log_every=1, checkpoint_every=checkpoint_every),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
-        schedule=ScheduleConfig(),
-        seed=seed,
-    )
-    return Trainer(
-        encoder, objective, stream_of(directory, seed, micro, phases), RUNTIME, directory, training
-    )
+    trainer = row_trainer(directory, seed, phases, micro=micro, objective=Narrow, steps=8, **config)
+    trainer.objective.fitting = fitting  # type: ignore[attr-defined]
+    return trainer
 
 
 def losses(directory: Path) -> list[float]:
@@ -161,7 +122,7 @@ def test_on_a_cpu_a_micro_batch_has_as_many_rows_as_are_asked_of_it(
 ) -> None:
     """So many that their hidden states have MAX_HIDDEN_NUMBERS numbers at most, without trying; at least
     one."""
-    stream = stream_of(tmp_path, seed, 1, ranks=ranks)
+    stream = toy_rows(tmp_path, seed, ROWS, ranks=ranks)
     width = MAX_HIDDEN_NUMBERS // (PACKING.capacity * max(1, most)) + (most == 0)
     assert choose_rows_on_cpu(stream, max(1, width)) == stream.rows_per_micro_batch == chosen  # type: ignore
 
@@ -169,7 +130,7 @@ def test_on_a_cpu_a_micro_batch_has_as_many_rows_as_are_asked_of_it(
 def test_on_a_cpu_the_last_micro_batch_of_an_update_of_sequences_is_nearly_full(
     seed: int, tmp_path: Path
 ) -> None:
-    stream = stream_of(tmp_path, seed, 1, SEQUENCES)
+    stream = toy_rows(tmp_path, seed, SEQUENCES)
     rows = len(stream.micro_batches(stream.start())[0])
     chosen = choose_rows_on_cpu(stream, 1)
     best = [size for size in (1, 2, 4, 8, 16) if size <= rows and -rows // size * -size <= 1.125 * rows]

@@ -2,35 +2,22 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from brimful.base.distributed import World
 from brimful.base.storage import read_json
 from brimful.data import blocks as blocks_module
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.loader import Update
-from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
-from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, ScheduleConfig
 from brimful.train import trainer as trainer_module
-from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
-from brimful.train.objective import Runtime
 from brimful.train.trainer import StepResult, Trainer
-from brimful.train.training import Training
 from builders.ranks import on_two_ranks
-from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
-from builders.training import KilledError, assert_same_bits, kill_at, weights
+from builders.training import RUNTIME, KilledError, assert_same_bits, kill_at, row_trainer, weights
 
-RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
 SHORT, LONG = PackingConfig(max_length=16, capacity=64), PackingConfig(max_length=32, capacity=64)
 PHASES = [Phase(6, SHORT, 3), Phase(6, LONG, 2)]
 CYCLES = [Cycle(6), Cycle(6, 0.5, 2.0)]
@@ -41,37 +28,11 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 3)
 
 
-def trainer_of(
-    directory: Path,
-    seed: int,
-    *,
-    weight_decay: float = 0.1,
-    schedule: ScheduleConfig | None = None,
-    cycles: list[Cycle] = CYCLES,
-    **config,
-) -> Trainer:
-    """A small BERT on a toy corpus in two phases, of sequences of at most 16 and 32 tokens."""
-    torch.manual_seed(seed)
-    shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=LONG.max_length)
-    encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16))
-    folder = directory / "corpus"
-    if not folder.exists():
-        toy_corpus(folder, [40] * 30, seed)
-    stream = toy_stream({"toy": (blocks_module.Corpus.open(folder), 1.0)}, PHASES, directory / "blocks", seed)
-    return Trainer(
-        encoder,
-        MaskedLM(MaskedLMHead(encoder), {}),
-        stream,
-        RUNTIME,
-        directory,
-        Training(
-            config=TrainerConfig(**{"steps": 12, "log_every": 1} | config),
-            optimizer=OptimizerConfig(learning_rate=1e-2, weight_decay=weight_decay),
-            schedule=schedule or ScheduleConfig(shape="polynomial", warmup=0.4),
-            cycles=cycles,
-            seed=seed,
-        ),
-    )
+def trainer_of(directory: Path, seed: int, **config) -> Trainer:
+    """In two phases, of sequences of at most 16 and 32 tokens."""
+    settings = {"steps": 12, "cycles": CYCLES, "runtime": RUNTIME}
+    settings |= {"schedule": ScheduleConfig(shape="polynomial", warmup=0.4)}
+    return row_trainer(directory, seed, PHASES, **settings | config)
 
 
 def rates(directory: Path) -> list[float]:
@@ -189,10 +150,11 @@ from pathlib import Path
 import torch.distributed as dist
 import test_phases as toy
 from brimful.base.distributed import join_ranks
+from brimful.train.objective import Runtime
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with join_ranks() as ranks:
-    toy.RUNTIME = toy.Runtime(ranks, "fp32")
+    toy.RUNTIME = Runtime(ranks, "fp32")
     toy.set_clock(toy.pytest.MonkeyPatch(), [7.0] if ranks.is_main else [1.0])
     trainer = toy.timed(Path(sys.argv[1], str(ranks.rank)), 5)
     factors = []
