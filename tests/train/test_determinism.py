@@ -14,13 +14,13 @@ import torch.utils.deterministic
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
-from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.train.determinism import deterministic
 from brimful.train.objective import Objective
+from builders.compiled import encoder_of
 from builders.scores import never_small
 
 ROOT = Path(__file__).parents[2]
@@ -61,30 +61,14 @@ def test_what_was_set_before_is_set_after(monkeypatch, workspace, warns):
         torch.use_deterministic_algorithms(False)
 
 
-def encoder_of(architecture: str, layers: int = 2) -> Encoder:
-    config = EncoderConfig(
-        architecture=architecture,
-        vocabulary_size=120,
-        hidden_size=32,
-        layers=layers,
-        heads=2,
-        intermediate_size=48,
-        max_length=40,
-        local_attention=8,
-        global_every=2,
-        dropout=0.1,
-    )
-    return Encoder(config)
-
-
 def objective_of(name: str, architecture: str) -> tuple[Encoder, Objective]:
-    encoder = encoder_of(architecture)
+    encoder = encoder_of(architecture, 120)
     if name.startswith("masked_lm"):
         return encoder, MaskedLM(MaskedLMHead(encoder), {})
     if name == "classification":
         return encoder, Supervised(TASK, SequenceHead(encoder, 3))
     if name == "layers":
-        return encoder, LayerDistillation(encoder_of(architecture, layers=4), encoder)
+        return encoder, LayerDistillation(encoder_of(architecture, 120), encoder)
     return encoder, LogitDistillation(SequenceHead(encoder, 3), TASK.imitation(1.0))
 
 
