@@ -45,10 +45,12 @@ def encoder_and_batch(recomputes: bool, architecture: str, dropout: float):
     return encoder.train(), batch
 
 
-def gradients(recomputes: bool, architecture: str) -> list[Tensor]:
+def gradients(recomputes: bool, architecture: str, *, compiled: bool = False) -> list[Tensor]:
     encoder, batch = encoder_and_batch(recomputes, architecture, 0.2)
+    layout = encoder.prepare(batch)
+    forward = torch.compile(encoder, fullgraph=True, dynamic=False) if compiled else encoder
     torch.manual_seed(5)
-    hidden = encoder(batch)
+    hidden = forward(batch, layout)
     hidden.square().sum().backward()
     return [hidden.detach(), *(p.grad for p in encoder.parameters() if p.grad is not None)]
 
@@ -66,3 +68,11 @@ def test_fewer_bytes_are_saved():
         encoder, batch = encoder_and_batch(recomputes, "bert", 0.0)
         saved[recomputes] = saved_bytes(lambda: encoder(batch), encoder.parameters())  # noqa: B023
     assert saved[True] < saved[False] / 4
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_step_computes_the_same():
+    plain, again = (gradients(recomputes, "bert", compiled=True) for recomputes in (False, True))
+    for ours, theirs in zip(again, plain, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
