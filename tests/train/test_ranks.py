@@ -88,7 +88,7 @@ with join_ranks() as ranks:
 """
 
 
-def job(optimizer: str, name: str = "", resumes: str = "", **settings: Any) -> dict:
+def job(optimizer: str, name: str = "", resumes: str = "", /, **settings: Any) -> dict:
     """A run, perhaps one that goes on from step 10 of another."""
     found = {
         "name": name or optimizer,
