@@ -35,7 +35,7 @@ def made(config: EncoderConfig) -> tuple[Encoder, MaskedLM]:
     return encoder, MaskedLM(MaskedLMHead(encoder), {})
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(5)
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 @pytest.mark.parametrize("settings", [{}, {"rounding": "kahan"}, {"rounding": "master"}], ids=str)
 def test_states_are_those_of_the_optimizers(name: str, settings: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def batch_of(lengths: list[int], slots: int) -> PackedBatch:
     )
 
 
-@pytest.mark.cases(5)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "settings", [{}, {"precision": "bf16"}, {"recompute": "layers"}, {"dropout": 0.1}], ids=str
