@@ -117,7 +117,7 @@ class TaskModel:
         return rows
 
     def encode(self, table: Table) -> Encoded:
-        """Encode a table without labels; raises as `Task.encode`, and for pairs where the model was trained on
+        """Encode a table without labels; raises as `Task.encode`, and for pairs where the model has learnt from
         single texts, or the reverse."""
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
