@@ -117,8 +117,8 @@ class TaskModel:
         return rows
 
     def encode(self, table: Table) -> Encoded:
-        """Encode a table without labels; raises as `Task.encode`, and where texts are not pairs, or are, other
-        than in training."""
+        """Encode a table without labels; raises as `Task.encode`, and for pairs if the model was trained on
+        single texts, or the reverse."""
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
         assert self.encoder.tokenizer is not None
