@@ -75,9 +75,7 @@ class Format:
         """
         from brimful.model.heads import MaskedLMHead
 
-        if isinstance(head, MaskedLMHead):
-            return None
-        return head
+        return None if isinstance(head, MaskedLMHead) else head
 
     def write(self, folder: Path, export: "Export") -> float | None:
         """Write the model into an empty folder, and compare its outputs with the model's on random texts.

@@ -159,9 +159,7 @@ class ModelFolder:
         modes = values.get("pooling_mode") or [mode for mode, flag in FLAGS.items() if values.get(flag)]
         if values and not modes:
             return ["mean"]  # the default of sentence-transformers
-        if isinstance(modes, str):
-            return [modes]
-        return list(map(str, modes))
+        return [modes] if isinstance(modes, str) else list(map(str, modes))
 
     @property
     def pooling(self) -> "TextPooling | None":
