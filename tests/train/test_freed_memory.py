@@ -8,7 +8,7 @@ from resource import RLIM_INFINITY
 import pytest
 
 from brimful.base import machine
-from brimful.base.machine import available_memory
+from brimful.base.resources import available_memory, can_reserve_memory
 from brimful.train import freed_memory
 
 SCRIPT = """
@@ -56,7 +56,7 @@ def test_a_freed_tensor_costs_no_page_faults_when_it_is_made_again():
     assert process.returncode == 0, process.stderr
     figures = json.loads(process.stdout)
     assert max(figures["faults"]) < 30
-    if not machine.can_reserve_memory() or available_memory() < 4 << 30:
+    if not can_reserve_memory() or available_memory() < 4 << 30:
         pytest.skip("no huge pages, or half of the memory is less than two blocks")
     assert figures["advised"] >= freed_memory.BLOCK_BYTES
     assert figures["resident"] < 16 << 20
@@ -99,7 +99,7 @@ def test_an_old_glibc_keeps_what_it_can(monkeypatch):
 def test_a_heap_is_reserved_where_that_costs_nothing(
     monkeypatch, tmp_path, mode, page, limit, perturb, expected
 ):
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
     monkeypatch.delenv("MALLOC_PERTURB_", raising=False)
     if perturb:
         monkeypatch.setenv("MALLOC_PERTURB_", perturb)
@@ -109,4 +109,4 @@ def test_a_heap_is_reserved_where_that_costs_nothing(
         if value is not None:
             (tmp_path / path).parent.mkdir(parents=True)
             (tmp_path / path).write_text(f"{value}\n")
-    assert machine.can_reserve_memory(tmp_path) == expected
+    assert can_reserve_memory(tmp_path) == expected
