@@ -7,7 +7,7 @@ from torch.nn.functional import mse_loss
 
 from brimful.data.batch import PackedBatch
 from brimful.objectives import imitation
-from brimful.objectives.imitation import attention_score_sum, uses_gram
+from brimful.objectives.imitation import attention_score_sum
 
 LENGTHS = (1, 7, 40, 90)
 
@@ -62,12 +62,6 @@ def test_attention_scores_are_those_of_whole_matrices(seed, ours, theirs):
     ):
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
         assert not one[batch.real_tokens :].any()
-
-
-def test_both_forms_are_used():
-    """Of heads of 8, a sequence of 7 tokens takes the first form and one of 90 the second."""
-    assert not uses_gram(7, 8, 8)
-    assert uses_gram(90, 8, 8)
 
 
 @pytest.mark.parametrize("gram", [False, True])
