@@ -192,14 +192,6 @@ def test_a_plan_is_a_pure_function(corpus: Corpus, tmp_path: Path, seed: int, ki
         assert other.digest != first.digest
 
 
-def test_the_order_of_rows(corpus: Corpus, tmp_path: Path, seed: int) -> None:
-    blocks = Blocks(corpus, PACKING, SENTENCES, seed, tmp_path)
-    orders = [blocks.row_order(epoch, number, 500).tolist() for epoch in range(2) for number in range(2)]
-    assert all(sorted(order) == list(range(500)) for order in orders)
-    assert len(set(map(tuple, orders))) == 4
-    assert blocks.row_order(1, 1, 500).tolist() == orders[3]
-
-
 def test_a_plan_of_something_else_on_disk_is_made_again(corpus: Corpus, tmp_path: Path) -> None:
     part = corpus.part("train")
     assert part is not None

@@ -83,12 +83,3 @@ def test_bf16_projections_are_compared_in_float32(monkeypatch, seed, gram):
     ):
         assert one.dtype == torch.bfloat16  # its rounding is all that is left
         assert (one.double() - other).norm() < 4e-3 * other.norm()
-
-
-def test_without_a_gradient_none_is_made(seed):
-    torch.manual_seed(seed)
-    batch = batch_of(LENGTHS)
-    vectors = [random_heads(len(batch.tokens), 2, 4) for _ in range(4)]
-    pairs = (vectors[0], vectors[1]), (vectors[2], vectors[3])
-    assert attention_score_sum(*pairs, batch) > 0
-    assert attention_score_sum(pairs[0], pairs[0], batch) == pytest.approx(0, abs=1e-9)
