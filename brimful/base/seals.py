@@ -10,6 +10,8 @@ from pathlib import Path
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import LOCK, commit, crc32, read_commit, read_record
 
+MANIFEST = "MANIFEST.json"
+"""The commit record of a prepared folder."""
 CHECKSUMS = "checksums.json"
 EXPORT = "export.json"
 PAGES = "pages"

@@ -18,10 +18,10 @@ import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.machine import allow_open_files, count_open_files
+from brimful.base.seals import MANIFEST
 from brimful.base.storage import atomic_files, commit, is_empty, read_commit, read_record, require_shape
 
 FORMAT_VERSION = 2
-MANIFEST = "MANIFEST.json"
 PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
 _PREPARE_AGAIN = "run prepare again to make it again"
 _TOTALS = ("documents", "tokens", "words", "sentences")

@@ -16,7 +16,7 @@ from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
-from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, read_transformer_settings
+from brimful.corpus.text.folder_files import PROMPTS, SETTINGS, read_transformer_settings
 from brimful.exporting.padded_batches import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
 
@@ -150,10 +150,11 @@ def save_folder(folder: Path, export: "Export", *, vectors: bool) -> None:
     """
     from brimful.hf.folders import save_model
 
-    reading = export.reading if vectors else None
-    modules = reading.arguments if reading else None
+    modules = None
+    if vectors and export.reading is not None:
+        modules = export.reading.arguments
     save_model(folder, export.encoder, export.head, export.labels, modules=modules, **export.settings)
-    if reading is None or not export.source.modules:
+    if modules is None or not export.source.modules:
         return
     # More settings of sentence-transformers: prompts, the similarity, lower case.
     prompts = export.source.path / PROMPTS
@@ -357,12 +358,13 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
             raise BrimfulError(
                 f"{out} is in the export {outer}, which a later export replaces; choose another --out"
             )
-    old_format = read_object(out / EXPORT).get("format") if _is_export(out) else None
-    if old_format not in (None, form.name):
-        raise BrimfulError(
-            f"{out} holds an export in the format {old_format}, and this one is {form.name}: remove it, or"
-            " choose another --out"
-        )
+    if _is_export(out):
+        old_format = read_object(out / EXPORT).get("format")
+        if old_format not in (None, form.name):
+            raise BrimfulError(
+                f"{out} holds an export in the format {old_format}, and this one is {form.name}: remove it,"
+                " or choose another --out"
+            )
     require_no_own_files(out / EXPORT)  # pages that the user has edited, too
 
 

@@ -54,10 +54,8 @@ BFLOAT16_SHARES = (0.0, 0.25, 0.5)
 """The shares of an encoder's products that stay in bfloat16, tried in turn until the loss is small enough."""
 DOT_PRODUCT_SETS = (*INSTRUCTIONS, "i8mm", "asimddp")
 """Instructions that sum four products of eight bits: `INSTRUCTIONS`, and two sets of ARM."""
-_KNOWN_INSTRUCTIONS = (
-    *("amx_int8", "amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2"),
-    *("i8mm", "asimddp"),
-)
+_X86_SETS = ("amx_int8", "amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2")
+_KNOWN_INSTRUCTIONS = (*_X86_SETS, "i8mm", "asimddp")
 _INSTRUCTION_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _NUMBER_KEYS = ("probability", "probabilities", "no_answer_margin", "n_best")
 Facts = dict[str, Any]
@@ -350,13 +348,15 @@ def _compare_metric(task: Any, data: Any, old: Any, new: Any) -> Facts:
     """Compare answers with labels, by the primary metric."""
     comparison = MethodComparison({"before": [Judged(task, old)], "after": [Judged(task, new)]}, data)
     metric, measured = task.metrics[0], comparison.difference("after", "before")
-    difference = measured["difference"]
+    loss = measured["difference"]
+    if metric.best == "highest":
+        loss = 0.0 - loss
     return {
         "fingerprint": fingerprint_rows(data.table),
         "metric": metric.name,
         **comparison.values,
         "standard_error": measured["standard_error"],
-        "loss": 0.0 - difference if metric.best == "highest" else difference,
+        "loss": loss,
         "loss_of": metric.title,
     }
 

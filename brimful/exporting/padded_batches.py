@@ -104,6 +104,10 @@ def padded_outputs(run: Run, examples: Examples, order: list[int] | None = None)
         by_token = values.ndim == 3
         lengths = inputs["attention_mask"].sum(1).tolist()
         for number, row, length in zip(index, values, lengths, strict=True):
-            outputs[number] = row[:length].copy() if by_token else row  # a view would hold the padding, too
+            if by_token:
+                row = row[:length].copy()  # a view would hold the padding, too
+            outputs[number] = row
     rows = [outputs[number] for number in range(len(examples))]
-    return Ragged.of(rows, np.float32, rows[0].shape[1:]) if by_token else np.array(rows, dtype=np.float32)
+    if by_token:
+        return Ragged.of(rows, np.float32, rows[0].shape[1:])
+    return np.array(rows, dtype=np.float32)

@@ -34,13 +34,9 @@ FILE_BYTES = (1 << 31) - (1 << 26)
 
 @dataclass(frozen=True)
 class DenseLayout(Layout):
-    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model.
+    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model."""
 
-    Attributes:
-        real: bool (B, L), True where there is a token.
-    """
-
-    real: Tensor
+    real: Tensor  # bool (B, L), True where there is a token
 
     @staticmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -170,11 +166,11 @@ def write_onnx(
 
 
 def _leave_out_shapes(path: Path) -> None:
-    """Remove value_info, the shapes of weights and of results in between: runtimes infer them, and quantisers
-    that transpose a weight fail where its shape before is listed."""
+    """Remove value_info, the shapes of weights and of results in between."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
+    # Runtimes infer the shapes. Quantisers that transpose a weight fail where its shape before is listed.
     del model.graph.value_info[:]
     onnx.save(model, path)
 

@@ -208,12 +208,8 @@ def shape_of(folder: ModelFolder) -> EncoderConfig:
 
 
 def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> dict[str, Any]:
-    """Return the values that both kinds of configurations have.
-
-    Args:
-        unused: the number of position embeddings before the first position.
-        longest: the length of the longest sequence that is supported.
-    """
+    """Return the values of both kinds of configurations. Before the first position are `unused` embeddings,
+    and sequences of at most `longest` tokens are supported."""
     length = numbers.max_position_embeddings - unused
     if not 3 <= length <= longest:  # [CLS], a token, [SEP]
         raise ValueError(
@@ -221,11 +217,8 @@ def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> 
             f" {min(unused + longest, 2**31 - 1):,}"
         )
     sizes = {ours: getattr(numbers, theirs) for ours, theirs in _SHARED.items()}
-    return sizes | {
-        "max_length": length,
-        "pad_id": numbers.pad_token_id,
-        "initializer_range": numbers.initializer_range,
-    }
+    pad_id, deviation = numbers.pad_token_id, numbers.initializer_range
+    return sizes | {"max_length": length, "pad_id": pad_id, "initializer_range": deviation}
 
 
 def _bert_config(numbers: _BertNumbers, model_type: str) -> EncoderConfig:
@@ -277,7 +270,9 @@ def _global_every(numbers: _ModernNumbers) -> int:
 
 
 def _layer_types(layers: int, every: int) -> list[str]:
-    return ["sliding_attention" if index % every else "full_attention" for index in range(layers)]
+    types = ["sliding_attention"] * layers
+    types[::every] = ["full_attention"] * len(types[::every])
+    return types
 
 
 def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -336,7 +331,7 @@ def class_names(folder: ModelFolder, classes: int, weights: str) -> list[str] | 
         return None
     if not isinstance(names, dict) or not all(isinstance(name, str | int | float) for name in names.values()):
         raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
-    if names.keys() != {str(index) for index in range(classes)}:
+    if names.keys() != set(map(str, range(classes))):
         raise BrimfulError(
             f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
             f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"

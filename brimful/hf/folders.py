@@ -83,7 +83,7 @@ _FILES = (
 
 
 def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
-    """Whether the classes of a head have names; in other heads they do not."""
+    """Whether the classes of a head have names."""
     return type(head) in (SequenceHead, TokenHead)
 
 
@@ -246,23 +246,22 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
 
 
 def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: str) -> type[Head] | None:
-    """Return the type of a folder's head, by the class in config.json.
-
-    A head for pretraining must have its tensors: some folders keep the name of a class without its head,
-    others have no name, and Electra's ForPreTraining is another head.
-    """
+    """Return the type of a folder's head, by the class in config.json."""
     kind: type[Head] | None = None
     for head, suffix in HEADS.items():
         if name.endswith(suffix):
             kind = head
     if name and not (kind and issubclass(kind, MaskedLMHead)):
         return kind
+    # A head for pretraining must have its tensors: some folders keep the name of a class without its head,
+    # others have no name, and Electra's ForPreTraining is another head.
     if not has_masked_lm_head(tensors, encoder.config) or not _is_tied(encoder, tensors, where):
         return None
     with skip_initial_weights():
         pair_names = hf_names(PairHead(encoder), encoder.config)
-    has_both = pair_names <= tensors.keys() and (kind is PretrainingHead or not name)
-    return PretrainingHead if has_both else MaskedLMHead
+    if pair_names <= tensors.keys() and (kind is PretrainingHead or not name):
+        return PretrainingHead
+    return MaskedLMHead
 
 
 def _new_head(
@@ -300,10 +299,8 @@ def _is_tied(encoder: Encoder, tensors: dict[str, Tensor], where: str) -> bool:
 
 
 def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
-    """Return the head that `save_model` stores as modules of sentence-transformers, or None.
-
-    A Dense of another origin is left out: without a `problem_type` it is part of an embedding.
-    """
+    """Return the head that `save_model` stores as modules of sentence-transformers, or None."""
+    # A Dense of another origin has no `problem_type` beside it: it is part of an embedding.
     if encoder.config.modern or "problem_type" not in folder.values or not folder.has_classifier:
         return None
     tensors, path = read_weights(folder.path / CLASSIFIER)
@@ -368,7 +365,9 @@ def save_model(
     if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head)):
         values["classifier_dropout"] = head.dropout_rate  # other classes have no such key
     if _is_labelled(head):
-        values |= _label_values(head.classes, labels)
+        labels = labels or [f"LABEL_{index}" for index in range(head.classes)]
+        values["id2label"] = dict(zip(map(str, range(head.classes)), labels, strict=True))
+        values["label2id"] = dict(zip(labels, range(head.classes), strict=True))
     pooling = encoder.pooling
     if type(head) is SequenceHead:
         pooling = head.pooling
@@ -391,17 +390,6 @@ def save_model(
         if encoder.tokenizer is not None:
             has_types = config.reads_segments and token_types
             save_tokenizer(encoder.tokenizer, temporary, model_max_length=length, segments=has_types)
-
-
-def _label_values(classes: int, labels: list[str] | None) -> dict[str, Any]:
-    """Return the names of classes as config.json has them."""
-    labels = labels or [f"LABEL_{index}" for index in range(classes)]
-    if len(labels) != classes:
-        raise ValueError(f"{len(labels)} labels for {classes} classes")
-    return {
-        "id2label": {str(index): label for index, label in enumerate(labels)},
-        "label2id": {label: index for index, label in enumerate(labels)},
-    }
 
 
 def _holds_only_model(directory: Path) -> bool:

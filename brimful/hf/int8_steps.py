@@ -81,16 +81,21 @@ def calibrated_precision(
     """
     if requested not in ("auto", "int8"):
         return resolve(requested, device)
-    steps = [linear.steps for linear in products(encoder).values() if linear.steps is not None]
-    need = lacks_for_int8(device, max(each.largest for each in steps)) if steps else None
-    if requested == "int8" and not steps:
+    largest = 0
+    for linear in products(encoder).values():
+        if linear.steps is not None:
+            largest = max(largest, linear.steps.largest)
+    if requested == "int8" and not largest:
         raise BrimfulError(
             f"{named} is not calibrated for int8: `brimful export --format int8 --calibrate TEXTS` writes a"
             " folder that is"
         )
+    if not largest:
+        return resolve(requested, device)
+    need = lacks_for_int8(device, largest)
     if requested == "int8" and need is not None:
         raise BrimfulError(f"int8 needs {need}; leave --precision out")
-    return "int8" if steps and need is None else resolve(requested, device)
+    return "int8" if need is None else resolve(requested, device)
 
 
 def lacks_for_int8(device: torch.device, largest: int = NARROW) -> str | None:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object, require_utf8
 from brimful.corpus.text.folder_files import CONFIG as TOKENIZER
-from brimful.corpus.text.folder_files import read_values
-from brimful.corpus.text.sentence_folder import read_modules, read_transformer_settings
+from brimful.corpus.text.folder_files import read_modules, read_transformer_settings, read_values
 
 if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig, TextPooling
@@ -157,8 +156,7 @@ class ModelFolder:
     def pooling_modes(self) -> list[str]:
         """The poolings whose vectors it puts side by side, under their names in sentence-transformers."""
         values = self.pooling_values
-        flags = [mode for mode, flag in FLAGS.items() if values.get(flag)]
-        modes = values.get("pooling_mode") or flags
+        modes = values.get("pooling_mode") or [mode for mode, flag in FLAGS.items() if values.get(flag)]
         if values and not modes:
             return ["mean"]  # the default of sentence-transformers
         return [modes] if isinstance(modes, str) else list(map(str, modes))
@@ -179,9 +177,9 @@ class ModelFolder:
     def text_length(self, config: "EncoderConfig") -> int:
         """Return the length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or
         AutoTokenizer's length; at most the encoder's longest."""
-        length: Any = (
-            read_transformer_settings(self.encoder_path).get("max_seq_length") if self.modules else None
-        )
+        length: Any = None
+        if self.modules:
+            length = read_transformer_settings(self.encoder_path).get("max_seq_length")
         if length is None:
             values = read_values(self.encoder_path, TOKENIZER)
             length = values.get("model_max_length", values.get("max_len"))

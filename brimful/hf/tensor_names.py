@@ -154,8 +154,7 @@ def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
 def _name_parameters(
     module: Encoder | Head, config: EncoderConfig
 ) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
-    """Yield each parameter of a module, without vocabulary padding, and the names of its parts in
-    `transformers`: one, or query, key and value, which one of our matrices holds."""
+    """Yield each parameter, without vocabulary padding, and its name in `transformers`; of `qkv`, three."""
     if isinstance(module, Encoder):
         rules = dict(_ENCODER[config.architecture])
         for index in range(config.layers):
@@ -232,7 +231,9 @@ def add_prefix(
     parts = {name.partition(".")[0] for name in names} | {"pooler"}
     prefixed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        prefixed[prefix + name if name.partition(".")[0] in parts else name] = tensor
+        if name.partition(".")[0] in parts:
+            name = prefix + name
+        prefixed[name] = tensor
     return prefixed
 
 

@@ -121,8 +121,9 @@ class TextEncoder(Encoder):
         check_length(max_length, longest)
         texts = list(texts)
         warn_of_empty(texts)
-        prompted = [reading.prompt + text for text in texts] if reading else texts
-        examples = encode_texts(self.tokenizer, prompted, max_length=max_length, pad=self.config.pad_id)
+        if reading:
+            texts = [reading.prompt + text for text in texts]
+        examples = encode_texts(self.tokenizer, texts, max_length=max_length, pad=self.config.pad_id)
         remedy = "raise max_length" if max_length < longest else "the encoder takes no more"
         warn_of_cut(examples.cut, max_length, remedy)
         return examples

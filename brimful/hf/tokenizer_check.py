@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
-from brimful.corpus.text.folder_files import find_vocabulary_file
-from brimful.corpus.text.sentence_folder import lowers_text
+from brimful.corpus.text.folder_files import find_vocabulary_file, lowers_text
 from brimful.corpus.text.special_ids import marker_names, truncation_side
 from brimful.corpus.text.tokenizer import read
 
@@ -121,17 +120,14 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
 def _compare(
     texts: Sequence[str], tokenizer: "Tokenizer", folder: Path, whose: str, *, lowers: bool = False
 ) -> None:
-    """Compare our ids with the folder's AutoTokenizer for each text, and for each pair of neighbours.
-
-    Args:
-        lowers: whether the folder gives its tokenizer texts in lower case.
-    """
+    """Compare our ids with the AutoTokenizer of a folder, which may read texts in lower case (`lowers`), for
+    each text and each pair of neighbours."""
     auto_tokenizer = open_auto_tokenizer(folder)
     cuts = tokenizer.truncation is not None
     for first, second in [*zip(texts, repeat(None)), *pairwise([*texts, texts[0]])]:
-        row = [first] if second is None else [first, second]
         if second == "":
             continue  # transformers reads an empty second text as none
+        row = [first] if second is None else [first, second]
         inputs = list(map(str.lower, row)) if lowers else row
         theirs = auto_tokenizer(*inputs, truncation=cuts, return_token_type_ids=True)
         ours = tokenizer.encode(first, second)

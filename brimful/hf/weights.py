@@ -62,9 +62,9 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def _list_shards(index: Path) -> list[Path]:
-    values = read_json(index)
-    places = values.get("weight_map") if isinstance(values, dict) else None
-    names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
+    values, names = read_json(index), list[str]()
+    if isinstance(values, dict) and isinstance(values.get("weight_map"), dict):
+        names = sorted(set(map(str, values["weight_map"].values())))
     # A name with a folder in it could lead out of the model's folder.
     if not names or any(Path(name).name != name for name in names):
         raise BrimfulError(f"{index} does not say which files of its folder hold the weights; it is damaged")

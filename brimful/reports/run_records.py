@@ -9,10 +9,9 @@ from typing import Any
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import capitalise, find_mapping
-from brimful.base.seals import EXPORT
+from brimful.base.seals import EXPORT, MANIFEST
 from brimful.base.storage import read_object
 from brimful.base.summary import OVERVIEW, Summary, read_overview
-from brimful.corpus.shards import MANIFEST
 from brimful.train.metrics import read_metrics
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"

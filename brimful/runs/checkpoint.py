@@ -152,7 +152,7 @@ class _GuardState(TypedDict):
 
 class _State(TypedDict):
     identity: str
-    package_versions: dict[str, str]
+    versions: dict[str, str]
     cursor: dict[str, Any]
     totals: dict[str, float]
     best: tuple[int, float] | None

@@ -112,7 +112,9 @@ class App:
         except RefusedError as error:
             counted_as = counted_as or "other"
             response = error_response(error, b"POST" if path in self.posts else b"GET, HEAD")
-            if closes_connection(scope, headers, error.status) and b"expect" not in headers:
+            options = map(bytes.strip, headers.get(b"connection", b"").lower().split(b","))
+            is_closing = error.status == 503 or scope["http_version"] == "1.0" or b"close" in options
+            if is_closing and b"expect" not in headers:
                 # A client that still sends would not read the answer, and find its connection reset.
                 await reader.discard()
         except Exception as error:
@@ -190,12 +192,6 @@ class App:
 
     def _describe(self, model: BatchModel) -> dict[str, Any]:
         return model.describe() | {"created": self.started, "owned_by": "brimful"}
-
-
-def closes_connection(scope: Scope, headers: Headers, status: int) -> bool:
-    """Return whether the connection closes after an answer with this status."""
-    options = headers.get(b"connection", b"").lower().split(b",")
-    return status == 503 or scope["http_version"] == "1.0" or b"close" in map(bytes.strip, options)
 
 
 def json_response(value: Any, status: int = 200) -> Response:

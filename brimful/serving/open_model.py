@@ -1,6 +1,7 @@
 """Open the model in a folder by what computes it. An export to ONNX is opened here, and loads no torch."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,19 +67,17 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
     tokenizer = read_tokenizer(folder.encoder_path)
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
     reading = reading_of(folder, shape)
-    max_length = choose_max_length(options, reading.max_length, shape.max_length)
+    common: dict[str, Any] = {"tokenizer": tokenizer, "outputs": graph.outputs, "precision": graph.precision}
+    common["max_length"] = choose_max_length(options, reading.max_length, shape.max_length)
     if graph.output == VECTORS:
         if options.pooling is not None:
             raise BrimfulError(f"{graph.path} gives vectors that are pooled: leave --pooling out")
         return ServedEncoder(
             width=shape.hidden_size,
-            max_length=max_length,
             overlap=options.overlap,
-            tokenizer=tokenizer,
-            outputs=graph.outputs,
-            precision=graph.precision,
             unit=reading.unit,
             prompt=reading.prompt,
+            **common,
         )
     problem_type = _problem_type_of_class(folder)
     if graph.output != "logits" or not (problem_type or "problem_type" in folder.values):
@@ -96,13 +95,10 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
         graph.order = [names.index(label) for label in task.labels]
     return ServedTask(
         task=task,
-        max_length=max_length,
         overlap=saved.overlap if options.overlap is None else options.overlap,
-        tokenizer=tokenizer,
-        outputs=graph.outputs,
         temperature=saved.temperature,
         pairs=saved.pairs,
-        precision=graph.precision,
+        **common,
     )
 
 
@@ -126,11 +122,7 @@ class Graph:
     """
 
     def __init__(self, folder: ModelFolder, path: Path, width: int, vocabulary_size: int) -> None:
-        """
-        Args:
-            width: the numbers of a vector.
-            vocabulary_size: the ids that the graph has embeddings of.
-        """
+        """`width` is the length of a vector, `vocabulary_size` the number of ids with embeddings."""
         self.folder, self.path = folder, path
         try:
             session = onnx_session(self.path, spinning=False)

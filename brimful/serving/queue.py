@@ -46,6 +46,7 @@ class LeftError(Exception):
     """The client has left."""
 
 
+@dataclass(eq=False)
 class QueuedRequest:
     """A request on its way.
 
@@ -66,31 +67,30 @@ class QueuedRequest:
         arrived, began: by the queue's clock; it begins when its first window is taken.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        texts: list[str],
-        second: list[str] | None = None,
-        *,
-        overlap: int | None = None,
-        reject: bool = False,
-        tokens: int = 0,
-    ) -> None:
-        self.model, self.texts, self.second = model, texts, second
-        self.overlap, self.reject = overlap, reject
-        self.estimate = -(-tokens // max(1, len(texts)))  # rounded up
-        self.tokens = self.estimate * len(texts)
-        self.deadline = float("inf")
-        self.has_left: Callable[[], bool] = bool  # which is False
-        self.number, self.next_text = -1, 0
+    model: Any
+    texts: list[str]
+    second: list[str] | None = None
+    overlap: int | None = None
+    reject: bool = False
+    tokens: int = 0
+    deadline: float = float("inf")
+    has_left: Callable[[], bool] = bool  # which is False
+    number: int = -1
+    next_text: int = 0
+    turn: float = 0.0
+    arrived: float = 0.0
+    began: float | None = None
+    is_over: bool = False
+    error: Exception | None = None
+    future: Any = None
+
+    def __post_init__(self) -> None:
+        count = len(self.texts)
+        self.estimate = -(-self.tokens // max(1, count))  # rounded up
+        self.tokens = self.estimate * count
         self.ready = deque[QueuedText]()
-        self.unanswered = self.waiting = len(texts)
-        self.turn, self.arrived = 0.0, 0.0
-        self.began: float | None = None
-        self.is_over = False
-        self.results: list[Any] = [None] * len(texts)
-        self.error: Exception | None = None
-        self.future: Any = None
+        self.unanswered = self.waiting = count
+        self.results: list[Any] = [None] * count
 
 
 class UnreadText(NamedTuple):
@@ -102,7 +102,7 @@ class UnreadText(NamedTuple):
     second: str | None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class QueuedText:
     """A text or pair that is tokenized, and its answer.
 
@@ -129,16 +129,13 @@ class QueuedText:
     request: Any = field(default=None, repr=False)
     place: int = 0
     next_window: int = 0
-    lengths: list[int] = field(init=False)
-    outputs: list[Any] = field(init=False)
-    missing: int = field(init=False)
-    value: Any = field(default=None, init=False)
-    scores: np.ndarray | None = field(default=None, init=False)
+    value: Any = None
+    scores: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self.lengths = [len(window) for window in self.tokens]
         self.missing = len(self.lengths)
-        self.outputs = [None] * self.missing
+        self.outputs: list[Any] = [None] * self.missing
 
 
 class QueuedWindow(NamedTuple):
@@ -148,10 +145,9 @@ class QueuedWindow(NamedTuple):
     place: int
 
     @property
-    def request(self) -> QueuedRequest:
+    def request(self) -> Any:
         """The request that the text belongs to."""
-        request: QueuedRequest = self.text.request
-        return request
+        return self.text.request
 
     @property
     def length(self) -> int:
@@ -179,13 +175,10 @@ class RequestQueue:
         report_over: Callable[[list[QueuedRequest]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-            report_over: takes the requests that are over, in any thread.
-        """
         self.max_requests, self.max_tokens, self.speed = max_requests, 1 << 62, 1e9
         self.closed = False
-        self.clock, self._report_over = clock, report_over
+        self.clock = clock
+        self._report_over = report_over  # called with requests that are over, in any thread
         self._stopped: Exception | None = None
         self._work = 0.0  # seconds of all windows that were handed out to compute
         self._lock = threading.RLock()
@@ -303,31 +296,27 @@ class RequestQueue:
             if request.is_over:
                 heappop(line)
                 continue
-            window = QueuedWindow(request.ready[0], request.ready[0].next_window)
+            text = request.ready[0]
+            window = QueuedWindow(text, text.next_window)
             if batch and window.length > budget:
                 break
             budget -= window.length
             batch.append(window)
-            self._take_window(line, window.length / model.speed)
+            text.next_window += 1
+            if text.next_window == len(text.lengths):
+                request.ready.popleft()
+                request.waiting -= 1
+            if request.began is None:
+                request.began = self.clock()
+            seconds = window.length / model.speed
+            # A window computed before its turn, as nobody else waited, costs the request nothing later.
+            request.turn = min(request.turn, self._work) + STRETCH * seconds
+            self._work += seconds
+            if request.ready:
+                heapreplace(line, (request.turn, request.number, request))
+            else:
+                heappop(line)
         return batch
-
-    def _take_window(self, line: Line, seconds: float) -> None:
-        """Count the next window of the line's first request as taken, and give that its next turn."""
-        request = line[0][-1]
-        text = request.ready[0]
-        text.next_window += 1
-        if text.next_window == len(text.lengths):
-            request.ready.popleft()
-            request.waiting -= 1
-        if request.began is None:
-            request.began = self.clock()
-        # A window that was computed before its turn, as nobody else waited, costs the request nothing later.
-        request.turn = min(request.turn, self._work) + STRETCH * seconds
-        self._work += seconds
-        if request.ready:
-            heapreplace(line, (request.turn, request.number, request))
-        else:
-            heappop(line)
 
     def end_batch(self, model: Any) -> None:
         """Free the worker that computed a batch of a model, whatever became of the batch."""
@@ -337,11 +326,7 @@ class RequestQueue:
             self._to_compute.notify()
 
     def store_outputs(self, batch: Sequence[QueuedWindow], outputs: Sequence[Any]) -> list[QueuedText]:
-        """Store what the model computed of each window.
-
-        Returns:
-            the texts that have all their outputs now, of requests that are not over.
-        """
+        """Store each window's output. Return the texts that have all theirs, of requests not over."""
         complete = []
         with self._lock:
             for (text, place), output in zip(batch, outputs, strict=True):
@@ -381,11 +366,7 @@ class RequestQueue:
         self.fail(late, RefusedError(504, "the deadline passed while the request waited"))
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
-        """Have a computing thread call a function between two batches.
-
-        Returns:
-            a future of its result, or of the error that `stop` was called with.
-        """
+        """Have a computing thread call a function, and return its result, or the error of `stop`."""
         future: Future[Any] = Future()
         with self._lock:
             self._calls.append((function, future))

@@ -78,24 +78,15 @@ class ServerProcess:
             )
         allow_open_files(MAX_CONNECTIONS + 64)
         sys.setswitchinterval(SWITCH_SECONDS)
-        options = uvicorn.Config(
-            App(self.service, self.metrics, Access(token, local)),
-            http=partial(Connection, self.metrics, self.clients),  # type: ignore[arg-type]
-            backlog=BACKLOG_CONNECTIONS,
-            h11_max_incomplete_event_size=MAX_EVENT_BYTES,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=REQUEST_SECONDS,  # type: ignore[arg-type]  # clients may not read
-            ws="none",
-            lifespan="off",
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            # Nothing is logged: a path or a header may hold what nobody else should read.
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-        )
-        self.server = uvicorn.Server(options)
+        # Nothing is logged: a path or a header may hold what nobody else should read.
+        options: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False}
+        options |= {"ws": "none", "lifespan": "off", "proxy_headers": False}
+        options |= {"server_header": False, "date_header": False, "backlog": BACKLOG_CONNECTIONS}
+        options |= {"timeout_keep_alive": IDLE_SECONDS, "h11_max_incomplete_event_size": MAX_EVENT_BYTES}
+        options["timeout_graceful_shutdown"] = REQUEST_SECONDS  # for clients that read nothing
+        options["http"] = partial(Connection, self.metrics, self.clients)
+        app = App(self.service, self.metrics, Access(token, local))
+        self.server = uvicorn.Server(uvicorn.Config(app, **options))
         self.server.capture_signals = nullcontext  # type: ignore[assignment]  # `_serve` handles them
 
     def run(self, begin: Callable[[], None]) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from brimful.serving.queue import (
 QUEUE_SHARE = 0.25
 """The part of the deadline in which the slowest model computes all that is accepted. Answers are in time even
 where refusals and other processes leave the engine a third of the speed that was measured."""
+ReportBatch = Callable[[BatchModel, int, float], None]
+"""Takes the model of a batch, its tokens, and the seconds that it took."""
 Part = UnreadText | QueuedWindow | QueuedText
 """A part of a request, at one of its stages."""
 
@@ -36,11 +38,7 @@ class BatchEngine:
         lost: the reason why a thread has ended, after which the engine is dead; empty while all run.
     """
 
-    def __init__(self, queue: RequestQueue, report_batch: Callable[[BatchModel, int, float], None]) -> None:
-        """
-        Args:
-            report_batch: takes the model of each batch, its tokens, and the seconds that it took.
-        """
+    def __init__(self, queue: RequestQueue, report_batch: ReportBatch) -> None:
         self.queue, self.lost, self._report_batch, self._workers = queue, "", report_batch, 0
         self._start(self._tokenize)
         self.employ(1)
@@ -51,7 +49,7 @@ class BatchEngine:
         Several batches, each on its part of the cores, take less time beside each other than one after the
         other on all cores, since the threads of one batch wait for each other.
         """
-        for _ in range(self._workers, workers):
+        while self._workers < workers:
             self._workers += 1
             self._start(self._compute)
 
@@ -156,22 +154,11 @@ class Service:
         models: the models by name; empty until they are loaded.
     """
 
-    def __init__(
-        self,
-        max_requests: int,
-        deadline: float,
-        report_batch: Callable[[BatchModel, int, float], None],
-    ) -> None:
-        """
-        Args:
-            max_requests: the most requests that are accepted and not answered yet.
-            deadline: seconds that a request may wait.
-            report_batch: as of `BatchEngine`.
-        """
+    def __init__(self, max_requests: int, deadline: float, report_batch: ReportBatch) -> None:
         self.models: dict[str, BatchModel] = {}
         self.queue = RequestQueue(max_requests, self._report_over)
         self.engine = BatchEngine(self.queue, report_batch)
-        self._deadline = deadline
+        self._deadline = deadline  # seconds that a request may wait
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def use(self, models: dict[str, BatchModel]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from brimful.model.fast_forms import open_fast_context
 from brimful.model.inference import share_products, text_vectors
 from brimful.serving.config import Device, ModelOptions
 from brimful.serving.served_model import ServedEncoder, ServedTask, choose_max_length
-from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.task_model import TaskModel, load_task_model
 
 CPU_THREADS = torch.get_num_threads()
@@ -64,18 +64,13 @@ def open_with_torch(folder: ModelFolder, options: ModelOptions) -> ServedTask | 
         common |= {"threads": CPU_THREADS, "on_threads": use_threads}
     longest = encoder.config.max_length
     if task_model is not None:
-        predictor = task_model
-
-        def task_outputs(examples: Examples) -> Outputs:
-            return predictor.outputs(examples, precision)
-
         return ServedTask(
-            task=predictor.task,
-            max_length=choose_max_length(options, predictor.max_length, longest),
-            overlap=predictor.overlap if options.overlap is None else options.overlap,
-            outputs=compute_on_device(task_outputs),
-            temperature=predictor.temperature,
-            pairs=predictor.pairs,
+            task=task_model.task,
+            max_length=choose_max_length(options, task_model.max_length, longest),
+            overlap=task_model.overlap if options.overlap is None else options.overlap,
+            outputs=compute_on_device(partial(task_model.outputs, precision=precision)),
+            temperature=task_model.temperature,
+            pairs=task_model.pairs,
             **common,
         )
     reading = reading_of(folder, encoder.config).pooled(options.pooling, options.model)

@@ -15,9 +15,10 @@ from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.numbers import find_number, find_records, format_metric, format_percent
+from brimful.base.seals import MANIFEST
 from brimful.base.storage import read_record
 from brimful.base.summary import ModelResult, Summary, judge_models, make_table, with_overview
-from brimful.corpus.shards import MANIFEST, Corpus
+from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.data.batch import PackedBatch
 from brimful.data.config import MaskingConfig, PackingConfig, SequencesConfig

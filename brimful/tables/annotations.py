@@ -46,7 +46,7 @@ def plain_rows(
         records = list(rows)  # only all rows show whether the answers are the classes
         are_classes = layout.answers_are_classes
         if are_classes is None:
-            are_classes = _are_classes([row for _, row in records], columns.label)
+            are_classes = _are_classes(records, columns.label)
         yield from _read_answers(records, path, place, columns.label, are_classes and not spans)
     else:
         yield from rows
@@ -55,8 +55,7 @@ def plain_rows(
 def _read_tasks(
     rows: NumberedRows, path: Path, place: str, columns: Columns, labelled: bool, spans: bool
 ) -> NumberedRows:
-    """Yield the rows of tasks, labelled by the ground truth, or else by the first annotation that was not
-    cancelled."""
+    """Yield the rows of tasks, with the label of the ground truth, else of the first finished annotation."""
     several: list[int] = []
     for number, task in rows:
         where = f"{path}, {place} {number}"
@@ -113,29 +112,28 @@ def _list_choices(results: Iterable[Mapping[str, Any]], label: str, where: str) 
 
 
 def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
-    """Return the layout of the files of one table. All of Prodigy's files say together whether their answers
-    are the classes."""
+    """Return the layout of one table's files. All of Prodigy's files say together if answers are classes."""
     if len(files) == 1:
         return layout
     label = layout.columns.label
-    answered: list[Mapping[str, Any]] = []
+    answered: list[tuple[int, dict[str, Any]]] = []
     for file in files:
         with record_warnings(), readable(file):  # they come again when the table is read
             if suffix_of(file) != ".jsonl":
                 continue
-            for _, row in open_rows(file, [layout.columns.text], layout)[1]:
+            for number, row in open_rows(file, [layout.columns.text], layout)[1]:
                 if row.get("answer") not in _ANSWERS:  # a file of another tool is not read to its end
                     break
-                answered.append({"answer": row["answer"], label: row.get(label)})
+                answered.append((number, {"answer": row["answer"], label: row.get(label)}))
     return replace(layout, answers_are_classes=_are_classes(answered, label))
 
 
-def _are_classes(rows: Sequence[Mapping[str, Any]], label: str) -> bool:
+def _are_classes(records: Sequence[tuple[int, dict[str, Any]]], label: str) -> bool:
     """Whether answers are the classes: all texts have one label, which some accept and some reject."""
     answers = set()
-    for row in rows:
+    for _, row in records:
         answers.add(row.get("answer"))
-        if not isinstance(row.get(label), str) or row[label] != rows[0][label]:
+        if not isinstance(row.get(label), str) or row[label] != records[0][1][label]:
             return False
     return {"accept", "reject"} <= answers
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN, Columns
-from brimful.tables.schemes import OUTSIDE, is_tag
+from brimful.tables.schemes import is_tag
 from brimful.tables.text_files import text_lines
 
 _DOCUMENT = "-DOCSTART-"
@@ -83,32 +83,21 @@ def _find_column(column: str, default: str, default_place: int) -> int:
 
 @dataclass
 class _LineReader:
-    """Reads the word and the tag of each line.
-
-    Attributes:
-        word, tag: their columns, from 0; -1 is the last.
-        width: the number of columns of the first line with a word; 0 before it.
-        is_tabbed: whether that line has a tab.
-        comments: the lines that were left out.
-    """
+    """Reads the word and the tag of each line."""
 
     path: Path
-    word: int
-    tag: int
+    word: int  # the column of words, from 0
+    tag: int  # the column of tags; -1 is the last
     labelled: bool
-    width: int = 0
-    is_tabbed: bool = False
-    comments: list[str] = field(default_factory=list)
+    width: int = 0  # the columns of the first line with a word; 0 before it
+    separator: str = "spaces"  # "tabs" if that line has one
+    comments: list[str] = field(default_factory=list)  # the lines that were left out
 
     def read(self, line: str, number: int) -> tuple[str, str] | None:
-        """Return the word and the tag of a line; None for a comment.
-
-        Raises:
-            BrimfulError: it has other columns than the first line.
-        """
-        if not self.width:
-            self.is_tabbed = "\t" in line
-        if self.is_tabbed:
+        """Return the word and the tag of a line; None for a comment."""
+        if not self.width and "\t" in line:
+            self.separator = "tabs"
+        if self.separator == "tabs":
             # Other white space than tabs and spaces, such as U+3000, can be a word; a single space, too.
             cells = [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t\n ").split("\t")]
         else:
@@ -127,12 +116,12 @@ class _LineReader:
                 fault = f"{least}: a word and its tag, or those that --columns names"
                 raise self._error(number, f"has {pluralise(self.width, 'column')}; expected {fault}")
         if len(cells) != self.width:
-            mark = "tabs" if self.is_tabbed else "spaces"
-            fault = f"the lines before it {self.width}, with {mark} between them: write all in one way"
+            fault = f"the lines before it {self.width}, with {self.separator} between them"
+            fault += ": write all in one way"
             raise self._error(number, f"has {pluralise(len(cells), 'column')}, {fault}")
         if not cells[self.word]:
             raise self._error(number, "has a tag and no word: remove the line, or write the word")
-        return cells[self.word], cells[self.tag] if self.labelled else OUTSIDE
+        return cells[self.word], cells[self.tag]
 
     def _is_word(self, cells: Sequence[str]) -> bool:
         """Whether a line that begins with # has as many columns as the others, and a tag."""
@@ -204,7 +193,8 @@ def join_words(words: Sequence[str], are_characters: bool = False) -> tuple[str,
         if text and word and not joins_all:
             is_joined = is_unspaced(text[-1]) and is_unspaced(word[0])
             has_space = text[-1].isspace() or word[0].isspace()
-            text += "" if is_joined or has_space else " "
+            if not is_joined and not has_space:
+                text += " "
         places.append((len(text), len(text) + len(word)))
         text += word
     return text, places

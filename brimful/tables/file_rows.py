@@ -93,9 +93,7 @@ def _read_rows(
 
 
 def _read_delimited(path: Path, form: str, columns: Sequence[str], layout: FileLayout) -> NumberedRows:
-    """Yield the rows of a sheet. A row of another width than the header is refused; in a known layout it may
-    be longer, or lack the last fields."""
-
+    """Yield the rows of a sheet. A row of another width than the header is refused, except in a layout."""
     sheet = open_sheet(text_lines(path, newline=""), form[1:], columns, layout.dialect, str(path))
     if sheet is None:
         return
@@ -118,8 +116,11 @@ def _read_delimited(path: Path, form: str, columns: Sequence[str], layout: FileL
             raise BrimfulError(
                 f"{path}, line {line} has {pluralise(len(fields), 'field')}, the header {len(header)}{hint}"
             )
-        values = [None if field == MISSING else field for field in fields]
-        yield line, dict(zip(header, values, strict=False))
+        row: dict[str, Any] = dict(zip(header, fields, strict=False))
+        for name in row:
+            if row[name] == MISSING:
+                row[name] = None
+        yield line, row
 
 
 def _require_single(path: Path, header: Sequence[str], columns: Iterable[str]) -> None:
@@ -167,11 +168,8 @@ def _require_characters(row: Any, where: str) -> None:
 def _read_columns(
     path: Path, form: str, columns: Sequence[str] | None, labels: Sequence[str] = ()
 ) -> NumberedRows:
-    """Yield the rows of a Parquet or Arrow file, with the values of some columns; None stands for all.
-
-    Args:
-        labels: the labels of a layout; classes with other names keep their numbers.
-    """
+    """Yield the rows of a Parquet or Arrow file: some of its columns, or all for None. Where a layout has
+    labels, classes with other names keep their numbers."""
     schema, rows = rows_of_columns(str(path), form[1:], columns)
     _require_single(path, schema.names, schema.names if columns is None else columns)
     classes = class_names(schema.metadata)

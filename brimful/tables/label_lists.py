@@ -8,6 +8,7 @@ import ast
 import json
 import re
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from tokenize import STRING, TokenError, generate_tokens
 from typing import Any
@@ -51,11 +52,11 @@ def read_label_lists(table: Table) -> list[list[str]]:
             f" {table.labels[missing[0]]!r}, and are read as without a label; write [] to say so"
         )
     # Vectors of 0 and 1 would be read as the names "0" and "1".
-    width = len(rows[0]) if rows else 0
-    if width > 1 and all(len(names) == width and set(names) <= _BITS.keys() for names in rows):
+    widths = set(map(len, rows))
+    if len(widths) == 1 and max(widths) > 1 and _BITS.keys() >= set(chain.from_iterable(rows)):
         raise BrimfulError(
-            f"{table.path}: all labels are {width} times 0 or 1: write a column for each label, and name them"
-            " with --columns.label a,b"
+            f"{table.path}: all labels are {max(widths)} times 0 or 1: write a column for each label, and"
+            " name them with --columns.label a,b"
         )
     return [list(dict.fromkeys(names)) for names in rows]
 
@@ -69,7 +70,7 @@ def _read_cell(cell: str, where: str) -> list[str]:
             f"{where}: {cell!r:.60} may be one label or several: write a|b for two (docs/data-forms.md"
             f" converts CSV, TSV and JSON lines), and {json.dumps([cell], ensure_ascii=False):.60} for one"
         )
-    return [name.strip() for name in _SEPARATOR.split(cell) if name.strip()]
+    return _read_names(_SEPARATOR.split(cell), where)
 
 
 def _read_literal(cell: str, where: str) -> Any:

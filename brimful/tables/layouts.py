@@ -108,44 +108,26 @@ class FileLayout:
 OWN_LAYOUT = FileLayout()
 
 
-def _glue(
-    name: str,
-    text: str,
-    text_b: str = OWN.text_b,
-    label: str = OWN.label,
-    *,
-    labels: tuple[str, ...] = ("0", "1"),
-    task: str = "classification",
-    primary: str = "",
-    bare: tuple[str, ...] = (),
-) -> FileLayout:
-    columns = Columns(text=text, text_b=text_b, label=label)
-    return FileLayout(
-        name=f"glue/{name}",
-        task=task,
-        columns=columns,
-        form=".tsv",
-        dialect=DialectOptions(delimiter="tab", quote="none"),
-        bare=bare,
-        labels=labels,
-        unsure=("-",) if len(labels) == 3 else (),  # MNLI's label of rows without a majority
-        primary=primary,
+def _glue(name: str, text: str, text_b: str = OWN.text_b, label: str = OWN.label, **more: Any) -> FileLayout:
+    values = {"task": "classification", "labels": ("0", "1")} | more
+    columns, dialect = (
+        Columns(text=text, text_b=text_b, label=label),
+        DialectOptions(delimiter="tab", quote="none"),
     )
+    return FileLayout(name=f"glue/{name}", columns=columns, form=".tsv", dialect=dialect, **values)
 
 
 def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: Any) -> FileLayout:
-    return FileLayout(
-        name=f"clue/{name}", task="classification", form=".jsonl", columns=columns, labels=labels, **more
-    )
+    values = {"task": "classification", "labels": labels} | more
+    return FileLayout(name=f"clue/{name}", columns=columns, form=".jsonl", **values)
 
 
 def _mark_names(row: dict[str, Any]) -> dict[str, Any]:
     """Rewrite a row of CLUE's WSC: underscores around the name, brackets around the pronoun."""
-    text, target = row["text"], row["target"]
-    marks = []
+    text, target, marks = row["text"], row["target"], []
     for number, signs in ((1, "__"), (2, "[]")):
-        start, part = int(target[f"span{number}_index"]), target[f"span{number}_text"]
-        marks.append((start, start + len(part), signs))
+        start = int(target[f"span{number}_index"])
+        marks.append((start, start + len(target[f"span{number}_text"]), signs))
     for start, end, signs in sorted(marks, reverse=True):  # from the end, so that other places stay
         text = text[:start] + signs[0] + text[start:end] + signs[1] + text[end:]
     return row | {"text": text}
@@ -169,6 +151,7 @@ def _list_spans(row: dict[str, Any]) -> dict[str, Any]:
 _SENTENCES = ("sentence1", "sentence2")
 _INFERENCE = ("entailment", "neutral", "contradiction")
 _ENTAILED = ("entailment", "not_entailment")
+_NO_MAJORITY = ("-",)  # the label of rows that nobody agreed on
 _PAIR = Columns(text="sentence1", text_b="sentence2")
 _ONE = Columns(text="sentence")
 # The numbers of Toutiao's categories.
@@ -180,16 +163,16 @@ _ALL = (
     _glue("mrpc", "#1 String", "#2 String", "Quality", primary="positive_f1"),
     _glue("sts-b", *_SENTENCES, "score", labels=(), task="regression", primary="pearson"),
     _glue("qqp", "question1", "question2", "is_duplicate", primary="positive_f1"),
-    _glue("mnli", *_SENTENCES, "gold_label", labels=_INFERENCE),
+    _glue("mnli", *_SENTENCES, "gold_label", labels=_INFERENCE, unsure=_NO_MAJORITY),
     _glue("qnli", "question", "sentence", labels=_ENTAILED),
     _glue("rte", *_SENTENCES, labels=_ENTAILED),
     _glue("wnli", *_SENTENCES),
-    _glue("ax", *_SENTENCES, labels=_INFERENCE, primary="matthews"),
+    _glue("ax", *_SENTENCES, labels=_INFERENCE, unsure=_NO_MAJORITY, primary="matthews"),
     _clue("afqmc", ("0", "1"), _PAIR),
     _clue("tnews", _NEWS, _ONE),
     _clue("iflytek", tuple(map(str, range(119))), _ONE),
-    _clue("cmnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
-    _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=("-",)),
+    _clue("cmnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=_NO_MAJORITY),
+    _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=_NO_MAJORITY),
     _clue("wsc", ("true", "false"), rewrite=_mark_names),
     _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_join_keywords),
     FileLayout(name="clue/cluener", task="token-classification", rewrite=_list_spans),
@@ -224,6 +207,8 @@ def find_layout(options: TableOptions) -> FileLayout:
     if columns != OWN:
         raise BrimfulError(f"the layout {name} names its columns: leave out --columns or --layout")
     layout = LAYOUTS[name]
-    dialect = layout.dialect if options.read == DialectOptions() else options.read
-    offsets = layout.offsets if options.offsets == OWN_LAYOUT.offsets else options.offsets
-    return replace(layout, dialect=dialect, offsets=offsets)
+    if options.read != DialectOptions():
+        layout = replace(layout, dialect=options.read)
+    if options.offsets != OWN_LAYOUT.offsets:
+        layout = replace(layout, offsets=options.offsets)
+    return layout

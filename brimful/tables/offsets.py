@@ -14,7 +14,6 @@ from brimful.corpus.text.characters import normalise
 
 _ENCODINGS = {"utf-16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
 """The encoding whose units are counted, and the bytes of a unit."""
-_UNITS = ("characters", *_ENCODINGS)
 _QUOTED_CHARACTERS = 40
 
 
@@ -48,11 +47,11 @@ def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> li
     """
     spans, wrong = [], []
     for place in places:
-        span = _find_characters(place, unit)
-        if span is not None and _has_own_text(place, span):
-            spans.append(span)
-        else:
+        span = find_span(place, unit)
+        if span is None:
             wrong.append(place)
+        else:
+            spans.append(span)
     if not wrong:
         return spans
     first = wrong[0]
@@ -72,10 +71,10 @@ def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> li
 def _remedy(places: Sequence[Place], unit: str) -> str:
     """Return the units that all offsets of a file fit, as advice."""
     others, fitting = [], []
-    for other in _UNITS:
+    for other in ("characters", *_ENCODINGS):
         if other != unit:
             others.append(other)
-            if all(fits(place, other) for place in places):
+            if all(find_span(place, other) for place in places):
                 fitting.append(other)
     if fitting:
         return f"--offsets {' or '.join(fitting)} fits the whole file"
@@ -85,16 +84,15 @@ def _remedy(places: Sequence[Place], unit: str) -> str:
     )
 
 
-def fits(place: Place, unit: str) -> bool:
-    """Whether a span is within its text, and has its own one there, but for case, width and white space."""
+def find_span(place: Place, unit: str) -> tuple[int, int] | None:
+    """Return the start and the end of a span, in characters; None if it is outside its text, or another text
+    is there: case, width and white space may differ, since tools change them."""
     span = _find_characters(place, unit)
-    return span is not None and _has_own_text(place, span)
-
-
-def _has_own_text(place: Place, span: tuple[int, int]) -> bool:
+    if span is None or place.text is None:
+        return span
     text = place.context[slice(*span)]
-    # Tools change the white space or width of the text that they show.
-    return place.text is None or text == place.text or normalise(text) == normalise(place.text)
+    has_own_text = text == place.text or normalise(text) == normalise(place.text)
+    return span if has_own_text else None
 
 
 def _find_characters(place: Place, unit: str) -> tuple[int, int] | None:

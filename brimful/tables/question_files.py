@@ -16,7 +16,7 @@ from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT
-from brimful.tables.offsets import Place, fits, place_spans, quote
+from brimful.tables.offsets import Place, find_span, place_spans, quote
 from brimful.tables.table import Table, Take, take_all
 from brimful.tables.text_files import readable, suffix_of
 
@@ -26,6 +26,8 @@ _SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _KEYS = ("question", "context")
 _OTHER_KEYS = {"query_text": "question", "query_id": "id", "qid": "id"}
 """Names in CMRC's own JSON and in MRQA's lines, and the usual ones."""
+_FileAnswer = tuple[int | None, str]
+"""The start and the text of an answer in a file; the start is None if the file says only its text."""
 _PLACES = PLACES | {".json": "question"}
 """The nouns of the numbers in messages; an article of SQuAD, a record, has many questions."""
 
@@ -83,7 +85,7 @@ def read_questions(
     if not rows:
         raise BrimfulError(f"{path} holds no questions")
     place = _PLACES.get(form, "line")
-    wheres, texts, contexts, ids, answers = [], [], [], [], []
+    numbers, wheres, texts, contexts, ids, answers = [], [], [], [], [], []
     for number, row in rows:
         where = f"{place} {number}"
         for key in _KEYS:
@@ -92,23 +94,23 @@ def read_questions(
                     f"{path}, {where} has no {key!r}: questions are SQuAD's JSON, or rows of question,"
                     " context and answers (docs/data-forms.md)"
                 )
+        numbers.append(number)
         wheres.append(where)
         texts.append(row["question"].strip())
         contexts.append(row["context"])
         ids.append(str(row.get("id", number)))
         if labelled:
             answers.append(_read_answers(row, f"{path}, {where}"))
-    lines = np.array([number for number, _ in rows], dtype=np.int64) if place == "line" else None
-    labels = _place_answers(path, wheres, contexts, answers, offsets) if labelled else None
+    lines = labels = None
+    if place == "line":
+        lines = np.array(numbers, dtype=np.int64)
+    if labelled:
+        labels = _place_answers(path, wheres, contexts, answers, offsets)
     return QuestionTable(path, texts, contexts, labels, lines=lines, ids=ids)
 
 
 def _list_questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
-    """Yield the questions of rows, or of SQuAD's paragraphs, CMRC's or MRQA's.
-
-    Args:
-        counts: whether they are numbered from 1, since several are in one record.
-    """
+    """Yield the questions of rows or paragraphs, numbered from 1 if several are in one record (`counts`)."""
     questions = 0
     for number, row in rows:
         for question in _split_row(row):
@@ -123,18 +125,13 @@ def _split_row(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(row)
         return
     for question in row["qas"]:
-        question = dict(question) if isinstance(question, dict) else {}
+        values = {"context": row.get("context", row.get("context_text"))}
+        if isinstance(question, dict):
+            values |= question
         for name, key in _OTHER_KEYS.items():
-            if name in question:
-                question[key] = question[name]
-        yield {"context": row.get("context", row.get("context_text")), **question}
-
-
-class _FileAnswer(NamedTuple):
-    """An answer as a file has it; `start` is None if the file says only its text."""
-
-    start: int | None
-    text: str
+            if name in values:
+                values[key] = values[name]
+        yield values
 
 
 def _read_answers(row: Mapping[str, Any], where: str) -> list[_FileAnswer]:
@@ -142,30 +139,26 @@ def _read_answers(row: Mapping[str, Any], where: str) -> list[_FileAnswer]:
     if row.get("is_impossible") is True:
         return []
     value = row.get("answers")
-    if isinstance(value, dict):
-        value = _from_lists(value, where)
+    if isinstance(value, dict):  # of a row of Hugging Face datasets
+        starts, texts = value.get("answer_start"), value.get("text")
+        if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):
+            raise BrimfulError(f"{where}: answers need the lists answer_start and text, equally long")
+        value = [{"answer_start": start, "text": text} for start, text in zip(starts, texts, strict=True)]
     if not isinstance(value, list):
         raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
     answers = []
     for answer in value:
         if isinstance(answer, str | int | float):  # CMRC's own file has dates that a spreadsheet made numbers
             answer = {"text": str(answer)}
-        values = answer if isinstance(answer, dict) else {}
-        text, start = values.get("text"), values.get("answer_start")
+        text = start = None
+        if isinstance(answer, dict):
+            text, start = answer.get("text"), answer.get("answer_start")
         if not isinstance(text, str) or not (start is None or type(start) is int):
             example = json.dumps(answer, ensure_ascii=False)
             raise BrimfulError(f"{where}: an answer needs answer_start and text: {example:.80}")
         if text.strip():  # an empty one says that there is no answer
-            answers.append(_FileAnswer(start, text))
+            answers.append((start, text))
     return answers
-
-
-def _from_lists(value: Mapping[str, Any], where: str) -> list[Any]:
-    """Return the answers of a row of Hugging Face datasets."""
-    starts, texts = value.get("answer_start"), value.get("text")
-    if not isinstance(starts, list) or not isinstance(texts, list) or len(starts) != len(texts):
-        raise BrimfulError(f"{where}: answers need the lists answer_start and text, equally long")
-    return [{"answer_start": start, "text": text} for start, text in zip(starts, texts, strict=True)]
 
 
 def _place_answers(
@@ -195,7 +188,7 @@ def _place_answers(
                 start += len(file_text) - len(file_text.lstrip())
                 place = Place(where, context, start, None, text)
                 # An answer that is nowhere must not refuse the file; its place may fit but for case or width.
-                if first >= 0 or fits(place, offsets):
+                if first >= 0 or find_span(place, offsets):
                     slots.append((row, len(labels[row])))
                     places.append(place)
                     first = start

@@ -31,7 +31,6 @@ _MARKS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", 
 _SPLITS = (("-", True), ("-", False), ("_", True), ("_", False), ("", True))
 """The separators of mark and label, and whether the mark is first; without a separator, a tag is only a mark.
 """
-_OUTSIDE = (OUTSIDE, OUTSIDE.lower())
 _SPECIAL = ("[cls]", "[sep]", "[pad]", "[unk]", "<s>", "</s>", "<pad>", "<unk>", "<start>", "<stop>", "pad")
 
 
@@ -112,7 +111,7 @@ def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[Lab
 
 def is_tag(name: str) -> bool:
     """Whether a name is O, or has the mark of a tag."""
-    return name in _OUTSIDE or any(_split_mark(name, *split) for split in _SPLITS)
+    return name in (OUTSIDE, OUTSIDE.lower()) or any(_split_mark(name, *split) for split in _SPLITS)
 
 
 def _read_marks(names: Sequence[str]) -> dict[str, Tag]:
@@ -146,7 +145,9 @@ def _split_mark(name: str, separator: str, mark_is_first: bool) -> Tag | None:
         mark, _, label = name.partition(separator)
     else:
         label, _, mark = name.rpartition(separator)
-    return Tag(_MARKS[mark.upper()], label) if mark.upper() in _MARKS and label else None
+    if mark.upper() not in _MARKS or not label:
+        return None
+    return Tag(_MARKS[mark.upper()], label)
 
 
 def _list_names(names: Sequence[str]) -> str:

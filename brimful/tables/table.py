@@ -57,7 +57,9 @@ class Column(Sequence[Any]):
         """
         import pyarrow
 
-        texts = list(values) if type is str else [msgspec.json.encode(value).decode() for value in values]
+        texts = list(values)
+        if type is not str:
+            texts = [msgspec.json.encode(value).decode() for value in values]
         return cls(pyarrow.chunked_array([pyarrow.array(texts, pyarrow.large_string())]), type)
 
     def __len__(self) -> int:
@@ -137,7 +139,9 @@ class Table:
         for first, name in self.files:
             if first < self.number(row):
                 path, number = name, self.number(row) - first
-        return f"{path}, row {number}" if self.lines is None else f"{path}, line {self.lines[row]}"
+        if self.lines is not None:
+            return f"{path}, line {self.lines[row]}"
+        return f"{path}, row {number}"
 
     def label_index(self, row: int, label: str, index: Mapping[str, int]) -> int:
         """Return the index of a label of a row.
@@ -199,8 +203,10 @@ class Table:
         for row, label in enumerate(labels):
             if "_" in label:  # Python reads 1_000 as 1000
                 continue
+            if has_commas:
+                label = label.replace(",", ".")
             with suppress(ValueError):
-                values[row] = float(label.replace(",", ".") if has_commas else label)
+                values[row] = float(label)
         wrong = np.flatnonzero(~(abs(values) <= _LARGEST_LABEL)).tolist()
         if wrong:
             # A word shows the fault better than a number whose only fault is its comma.
@@ -220,9 +226,11 @@ def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
     """
     if (table.second is not None) == pairs:
         return
-    has, lacks = (training, table.path) if pairs else (table.path, training)
+    paired, single = str(table.path), str(training)
+    if pairs:
+        paired, single = single, paired
     raise BrimfulError(
-        f"{has} has pairs of texts, {lacks} single ones: the column text_b, or the one that"
+        f"{paired} has pairs of texts, {single} single ones: the column text_b, or the one that"
         " --columns.text-b names, must be in all tables or in none"
     )
 
@@ -232,9 +240,10 @@ def label_names_of(table: Table) -> list[list[str]] | None:
     labels are something else, or the table has no rows."""
     rows: list[list[str]] = []
     for label in table.labels or []:
-        parts = label if isinstance(label, list) else [label]
-        names = [part.label if isinstance(part, LabelledSpan) else part for part in parts]
-        if not all(isinstance(name, str) for name in names):
-            return None
-        rows.append(names)
+        rows.append([])
+        for part in label if isinstance(label, list) else [label]:
+            name = getattr(part, "label", part)  # of a span
+            if not isinstance(name, str):
+                return None
+            rows[-1].append(name)
     return rows or None

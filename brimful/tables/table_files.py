@@ -6,7 +6,6 @@ A file of any size can be read in slices: its reader is called once for each, an
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -47,7 +46,7 @@ def read_file(
 
     Args:
         layout: names the columns, or says how files of GLUE or CLUE are laid out.
-        take: which rows; a file can be read in slices (`read_slices`) without labels, or `by_row`.
+        take: which rows; a file can be read in slices (`read_files`) without labels, or `by_row`.
 
     Raises:
         BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
@@ -118,8 +117,7 @@ def read_table(
     with readable(path):  # rows are read only now
         checked = list(take(_check_rows(rows, path, place, layout, labelled=labelled, lists=lists)))
     if not checked:
-        expected = "a header and one row" if form in (".csv", ".tsv") else "a row"
-        raise BrimfulError(f"{path} has no rows; expected {expected} for each text")
+        raise BrimfulError(f"{path} has no rows; expected one for each text, in .csv and .tsv below a header")
     numbers, texts, second, labels = map(list, zip(*checked, strict=True))
     return Table(
         path,
@@ -143,8 +141,8 @@ def check_first_row(path: Path | str, layout: FileLayout) -> None:
 def _check_rows(
     rows: NumberedRows, path: Path, place: str, layout: FileLayout, *, labelled: bool, lists: bool
 ) -> Iterator[tuple[int, str, str | None, Any]]:
-    """Yield the number, text, second text and label of each row. After the last of them, even where a file is
-    read in slices, warnings count the empty texts and the rows that are left out."""
+    """Yield the number, text, second text and label of each row. After the last, warnings count the empty
+    texts and the rows that are left out."""
     columns = layout.columns
     needed = [columns.text]
     if layout.pairs:
@@ -211,10 +209,10 @@ def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
 
 
 def _missing_cell(column: str, row: dict[str, Any], where: str, label: str) -> BrimfulError:
-    if column in row:
-        noun = "label" if column == label else "text"
-        return BrimfulError(f"{where}: the {noun} is empty: leave such rows out")
-    return BrimfulError(f"{where} has no {column!r}: {suggest_name(column, list(map(str, row)))}")
+    if column not in row:
+        return BrimfulError(f"{where} has no {column!r}: {suggest_name(column, list(map(str, row)))}")
+    noun = "label" if column == label else "text"
+    return BrimfulError(f"{where}: the {noun} is empty: leave such rows out")
 
 
 def _missing_column(
@@ -290,24 +288,17 @@ class Slices:
 
     def __init__(self) -> None:
         self._rows: Iterator[Any] | None = None
-        self._following: list[Any] = []
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there are more rows than were taken."""
-        return bool(self._following)
+        self.following: list[Any] = []  # the row that was read and not yielded, unless the file has ended
 
     def take(self, rows: Iterator[Any]) -> Iterator[Any]:
-        """Yield the rows of the next slice. All come from the iterator of the first call, which has read the
-        file's beginning; later iterators would begin there again.
-        """
+        """Yield the rows of the next slice, from the first call's iterator: later ones would begin again."""
         if self._rows is None:
             self._rows = rows
         characters = 0
-        following, self._following = self._following, []
+        following, self.following = self.following, []
         for texts, row in enumerate(chain(following, self._rows)):
             if texts >= SLICE_TEXTS or characters >= SLICE_CHARACTERS:
-                self._following = [row]  # read, but not yielded: `has_more` needs it
+                self.following = [row]
                 return
             characters += _count_characters(row)
             yield row
@@ -323,26 +314,17 @@ def _count_characters(row: Any) -> int:
     return sum(map(_count_characters, row))
 
 
-def read_slices(read: Callable[[Take], Table]) -> Iterator[Table]:
-    """Yield the tables that a file's slices are.
-
-    Args:
-        read: a reader, such as `lambda take: read_file(task, path, labelled=False, take=take)`.
-
-    Raises:
-        BrimfulError: as the reader.
-    """
-    slices = Slices()
-    yield read(slices.take)
-    while slices.has_more:
-        yield read(slices.take)
-
-
 def read_files(read: Callable[[Path, Take], Table], files: Iterable[Path]) -> Iterator[Table]:
     """Yield the tables that the slices of several files are, one file after the other.
+
+    Args:
+        read: a reader, such as `lambda path, take: read_file(task, path, labelled=False, take=take)`.
 
     Raises:
         BrimfulError: as the reader.
     """
     for file in files:
-        yield from read_slices(partial(read, file))
+        slices = Slices()
+        yield read(file, slices.take)
+        while slices.following:
+            yield read(file, slices.take)

@@ -33,13 +33,7 @@ from brimful.tables.text_files import readable, suffix_of, text_lines
 _RECORD_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _OTHER_SUFFIXES = (".csv", ".xlsx", ".xml", ".ann")
 """Suffixes of files that are neither records nor CoNLL columns."""
-_RECORD_KEYS = ("tokens", "data")
-"""Keys that show a record, beside the text."""
 _SPAN_KEYS = ("spans", "label", "labels", "entities")
-_FORMS = (
-    "text with spans (Prodigy), with label, labels or entities (doccano, Label Studio's JSON-MIN), data with"
-    " annotations (Label Studio), tokens with ner_tags (Hugging Face datasets)"
-)
 _TRIMMED = "read without the white space at the ends"
 _EMPTY = "left out that hold no character but white space"
 _OVERLAPPING = "left out that overlap with another, which begins before or is longer"
@@ -68,19 +62,13 @@ class FileSpan(NamedTuple):
 
 
 class TextRecord(NamedTuple):
-    """A text of a file.
+    """A text of a file."""
 
-    Attributes:
-        number: its line, or its number from 1.
-        words: the places of its words; empty for a text that has no tags.
-        tags: one for each word; None for a text with spans.
-    """
-
-    number: int
+    number: int  # its line, or its number from 1
     text: str
-    words: Sequence[tuple[int, int]] = ()
+    words: Sequence[tuple[int, int]] = ()  # the places of its words, if it has tags
     spans: Sequence[FileSpan] = ()
-    tags: list[str] | None = None
+    tags: list[str] | None = None  # one for each word; None for a text with spans
 
 
 def read_tagged(
@@ -109,7 +97,8 @@ def read_tagged(
                 " .bio, .bmes, .txt, .tsv ...)"
             )
         if suffix in (*_RECORD_SUFFIXES, ".csv"):
-            form, rows = open_rows(path, [layout.columns.text, *_RECORD_KEYS], layout, every=True)
+            # tokens and data show a record, beside the text.
+            form, rows = open_rows(path, [layout.columns.text, "tokens", "data"], layout, every=True)
             place = PLACES.get(form, "line")
             texts = _read_rows(path, rows, place, labelled, layout)
         elif suffix == ".txt" and not labelled:
@@ -124,8 +113,11 @@ def read_tagged(
         numbers.append(record.number)
         contents.append(record.text)
         words.append([word for word in record.words if word[0] < word[1]])  # JSON may have empty tokens
-    spans = _read_spans(path, place, records, layout.offsets) if labelled else None
-    lines = np.array(numbers, dtype=np.int64) if place == "line" else None
+    spans = lines = None
+    if labelled:
+        spans = _read_spans(path, place, records, layout.offsets)
+    if place == "line":
+        lines = np.array(numbers, dtype=np.int64)
     return TaggedTable(path, contents, None, spans, words, lines=lines)
 
 
@@ -189,8 +181,9 @@ def _remedy(row: Mapping[str, Any]) -> str:
     if isinstance(row.get("label"), dict):
         return "a label that is an object, as in CLUENER, is read with --layout clue/cluener"
     return (
-        f"records are {_FORMS}; --columns.text and --columns.label name other keys, and docs/data-forms.md"
-        " has converters for other forms"
+        "records are text with spans (Prodigy), with label, labels or entities (doccano, Label Studio's"
+        " JSON-MIN), data with annotations (Label Studio), tokens with ner_tags (Hugging Face datasets);"
+        " --columns.text and --columns.label name other keys, and docs/data-forms.md has converters"
     )
 
 
@@ -231,18 +224,14 @@ def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSp
 
 def _read_span(value: Any, where: str) -> list[FileSpan]:
     """Return a span; several if it has several labels."""
-    start: Any = None
-    end: Any = None
-    labels: Any = None
-    text: Any = None
+    fields: dict[str, Any] = {}
     if isinstance(value, list) and len(value) in (3, 4):
-        start, end, label, text = [*value, None][:4]
-        labels = [label]
+        fields = dict(zip(("start", "end", "label", "text"), value, strict=False))
     elif isinstance(value, dict):
-        start = value.get("start_offset", value.get("start"))
-        end = value.get("end_offset", value.get("end"))
-        labels = value.get("labels", [value.get("label")])
-        text = value.get("text")
+        fields = value
+    start: Any = fields.get("start_offset", fields.get("start"))
+    end: Any = fields.get("end_offset", fields.get("end"))
+    labels, text = fields.get("labels", [fields.get("label")]), fields.get("text")
     example = f"{json.dumps(value, ensure_ascii=False):.80}"
     has_places = type(start) is int and type(end) is int  # `isinstance` would take True for a number
     if not has_places or not _are_texts(labels) or not isinstance(text, str | None):
@@ -260,8 +249,9 @@ def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str
     # All at once: a refusal says in which unit the offsets of the whole file would fit.
     places: list[Place] = []
     for record in records:
-        where = f"{place} {record.number}"
-        places += [Place(where, record.text, span.start, span.end, span.text) for span in record.spans]
+        for span in record.spans:
+            where = f"{place} {record.number}"
+            places.append(Place(where, record.text, span.start, span.end, span.text))
     located = iter(place_spans(path, "span", places, unit))
     changed: dict[str, list[str]] = {_TRIMMED: [], _EMPTY: [], _OVERLAPPING: []}
     rows: list[list[LabelledSpan]] = []
@@ -334,14 +324,13 @@ def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict
 def _warn_of_unstarted(
     path: Path, place: str, records: Sequence[TextRecord], meanings: Mapping[str, Tag]
 ) -> None:
-    """Count the tags that continue a span which no tag began.
-
-    Where no B or S begins a span of its own, the file's scheme (IO, IOB1, IOE) begins spans with I.
-    """
+    """Count the tags that continue a span which no tag began."""
+    # Where no B or S begins a span of its own, the file's scheme (IO, IOB1, IOE) begins spans with I.
     unstarted, example, has_starts = 0, "", False
     for record in records:
         before = Tag(OUTSIDE, "")
-        for tag in [meanings[name] for name in record.tags or ()]:
+        for name in record.tags or ():
+            tag = meanings[name]
             is_new = before.label != tag.label or before.mark in ("E", "S")
             has_starts = has_starts or (tag.mark in ("B", "S") and is_new)
             if tag.mark in ("I", "E") and is_new:

@@ -15,7 +15,8 @@ from brimful.model.cross_entropy import count_hits, cross_entropy_sum
 from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.prediction_form import Classes, Row
+from brimful.tasks.label_forms import Classes
+from brimful.tasks.prediction_form import Row
 from brimful.tasks.task import Metric, Task
 
 

@@ -23,7 +23,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.model.inference import run_by_sequence, run_by_token
 from brimful.tables.table import Table, Take, require_pairs
-from brimful.tables.table_files import read_slices
+from brimful.tables.table_files import read_files
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs, Row, predict_rows
 from brimful.tasks.registry import calibrate, find_saved_form, find_task, open_form
@@ -106,10 +106,10 @@ class TaskModel:
         rows: list[Row] = []
         cut = 0
 
-        def read_part(take: Take) -> Table:
+        def read_part(_: Path, take: Take) -> Table:
             return table.take([number for number, *_ in take(numbered)])
 
-        for part in read_slices(read_part):  # which bound what is in memory at a time
+        for part in read_files(read_part, [table.path]):  # which bound what is in memory at a time
             data = self.encode(part)
             cut += data.examples.cut
             rows += self.rows(data, resolved, scores=scores)
@@ -139,14 +139,8 @@ class TaskModel:
     def judge(
         self, data: Encoded, precision: InferencePrecision, *, finite: bool = True
     ) -> tuple[Any, dict[str, float]]:
-        """Return the answers for a labelled table, one a row, and their metrics.
-
-        Args:
-            finite: whether outputs that are NaN or infinite are refused.
-
-        Raises:
-            BrimfulError: such outputs are refused.
-        """
+        """Return the answers for a labelled table, one a row, and their metrics; `finite` as in
+        `compute_outputs`."""
         outputs = self.outputs(data.examples, precision, finite=finite)
         answers = self.task.answers(outputs, data)
         return answers, self.task.measure(answers, data)
@@ -184,9 +178,7 @@ def compute_outputs(
     *,
     finite: bool = True,
 ) -> Outputs:
-    """Return the outputs of a head for every example, or hidden states without one.
-
-    Both modules go into evaluation mode.
+    """Return the outputs of a head for every example, or hidden states without one, in evaluation mode.
 
     The head computes in the type of its own weights, also where the encoder computes in 16 bits: rounding
     would change probabilities with the other texts of a batch.
@@ -242,9 +234,7 @@ def take_weights(head: TaskHead, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
-    """Open the task model in a Hugging Face folder or a run, in evaluation mode.
-
-    Its task follows from config.json, as `find_saved_form` says.
+    """Open the task model in a Hugging Face folder or a run, in evaluation mode; config.json names its task.
 
     Raises:
         BrimfulError: the folder holds no model of a known task, or has no tokenizer.

@@ -38,16 +38,20 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
     if setting == "auto":
         if not possible or device.type != "cuda":
             return False
-        if missing := find_missing_compiler(device):
+        missing = find_missing_compiler(device)
+        if missing:
             warn_once(f"steps are not compiled: compiling needs {missing}")
         return not missing
-    if setting and not possible:
+    if not setting:
+        return False
+    if not possible:
         raise BrimfulError(
             "trainer.compile: this objective's shapes change with each batch; leave it at auto"
         )
-    if setting and (missing := find_missing_compiler(device)):
+    missing = find_missing_compiler(device)
+    if missing:
         raise BrimfulError(f"trainer.compile needs {missing}; install it, or leave compile at auto")
-    return setting
+    return True
 
 
 def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[PackedBatch], dict[str, Tensor]]:

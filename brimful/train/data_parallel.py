@@ -49,9 +49,7 @@ class DataParallel:
         self._sums: list[Any] = []
         self._parameters = [p for p in modules.parameters() if p.requires_grad]
         self._ddp = DistributedDataParallel(
-            _Pass(modules),
-            bucket_cap_mb=BUCKET_MB,
-            gradient_as_bucket_view=True,
+            _Pass(modules), bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True
         )
         self._ddp.broadcast_buffers = False  # they are constants
         # torch.compile cuts a graph where a bucket ends, and refuses smaller ones.

@@ -76,7 +76,8 @@ def flatten(parameters: Sequence[nn.Parameter]) -> list[Flat]:
         last = groups[-1] if groups else []
         is_full = sum(each.nbytes for each in last) + parameter.nbytes > FLAT_BYTES
         if not last or is_full or last[0].dtype != parameter.dtype:
-            groups.append(last := [])
+            last = []
+            groups.append(last)
         last.append(parameter)
     return [_make_flat(group) for group in groups]
 

@@ -92,7 +92,8 @@ class Guard:
         losses = self.world.sum(read_scalars(window.losses[new]))  # each rank has its part
         norms = read_scalars(window.norms[new])
         for (step, cursor), loss, norm in zip(window.places[new], losses, norms, strict=True):
-            if spike := self._judge(step, cursor, loss, norm):
+            spike = self._judge(step, cursor, loss, norm)
+            if spike is not None:
                 return spike
         return None
 

@@ -90,14 +90,7 @@ class Journal:
         note: what the progress bar shows.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        world: World,
-        *,
-        peak: float | None = None,
-        shows: str = "",
-    ) -> None:
+    def __init__(self, directory: Path, world: World, *, peak: float | None = None, shows: str = "") -> None:
         self.directory = directory
         self.world = world
         self.writes = world.is_main
@@ -161,8 +154,8 @@ class Journal:
             "fill": window.totals.fill,
             "data_wait": window.waited / seconds,
         }
-        mfu = {"mfu": window.totals.flops / seconds / self.peak} if self.peak else {}
-        values |= mfu
+        if self.peak:
+            values["mfu"] = window.totals.flops / seconds / self.peak
         if len(by_source) > 1:
             values |= {f"tokens.{name}": tokens for name, tokens in by_source.items()}
         self._write(step, values)
@@ -172,7 +165,8 @@ class Journal:
         note += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
         note += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
         note.append(f"{window.totals.fill:.1%} of slots real")
-        note += [f"MFU {value:.1%}" for value in mfu.values()]
+        if self.peak:
+            note.append(f"MFU {values['mfu']:.1%}")
         self.note = f"loss {', '.join(note)}"
 
     def warn_of_waits(self, title: str) -> None:

@@ -77,13 +77,12 @@ class HeldBytes:
                     matrices = [module.get_parameter(name) for name in module.fused_blocks()]
                     moments -= sum(p.numel() for p in matrices if p.requires_grad)
         own, is_narrow = DTYPES[trainer.weights].itemsize * numbers, trainer.weights != "fp32"
-        rounding = {"master": 4, "kahan": 2}.get(trainer.rounding, 0) if is_narrow else 0
-        return cls(
-            weights=own,
-            gradients=own,
-            states=4 * moments + rounding * numbers,
-            passing=own if is_narrow or precision == "fp16" else 0,
-        )
+        rounding = 0
+        if is_narrow:
+            rounding = {"master": 4, "kahan": 2}.get(trainer.rounding, 0)
+        passing = own if is_narrow or precision == "fp16" else 0
+        states = 4 * moments + rounding * numbers
+        return cls(weights=own, gradients=own, states=states, passing=passing)
 
     @property
     def later(self) -> int:

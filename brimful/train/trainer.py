@@ -291,8 +291,10 @@ class Trainer:
         if last and not due:  # the hours are over between two lines: the clock waits now, and is right
             self._add({}, self._clock(waits=True) - now)
             last = self._is_last()
-        if (due or last) and (spike := self.guard.judge(self.window)):
-            self._leave_out(spike)
+        if due or last:
+            spike = self.guard.judge(self.window)
+            if spike is not None:
+                self._leave_out(spike)
         return last
 
     def _clock(self, *, waits: bool) -> float:
@@ -308,8 +310,10 @@ class Trainer:
     def _is_last(self) -> bool:
         """Whether the run is over. Where hours are limited, the main rank's clock decides for all ranks."""
         if self.training.config.hours:
-            own = self.progress.totals.seconds if self.runtime.world.is_main else 0.0
-            (seconds,) = self.runtime.world.sum([own])  # the other ranks add 0
+            own = 0.0  # the other ranks add 0
+            if self.runtime.world.is_main:
+                own = self.progress.totals.seconds
+            (seconds,) = self.runtime.world.sum([own])
             self.progress.totals = replace(self.progress.totals, seconds=seconds)
         return self.schedule.over(self.progress.step, self.progress.totals.seconds)
 
@@ -396,11 +400,9 @@ class Trainer:
 
     def _return_to_best(self) -> None:
         """Go back to the weights of the best evaluation, and to its metrics."""
-        if self.progress.best is None:
+        if self.progress.best is None or self.progress.best[0] == self.progress.step:
             return
         best, _ = self.progress.best
-        if best == self.progress.step:
-            return
         self.checkpoints.finish()
         self.runtime.world.barrier()  # the main rank has written it
         tensors, _ = checkpoint.load(self.checkpoints.directory, best)

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.shards import MANIFEST, Corpus, Shard, TokenBatch, write_manifest, write_shard
+from brimful.base.seals import MANIFEST
+from brimful.corpus.shards import Corpus, Shard, TokenBatch, write_manifest, write_shard
 
 SPECIFICATION = Path(__file__).parents[2] / "docs" / "shard-format.md"
 

@@ -12,11 +12,15 @@ from builders.streams import toy_corpus
 
 
 @pytest.fixture
-def six_row_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of about six rows, so that even a toy corpus has several; no test pulls the plug after writing
-    them."""
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 6)
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are not forced to the disk: no test pulls the plug after writing them."""
     monkeypatch.setattr(storage, "_sync", lambda path: None)
+
+
+@pytest.fixture
+def six_row_blocks(no_sync: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of about six rows, so that even a toy corpus has several."""
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 6)
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ SENTENCES = SequencesConfig()
 KINDS = ["sentences", "chunks", "nsp"]
 FALSE_ALARM = 1e-8
 
+pytestmark = pytest.mark.usefixtures("no_sync")
+
 
 @pytest.fixture
 def corpus(corpus_dir: Path) -> Corpus:

@@ -17,6 +17,9 @@ from brimful.data.sequences import Sequences, Stretches
 from builders.corpora import Document, corpora, write_corpus
 
 FALSE_ALARM = 1e-8
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
 Range = tuple[int, int, int]
 """Shard, first token there, and how many."""
 

@@ -16,6 +16,9 @@ from brimful.data.sequences import Stretches, cut_documents, make_sequences
 from builders.corpora import Document, corpora, kinds, write_corpus
 
 FALSE_ALARM = 1e-8
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
 SENTENCES = SequencesConfig()
 
 

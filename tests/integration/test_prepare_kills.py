@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from brimful.corpus.shards import MANIFEST, Corpus
+from brimful.base.seals import MANIFEST
+from brimful.corpus.shards import Corpus
 
 WORDS = ["river", "stone", "quickly", "running", "the", "of", "股票", "无创dna", "检测", "上涨。", "."]
 KILLS = 30

@@ -81,8 +81,9 @@ def test_a_mixture_in_phases(mixed: Path):
 
 
 def test_the_saved_configuration_of_a_mixture_is_a_valid_one(mixed: Path):
-    saved = read_yaml(mixed / "config.yaml")
-    assert to_dict(build(PretrainConfig, saved)) == saved
+    saved = build(PretrainConfig, read_yaml(mixed / "config.yaml"))
+    assert [source.name for source in saved.data] == ["a", "b"]
+    assert build(PretrainConfig, to_dict(saved)) == saved
 
 
 @pytest.mark.slow

@@ -104,22 +104,15 @@ def test_words_and_spans_are_those_of_seqeval_in_all_schemes_and_layouts(
 
 def test_the_numbers_of_golden_horse_are_refused_with_what_removes_them(tmp_path: Path):
     # In Weibo's files, numbers count from 0 in each word: 科0 技1 全0; a few lines have none.
-    with pytest.raises(
-        BrimfulError, match=r"have numbers behind them \('科0'\); remove them with perl"
-    ) as error:
-        read(
-            tmp_path / "a b.train",
-            "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0\tO\n60\tB-A\n11\tI-A\n" * 2 + "了\tO\n",
-        )
+    content = "科0\tB-A\n技1\tI-A\n20\tO\n全0\tO\n😀0\tO\n\n第0\tO\n60\tB-A\n11\tI-A\n" * 2 + "了\tO\n"
+    with pytest.raises(BrimfulError, match=r"numbers behind them \('科0'\); remove them with perl") as error:
+        read(tmp_path / "a b.train", content)
     if shutil.which("perl") is None:
         pytest.skip("perl is not installed")
     command = str(error.value).partition("remove them with ")[2]
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     table = read_tagged(tmp_path / "plain.conll", labelled=True)
     assert table.texts == ["科技2全😀", "第61科技2全😀", "第61了"]
-    # Digits behind letters are theirs.
-    table, said = read(tmp_path / "b.train", "A4 O\nB2 O\n")
-    assert (table.texts, said) == (["A4 B2"], [])
 
 
 def test_a_first_column_that_counts_is_refused_with_the_option_that_reads_the_next(tmp_path: Path):
@@ -137,16 +130,22 @@ def test_a_first_column_that_counts_is_refused_with_the_option_that_reads_the_ne
     assert inner.labels == [[LabelledSpan(12, 15, "LOC")], []]
 
 
-def test_numbers_that_do_not_count_are_words(tmp_path: Path):
-    table, said = read(tmp_path / "a.conll", "3 x O\n5 x B-A\n\n7 x O\n")
-    assert (table.texts, said) == (["3 5", "7"], [])
-
-
-def test_a_word_that_begins_with_a_hash_is_told_by_its_tag(tmp_path: Path):
-    table, said = read(tmp_path / "a.conll", "#Ulm X B-A\nis X O\n# is X\n#1 X O\n")
-    assert table.texts == ["#Ulm is #1"]
-    assert len(said) == 1
-    assert "1 line without a word are left out as comments (line 3: '# is X')" in said[0]
+@pytest.mark.parametrize(
+    ("content", "labelled", "texts", "comment"),
+    [
+        ("3 x O\n5 x B-A\n\n7 x O\n", True, ["3 5", "7"], ""),  # numbers that do not count
+        ("A4 O\nB2 O\n", True, ["A4 B2"], ""),  # digits behind letters
+        ("#Ulm X B-A\nis X O\n# is X\n#1 X O\n", True, ["#Ulm is #1"], "(line 3: '# is X')"),
+        ("#Berlin\n# is\nnice\n", False, ["#Berlin nice"], "(line 2: '# is')"),
+        ("王 1 x\n明 2 x\n\nan 1 x\nb 2 x", False, ["王明", "an b"], ""),
+        ("王 S-A\n\n2 O\n0 O\n1 O\n", True, ["王", "201"], ""),
+        ("bc/a 0 Ann B-PER\nbc/b 1 is O\n", True, ["bc/a bc/b"], ""),
+    ],
+)
+def test_what_is_a_word(content: str, labelled: bool, texts: list[str], comment: str, tmp_path: Path):
+    table, said = read(tmp_path / "a.conll", content, labelled)
+    assert table.texts == texts
+    assert [comment in line for line in said] == [True] * bool(comment)
 
 
 def test_files_of_conll_u_are_read_with_the_column_of_words(tmp_path: Path):
@@ -158,21 +157,6 @@ def test_files_of_conll_u_are_read_with_the_column_of_words(tmp_path: Path):
     table, said = read(tmp_path / "a.conllu", content, labelled=False, text="2")
     assert table.texts == ["In dem Ort"]
     assert "3 lines without a word are left out" in said[0]
-
-
-def test_a_first_column_of_names_of_texts_is_refused(tmp_path: Path):
-    # As in CoNLL-2012.
-    content = "bc/a 0 Ann B-PER\nbc/a 1 is O\n\nbc/a 0 Bo B-PER\nbc/a 1 is O\n"
-    with pytest.raises(BrimfulError, match="first column counts words or names their text"):
-        read(tmp_path / "a.conll", content)
-    assert read(tmp_path / "a.conll", content, text="3")[0].texts == ["Ann is", "Bo is"]
-
-
-def test_webanno_is_refused_by_its_name(tmp_path: Path):
-    content = "#FORMAT=WebAnno TSV 3.3\n#T_SP=NamedEntity|value\n\n#Text=Ann\n1-1\t0-3\tAnn\tPER\t\n"
-    for labelled in (True, False):
-        with pytest.raises(BrimfulError, match="is WebAnno TSV: export it as CoNLL 2003 from INCEpTION"):
-            read(tmp_path / "a.tsv", content, labelled)
 
 
 @pytest.mark.parametrize(
@@ -202,15 +186,6 @@ def test_words_with_spaces(tmp_path: Path):
         assert table.labels == [[LabelledSpan(0, 3, "A")]]
 
 
-def test_texts_without_labels_have_the_same_words(tmp_path: Path):
-    rows = ["王 1 x", "明 2 x", "", "an 1 x", "b 2 x"]
-    table, _ = read(tmp_path / "a.conll", "\n".join(rows), labelled=False)
-    assert table.texts == ["王明", "an b"]
-    table, said = read(tmp_path / "b.bio", "#Berlin\n# is\nnice\n", labelled=False)
-    assert table.texts == ["#Berlin nice"]
-    assert "1 line without a word are left out as comments (line 2: '# is')" in said[0]
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -229,27 +204,20 @@ def test_words_are_joined_as_their_scripts_are(words: str, text: str):
     assert [found[start:end] for start, end in places] == words.split(" ")
 
 
-def test_a_text_of_digits_in_a_file_of_characters_is_joined(tmp_path: Path):
-    table, _ = read(tmp_path / "a.bmes", "王 S-A\n\n2 O\n0 O\n1 O\n")
-    assert table.texts == ["王", "201"]
-
-
 @pytest.mark.parametrize(
     ("content", "columns", "message"),
     [
         ("a B-X\nb ORG\nc O\n", {}, "text at line 1: 'ORG' is not a tag"),
         ("word tag\nAnna B-PER\nis O\n", {}, "text at line 1: 'tag' is not a tag"),
-        (
-            "B-PER\tAnna\nO\tlives\n",
-            {},
-            "the tags Anna, lives have no marks .* --columns.label names another",
-        ),
+        ("B-PER\tAnna\nO\tlives\n", {}, "the tags Anna, lives .* --columns.label names another"),
         ("a B-X\nb\nc O\n", {}, "line 2 has 1 column, the lines before it 2"),
         ("a x B-X\nb O\n", {}, "line 2 has 2 columns, the lines before it 3"),
         ("a O\n", {"text": "3"}, "line 1 has 2 columns; expected 3: .* --columns names"),
         ("a O\n", {"text": "word"}, "columns of CoNLL files have numbers from 1, not the name 'word'"),
         ("a\tO\n\tO\n", {}, "line 2 has a tag and no word"),
         ('{"text": "a", "spans": []}\n', {}, "holds JSON, not columns of words and tags: name it .jsonl"),
+        ("bc/a 0 Ann B-P\nbc/a 1 is O\n", {}, "--columns.text 2"),  # as in CoNLL-2012
+        ("#FORMAT=WebAnno TSV 3.3\n\n#Text=Ann\n1-1\t0-3\tAnn\tPER\t\n", {}, "is WebAnno TSV"),
     ],
 )
 def test_lines_that_break_the_layout_are_refused(

@@ -64,9 +64,9 @@ def test_lists_of_any_text_are_those_of_json_and_python(rows: list[list[str]], t
     assert read(folder / "a.parquet")[0] == wanted
 
 
-@pytest.mark.parametrize("empty", ["", "[]", "['']", '[""]', "|"])
-def test_no_label_in_all_spellings(empty: str, tmp_path: Path):
-    assert read(write(tmp_path / "a.csv", [empty, "['a']"])) == ([[], ["a"]], [])
+def test_no_label_in_all_spellings(tmp_path: Path):
+    cells = ["", "[]", "['']", '[""]', "|", "['a']"]
+    assert read(write(tmp_path / "a.csv", cells)) == ([[], [], [], [], [], ["a"]], [])
 
 
 @pytest.mark.parametrize("missing", ["nan", "NaN", "None", "null", "<NA>"])
@@ -81,25 +81,10 @@ def test_missing_values_are_no_label_and_said(missing: str, tmp_path: Path):
     assert "2 rows" in said[0]
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "a, b",
-        "a，b",
-        "a、b",
-        "a#b",
-        "__label__a __label__b",
-        "<a><b>",
-        "array(['a'])",
-        "set()",
-        '"[\\"a\\"]"',
-    ],
-)
+@pytest.mark.parametrize("cell", ["a, b", "a、b", "a#b", "__label__a __label__b", "<a><b>", "set()", '"[a]"'])
 def test_a_cell_that_may_be_one_label_or_several_is_refused(cell: str, tmp_path: Path):
     path = write(tmp_path / "a.csv", ["c", cell])
-    with pytest.raises(
-        BrimfulError, match=r"line 3: .* may be one label or several: write a\|b for two \(docs"
-    ):
+    with pytest.raises(BrimfulError, match=r"line 3: .* may be one label or several: write a\|b for two"):
         read(path)
     assert read(write(path, ["c", json.dumps([cell])]))[0] == [["c"], [cell]]
 
@@ -114,11 +99,8 @@ def test_vectors_of_0_and_1_are_refused(tmp_path: Path):
 def test_columns_of_0_and_1_are_labels_where_they_are_named(name: str, tmp_path: Path):
     path = tmp_path / name
     content = "comment,toxic,insult,words\nx,1,0,3\ny,0,0,5\nz,1,1,4\n"
-    bits = [(True, False, 3), (False, False, 5), (True, True, 4)]
-    rows = [
-        {"comment": text, "toxic": toxic, "insult": insult, "words": words}
-        for text, (toxic, insult, words) in zip("xyz", bits, strict=True)
-    ]
+    cells = [("x", True, False, 3), ("y", False, False, 5), ("z", True, True, 4)]
+    rows = [dict(zip(("comment", "toxic", "insult", "words"), row, strict=True)) for row in cells]
     if name == "a.parquet":
         parquet.write_table(pa.Table.from_pylist(rows), path)
     elif name == "a.json":
@@ -132,16 +114,13 @@ def test_columns_of_0_and_1_are_labels_where_they_are_named(name: str, tmp_path:
             return list(MultiLabel.read(path, labelled=True, layout=layout).labels or []), said
 
     assert labels_of("toxic, insult") == ([["toxic"], [], ["toxic", "insult"]], [])
-    with pytest.raises(
-        BrimfulError, match=r"(line|row|record) [12]: '?3'? in the column 'words'; expected 0 or 1"
+    for label, needle in (
+        ("toxic,words", r"(line|row|record) [12]: '?3'? in the column 'words'; expected 0 or 1"),
+        ("toxic,rude", r"no column 'rude'; expected 0 or 1"),
+        ("label", r"no column 'label' .*; --columns.label a,b names columns of 0 and 1"),
     ):
-        labels_of("toxic,words")
-    with pytest.raises(BrimfulError, match=r"no column 'rude'; expected 0 or 1"):
-        labels_of("toxic,rude")
-    with pytest.raises(
-        BrimfulError, match=r"no column 'label' .*; --columns.label a,b names columns of 0 and 1"
-    ):
-        labels_of("label")
+        with pytest.raises(BrimfulError, match=needle):
+            labels_of(label)
 
 
 @pytest.mark.parametrize("cell", ["[a b, c]", "[a", "{d}", "[0 1]", "['x' 'y']", "{'a': 1}", "[[1]]"])
@@ -157,6 +136,6 @@ def test_what_is_no_list_of_names_in_json_is_refused_with_its_place(tmp_path: Pa
             MultiLabel.read(tmp_path / "a.jsonl", labelled=True)
 
 
-@pytest.mark.parametrize("name", ["C++", "New York", "A/B", "+", "R&D", "(other)", "a-b"])
-def test_marks_within_names_stay(name: str, tmp_path: Path):
-    assert read(write(tmp_path / "a.csv", [name, "C"])) == ([[name], ["C"]], [])
+def test_marks_within_names_stay(tmp_path: Path):
+    names = ["C++", "New York", "A/B", "+", "R&D", "(other)", "a-b"]
+    assert read(write(tmp_path / "a.csv", names)) == ([[name] for name in names], [])

@@ -63,15 +63,8 @@ LABELLED = {
         ["D"],
     ),
     "clue/wsc": (
-        json.dumps(
-            {
-                "target": {"span2_index": 7, "span1_index": 2, "span1_text": "小明", "span2_text": "他"},
-                "idx": 0,
-                "label": "true",
-                "text": "昨天小明说了，他来。",
-            },
-            ensure_ascii=False,
-        ),
+        '{"target": {"span2_index": 7, "span1_index": 2, "span1_text": "小明", "span2_text": "他"}, "idx": 0,'
+        ' "label": "true", "text": "昨天小明说了，他来。"}\n',
         ["昨天_小明_说了，[他]来。"],
         None,
     ),
@@ -162,38 +155,29 @@ def test_metrics_are_those_of_their_definitions(classes: int, seed: int) -> None
     assert measured.get("positive_f1") == (pytest.approx(each[1], abs=1e-12) if classes == 2 else None)
 
 
-def test_a_class_that_no_test_row_concerns_has_no_part_in_f1() -> None:
+def test_metrics_of_few_classes() -> None:
+    """A class that no row concerns has no part in F1, and the correlation with a constant is zero."""
     labels, answers = np.array([0, 0, 1, 1, 1]), np.eye(5, dtype=np.float32)[[0, 1, 1, 1, 3]]
     data: Any = SimpleNamespace(targets={"label": labels})
     measured = Classification(list("abcde")).measure(answers, data)
     assert measured["f1"] == pytest.approx((2 / 3 + 2 / 3 + 0) / 3)  # of a, b and the predicted d
-
-
-def test_correlation_of_constant_predictions_is_zero() -> None:
-    answers = np.tile(np.float32([1, 0]), (4, 1))
-    data = SimpleNamespace(targets={"label": np.array([0, 1, 0, 1])})
-    assert Classification(["a", "b"]).measure(answers, data)["matthews"] == 0  # type: ignore[arg-type]
+    assert Classification(list("abcde")).measure(np.eye(5, dtype=np.float32)[[0] * 5], data)["matthews"] == 0
 
 
 def test_another_metric_decides() -> None:
     task = Classification(["a", "b"])
     chosen = task.with_primary("f1")
     assert (chosen.primary_metric, task.primary_metric) == (("f1", "highest"), ("accuracy", "highest"))
-    assert {metric.name for metric in chosen.metrics} == {metric.name for metric in task.metrics}
-    with pytest.raises(BrimfulError, match="classification has no metric 'recall'"):
-        task.with_primary("recall")
     assert task.with_primary("positive_f1").primary_metric[0] == "positive_f1"
-    with pytest.raises(BrimfulError, match="classification has no metric 'positive_f1'; known: accuracy"):
+    with pytest.raises(BrimfulError, match="no metric 'positive_f1'; known: accuracy"):
         Classification(["a", "b", "c"]).with_primary("positive_f1")
 
 
 def test_files_of_cluener(tmp_path: Path) -> None:
     """Places include their last characters; of spans that overlap the longest stays."""
+    labels = {"name": {"叶老桂": [[4, 6]]}, "company": {"浙商银行": [[0, 3]]}}
     rows = [
-        {
-            "text": "浙商银行叶老桂",
-            "label": {"name": {"叶老桂": [[4, 6]]}, "company": {"浙商银行": [[0, 3]]}},
-        },
+        {"text": "浙商银行叶老桂", "label": labels},
         {"text": "彭小军说", "label": {"name": {"彭小军": [[0, 2]], "小军": [[1, 2]]}}},
         {"text": "无", "label": {}},
     ]
@@ -207,10 +191,7 @@ def test_files_of_cluener(tmp_path: Path) -> None:
         [(0, 3, "name")],
         [],
     ]
-    assert said == [
-        f"{train}: 1 span left out that overlap with another, which begins before or is longer"
-        " (line 2: '小军' name in '彭小军' name)"
-    ]
+    assert ["1 span left out that overlap" in line for line in said] == [True]
     test.write_text('{"id": 7, "text": "浙商银行叶老桂"}\n', encoding="utf-8")
     assert list(read_file(task, test, labelled=False, layout=layout).texts) == ["浙商银行叶老桂"]
     train.write_text('{"text": "a", "label": {"name": 3}}\n')

@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from brimful.base.console import record_warnings
@@ -17,6 +15,7 @@ from brimful.base.errors import BrimfulError
 from brimful.tables.question_files import NOWHERE, Answer, QuestionTable, read_questions
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import pair_template
+from builders.tables import write_rows
 
 CONTEXT = "😀 Ann met Bob.\nThen Ann left."
 QUESTION = "who?"
@@ -35,19 +34,11 @@ def row(answers: Any, **more: Any) -> dict[str, Any]:
 
 OBJECT = {"text": "Bob", "answer_start": 10}
 QA = {"id": "7", "question": QUESTION, "answers": [OBJECT]}
+CMRC_QA = {"query_text": QUESTION, "query_id": "7", "answers": ["Bob"]}
 FORMS: dict[str, tuple[str, Any]] = {
     "squad": ("a.json", {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": [QA]}]}]}),
     "articles": ("a.json", [{"paragraphs": [{"context": CONTEXT, "qas": [QA]}]}]),
-    "cmrc": (
-        "a.json",
-        [
-            {
-                "context_id": "D",
-                "context_text": CONTEXT,
-                "qas": [{"query_text": QUESTION, "query_id": "7", "answers": ["Bob"]}],
-            }
-        ],
-    ),
+    "cmrc": ("a.json", [{"context_id": "D", "context_text": CONTEXT, "qas": [CMRC_QA]}]),
     "rows": ("a.json", [row([OBJECT])]),
     "objects": ("a.jsonl", json.dumps(row([OBJECT]))),
     "lists": ("a.jsonl", json.dumps(row({"text": ["Bob"], "answer_start": [10]}))),
@@ -67,7 +58,7 @@ def test_files_of_all_forms(form: str, tmp_path: Path):
 
 def test_parquet_of_hugging_face(tmp_path: Path):
     rows = [row({"text": ["Bob"], "answer_start": [10]}), row({"text": [], "answer_start": []})]
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    write_rows(tmp_path / "a.parquet", rows)
     assert read_questions(tmp_path / "a.parquet", labelled=True).labels == [[Answer(10, "Bob")], []]
 
 

@@ -4,15 +4,12 @@ import gzip
 import json
 import math
 import re
-import tempfile
 import zipfile
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from brimful.base.console import record_warnings
@@ -53,6 +50,9 @@ FILES = {
 }
 
 
+ROW = '{"text": "a", "label": 1}\n'
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\n\n", b"\r\n\r\n"])
@@ -74,7 +74,6 @@ def test_formats(name: str, mark: bytes, line_end: bytes, tmp_path: Path) -> Non
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "Label": 1}\n', "did you mean 'Label'?"),
         ("a.tsv", "text\tlabel\na\t1\nb\t\n", "line 3: the label"),
         ("a.tsv", "text\tlabel\na\t \n", "line 2: the label"),
-        ("a.jsonl", '{"text": "a", "label": null}\n', "line 1: the label"),
         ("a.jsonl", '{"text": "a", "label": NaN}\n', "line 1: the label"),
         ("a.jsonl", '{"text": null, "label": 1}\n', "line 1: the text"),
         ("a.tsv", "text\tlabel\na\t1\nb\n", "line 3 has 1 field, the header 2"),
@@ -92,16 +91,8 @@ def test_formats(name: str, mark: bytes, line_end: bytes, tmp_path: Path) -> Non
         ("a.jsonl", "\n\n", "no rows"),
         ("a.parquet", "", "not a Parquet file"),
         ("a.xlsx", "", ".tsv, .csv, .jsonl, .parquet"),
-        (
-            "a.jsonl",
-            '{"text": "a", "text_b": "b", "label": 1}\n\n' + '{"text": "a", "label": 1}\n' * 2,
-            "line 3 has no text_b",
-        ),
-        (
-            "a.jsonl",
-            '{"text": "a", "label": 1}\n{"text": "a", "text_b": "b", "label": 1}\n',
-            "line 1 has no text_b",
-        ),
+        ("a.jsonl", '{"text": "a", "text_b": "b", "label": 1}\n\n' + ROW, "line 3 has no text_b"),
+        ("a.jsonl", ROW + '{"text": "a", "text_b": "b", "label": 1}\n', "line 1 has no text_b"),
     ],
 )
 def test_wrong_tables(name: str, data: str, needle: str, tmp_path: Path) -> None:
@@ -111,8 +102,6 @@ def test_wrong_tables(name: str, data: str, needle: str, tmp_path: Path) -> None
 def test_a_column_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "text\tlabel\tmore\tmore\na\t 1 \tx\ty\nb\t1\tx\ty\n")
     assert read_table(path, labelled=True).labels == ["1", "1"]
-    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": ["x"], "more": []}\n')
-    assert read_table(path, labelled=False).texts == ["a"]
 
 
 def test_unreadable_tables(tmp_path: Path) -> None:
@@ -137,20 +126,13 @@ def test_other_encodings_are_read(
     name: str, data: str, encoding: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """By their marks; without one, with a warning."""
-    data = data.replace(
-        "好", "好天氣和他們的國家" if encoding in ("gb18030", "big5") else "日本語の文字です好"
-    )
+    data = data.replace("好", "好天氣和他們的國家" if encoding == "gb18030" else "日本語の文字です好")
     (tmp_path / "other").mkdir()
-    written, plain = (
-        write(folder / name, data.encode(codec))
-        for folder, codec in ((tmp_path / "other", encoding), (tmp_path, "utf-8"))
-    )
+    plain, written = write(tmp_path / name, data), write(tmp_path / "other" / name, data.encode(encoding))
     read = partial(read_tagged, labelled=True) if name == "a.conll" else read_texts
     assert read(written).texts == read(plain).texts
-    said = capfd.readouterr().err
-    is_marked = encoding in ("utf-16", "utf-32")
-    shown = {"euc_jp": "euc-jp"}.get(encoding, encoding)
-    assert said.count(f"{written}: read as {shown}, as its bytes say") == (not is_marked)
+    warning = f"{written}: read as {encoding}, as its bytes say"
+    assert (warning in capfd.readouterr().err) == (encoding != "utf-16")
 
 
 @pytest.mark.parametrize("text", ["“wow” it’s", "café £5", "x’" * 40_000])
@@ -172,39 +154,32 @@ def test_few_bytes_of_other_encodings_are_refused(data: bytes, tmp_path: Path) -
     assert shown.groups() == (repr(data.decode("cp1252", "replace")), repr(data.decode("gb18030", "replace")))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_without_a_mark_is_refused_with_what_converts_it(encoding: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "text\nthe room was clean\n".encode(encoding) * 9)
-    with pytest.raises(BrimfulError, match=r"a.tsv is no text: .* iconv -f UTF-16LE -t UTF-8 converts"):
-        read_texts(path)
+@pytest.mark.parametrize(
+    ("data", "needle"),
+    [
+        ("text\nthe room was clean\n".encode("utf-16-le") * 9, "is no text: .* iconv -f UTF-16LE"),
+        ("text\nthe room was clean\n".encode("utf-16-be") * 9, "is no text: .* iconv -f UTF-16LE"),
+        ("text\naé\n好𝄞 \0\nb\n".encode(), "line 3 has a NUL byte"),
+        ("text\n\0aé\n".encode(), "line 2 has a NUL byte"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.txt"])
+def test_what_is_no_text_is_refused(name: str, data: bytes, needle: str, tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match=f"{name}.*{needle}"):
+        read_texts(write(tmp_path / name, data))
 
 
-@given(st.lists(st.text("aé好𝄞 ", min_size=4), min_size=3, max_size=9), st.data())
-def test_a_nul_byte_is_refused_with_its_line(texts: list[str], data: st.DataObject) -> None:
-    row = data.draw(st.integers(0, len(texts) - 1))
-    place = data.draw(st.integers(0, len(texts[row])))
-    texts[row] = f"{texts[row][:place]}\0{texts[row][place:]}"
-    with tempfile.TemporaryDirectory() as folder:
-        for name, before in (("a.tsv", "text\n"), ("a.csv", "text\n"), ("a.txt", "")):
-            path = write(Path(folder) / name, before + "".join(f"{text}\n" for text in texts))
-            number = row + 1 + bool(before)
-            with pytest.raises(BrimfulError, match=rf"{name}, line {number} has a NUL byte, .*: remove it"):
-                read_texts(path)
-
-
-def test_names_of_files_may_be_in_capitals(tmp_path: Path) -> None:
-    assert read_table(write(tmp_path / "A.TSV", "text\tlabel\na\t1\n"), labelled=True).texts == ["a"]
-    assert read_texts(write(tmp_path / "A.TXT", "a\nb\n")).texts == ["a", "b"]
-
-
-def test_labels_are_optional_where_nobody_asks(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "text\tother\na\tb\n")
-    table = read_table(path, labelled=False)
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.tsv", "text\tother\na\tb\n"),
+        ("A.TSV", "text\tlabel\na\t\n"),
+        ("a.jsonl", '{"text": "a", "label": ["x"], "more": []}\n'),
+    ],
+)
+def test_labels_are_optional_where_nobody_asks(name: str, data: str, tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / name, data), labelled=False)
     assert (table.texts, table.second, table.labels) == (["a"], None, None)
-    path = write(tmp_path / "b.tsv", "text\tlabel\na\t\n")
-    assert read_table(path, labelled=False).texts == ["a"]
-    path = write(tmp_path / "c.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n')
-    assert read_table(path, labelled=False).texts == ["a", "b"]
 
 
 def table_of(labels: list[str]) -> Table:
@@ -230,12 +205,9 @@ def test_label_names(labels: list[str], names: list[str]) -> None:
     assert list_label_names(table_of(labels[::-1])) == names
 
 
-def test_a_single_label_is_refused() -> None:
+def test_label_ids() -> None:
     with pytest.raises(BrimfulError, match="single label, 'a'"):
         list_label_names(table_of(["a", "a"]))
-
-
-def test_label_ids() -> None:
     task = Classification(["bad", "good"])
     ids = task.targets(table_of(["good", "bad", "good"]))["label"]
     assert ids.dtype == np.int64
@@ -252,22 +224,16 @@ def test_take_and_keys() -> None:
     assert [taken.take([1]).number(0), taken.number(0), table.number(1)] == [1, 3, 2]
     assert taken.take([1, 0]).where(1) == "a.tsv, row 3"
     assert table_of(["1", "2"]).keys() == [("text 0", ""), ("text 1", "")]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(corpus_dir: Path) -> Tokenizer:
-    return Tokenizer.from_file(str(corpus_dir / "tokenizer.json"))
-
-
-def some_texts(corpus_dir: Path, raw_texts: Path) -> list[str]:
-    return [*raw_texts.read_text(encoding="utf-8").splitlines()[:30], "", "a"]
+    first, second, third = Table(Path("a"), ["ab", "a", "ab"], ["c", "bc", "c"], None).fingerprints
+    assert first == third != second
 
 
 @pytest.mark.parametrize("max_length", [5, 16, 128])
-def test_encoded_pairs(max_length: int, tokenizer: Tokenizer, corpus_dir: Path, raw_texts: Path) -> None:
+def test_encoded_pairs(max_length: int, corpus_dir: Path, raw_texts: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(corpus_dir / "tokenizer.json"))
     special = special_ids(tokenizer)
-    texts = some_texts(corpus_dir, raw_texts)
-    texts = [text[:200] for text in texts]
+    lines = raw_texts.read_text(encoding="utf-8").splitlines()[:30]
+    texts = [text[:200] for text in [*lines, "", "a"]]
     table = Table(Path("a"), texts, texts[::-1], None)
     targets = {"label": np.arange(len(texts))}
     examples = encode(table, tokenizer, max_length, targets=targets).examples
@@ -295,8 +261,7 @@ def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for end in ("\r", "\x85", "\u2028"):
         assert read_texts(write(tmp_path / "b.txt", end.join(["one", "two", ""]))).texts == ["one", "two"]
         assert not capfd.readouterr().err
-    table = read_texts(write(tmp_path / "a.tsv", "text\tlabel\na\t1\nb\t\n"))
-    assert (table.texts, table.labels) == (["a", "b"], None)
+    assert read_texts(write(tmp_path / "A.TXT", "a\nb\n")).texts == ["a", "b"]
     for name, data in (("b.txt", " \n\n"), ("b.tsv", "text\n")):
         with pytest.raises(BrimfulError, match=name):
             read_texts(write(tmp_path / name, data))
@@ -338,15 +303,16 @@ def test_the_file_in_an_archive_has_the_name_that_counts(tmp_path: Path) -> None
     [
         (["3,5", "2"], [3.5, 2.0]),
         (["-0,25", "+1,5"], [-0.25, 1.5]),
-        (["1,000", "2,500"], None),
-        (["3,5", "2.5"], None),
-        (["3,5", "many"], None),
+        (["1,000", "2,500"], "row 1: the label '1,000'"),
+        (["3.5", "2,5"], "row 2: the label '2,5' .* decimals with a point"),
+        (["3,5", "many"], "row 2: the label 'many' is not a finite number$"),
+        (["1_000"], "row 1: the label '1_000'"),
     ],
 )
-def test_decimal_commas(labels: list[str], numbers: list[float] | None) -> None:
+def test_decimal_commas(labels: list[str], numbers: list[float] | str) -> None:
     table = Table(Path("a.csv"), labels, None, labels)
-    if numbers is None:
-        with pytest.raises(BrimfulError, match="is not a finite number"):
+    if isinstance(numbers, str):
+        with pytest.raises(BrimfulError, match=numbers):
             table.numbers()
         return
     with record_warnings() as warnings:
@@ -371,12 +337,6 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         read_file(classification, tmp_path, labelled=True)
     with pytest.raises(BrimfulError, match="no file matches"):
         read_file(classification, tmp_path / "test-*.tsv", labelled=True)
-
-
-def test_rows_of_delimiters_alone_are_empty_lines(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path / "a.csv", "text;label\na;1\n;\nb;0\n;;\n"), labelled=True)
-    assert table.lines is not None
-    assert (table.texts, table.labels, list(table.lines)) == (["a", "b"], ["1", "0"], [2, 4])
 
 
 def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
@@ -426,16 +386,13 @@ def test_empty_texts_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[st
 
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    """Lines that hold nothing but delimiters are empty."""
+    table = read_table(write(tmp_path / "a.csv", "text;label\na;1\n;\nb;0\n;;\n"), labelled=True)
+    assert (table.texts, table.labels, list(table.lines)) == (["a", "b"], ["1", "0"], [2, 4])
     table = read_table(write(tmp_path / "a.csv", 'text,label\n"a\nb",1\n\nc,x\n'), labelled=True)
     assert list(table.lines) == [2, 5]
     with pytest.raises(BrimfulError, match=r"a\.csv, line 5: the label 'x' is not a finite number"):
         table.take([1]).numbers()
-    with pytest.raises(BrimfulError, match="the label '1_000' is not a finite number"):
-        Table(Path("a.csv"), ["a"], None, ["1_000"]).numbers()
-    with pytest.raises(BrimfulError, match=r"row 2: the label 'x' is not a finite number$"):
-        Table(Path("a.csv"), ["a", "b"], None, ["1,5", "x"]).numbers()
-    with pytest.raises(BrimfulError, match=r"row 2: the label '2,5' .*: write decimals with a point"):
-        Table(Path("a.csv"), ["a", "b"], None, ["3.5", "2,5"]).numbers()
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -445,18 +402,11 @@ def test_parquet(tmp_path: Path) -> None:
     table = read_table(path, labelled=True)
     assert (table.texts, table.second, table.labels) == (["好", "d"], ["b\tc", ""], ["1", "0"])
     assert table.where(1).endswith("a.parquet, row 2")
-    write_rows(path, [{"txt": "a", "label": None, "spans": [{"start": 0}]}])
-    assert "no column 'text' (row 1): did you mean 'txt'?" in refused(path)
-    write_rows(path, [{"text": "a", "label": None}])
-    assert "row 1: the label is empty" in refused(path)
-    write_rows(path, [{"text": "a", "label": 1.0}, {"text": "b", "label": math.nan}])
-    assert "row 2: the label is empty" in refused(path)
-    write_rows(path, [{"text": "a", "label": ["x", "y"]}])
-    assert "row 1: 'label' is ['x', 'y'], not a text" in refused(path)
+    for rows, needle in (
+        ([{"txt": "a", "label": None, "spans": [{"start": 0}]}], "no column 'text' (row 1)"),
+        ([{"text": "a", "label": 1.0}, {"text": "b", "label": math.nan}], "row 2: the label"),
+        ([{"text": "a", "label": ["x", "y"]}], "row 1: 'label'"),
+    ):
+        write_rows(path, rows)
+        assert needle in refused(path)
     assert read_table(path, labelled=True, lists=True).labels == [["x", "y"]]
-
-
-def test_fingerprints_tell_rows_apart() -> None:
-    table = Table(Path("a.tsv"), ["ab", "a", "ab"], ["c", "bc", "c"], None)
-    first, second, third = table.fingerprints.tolist()
-    assert first == third != second

@@ -28,8 +28,6 @@ TEXTS = ["a b", "很好", 'c "d"', "a b"]
 
 
 class Tagged(pa.ExtensionType):
-    """An extension type whose values are texts."""
-
     def __init__(self) -> None:
         super().__init__(pa.string(), "brimful.test.tagged")
 

@@ -20,7 +20,6 @@ from brimful.tables import table_files
 from brimful.tables.layouts import LAYOUTS
 from brimful.tables.table_files import read_file
 from brimful.tasks import cached_tables as cache
-from brimful.tasks import task as task_module
 from brimful.tasks.cached_tables import MakeRows, TaskFiles
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
@@ -97,7 +96,6 @@ def test_the_second_time_nothing_is_parsed_or_encoded(
     first = encoded(kind, path, tokenizer)
     monkeypatch.setattr(kind, "read", surprise)
     monkeypatch.setattr(kind, "encode", surprise)
-    monkeypatch.setattr(kind, "encode_slices", surprise)
     second = encoded(kind, path, tokenizer)
     for data in (first, second):
         assert type(data.table) is type(table)
@@ -136,7 +134,7 @@ def test_a_table_in_slices_is_the_whole_table(
         table = read_file(kind, tmp_path / "a.tsv", labelled=True)
     plain = task.encode(table, tokenizer, 12, overlap, labelled=True).examples
     monkeypatch.setattr(table_files, "SLICE_TEXTS", 2)
-    monkeypatch.setattr(task_module, "AT_ONCE", 2)
+    monkeypatch.setattr(cache, "TEXTS_AT_ONCE", 2)
     data = TaskFiles(kind).encode(task, tmp_path / "a.tsv", tokenizer, 12, overlap)
     (line,) = said
     assert capfd.readouterr().err == f"warning: {line}\n"

@@ -23,16 +23,14 @@ from brimful.model.shape import EncoderConfig
 from brimful.tables.schemes import Tag, read_tags, spans_of
 from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import read_tagged
-from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.span_form import (
     Found,
-    find_word_units,
     list_tag_names,
-    merge_windows,
-    tag_tokens,
 )
 from brimful.tasks.task_model import load_task_model, reorder_outputs
 from brimful.tasks.token_classification import TokenClassification
+from brimful.tasks.token_places import find_word_units, merge_windows, tag_tokens, trim_spaces
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 TEXT = "Ünïté ﬁnal 腾讯控股(00700) rose\u3000 Coca  Cola! İstanbul e\u0301te\u0301 한국 🙂 ok"

@@ -23,6 +23,7 @@ from brimful.base.config import config_hash, to_dict, write_yaml
 from brimful.base.console import pluralise, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
+from brimful.base.seals import MANIFEST
 from brimful.base.storage import find_commit, sweep
 from brimful.base.summary import with_overview
 from brimful.corpus.cleaning.clean import Cleaner
@@ -62,7 +63,7 @@ from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_
 from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.forms import require_forms
 from brimful.corpus.reading.inputs import find_inputs
-from brimful.corpus.shards import MANIFEST, write_manifest
+from brimful.corpus.shards import write_manifest
 from brimful.corpus.words.word_lists import read_word_list
 
 VOLATILE = ("paths", "out", "workers", "retrain_tokenizer", "dry_run")
@@ -196,14 +197,16 @@ class Preparation:
         if manifest and manifest["settings"].get(CLEANING) != self.settings[CLEANING]:
             warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
         # What an earlier kill left half written.
-        for folder in (self.out, *(self.out / name for name in FOLDERS)):
-            sweep(folder)
+        for name in ("", *FOLDERS):
+            sweep(self.out / name)
         self.inventory.save()
 
     def _clean(self) -> None:
         """Make the text parts of all generations, and collect their commit records."""
         generations = self.inventory.generations(self.config.read)
-        tasks = [CleanTask(config=self.config, part=part) for parts in generations for part in parts]
+        tasks = []
+        for part in chain.from_iterable(generations):
+            tasks.append(CleanTask(config=self.config, part=part))
         if self.config.max_documents is None:
             self._clean_parts(tasks)
         else:
@@ -378,6 +381,7 @@ def _require(record: Record | None, name: str) -> Record:
 
 def _describe(task: CleanTask) -> str:
     first = task.part.spans[0].path
-    others = {span.path for span in task.part.spans} - {first}
-    more = f" and {len(others)} more" if others else ""
-    return f"{task.part.name} ({first}{more})"
+    files = len({span.path for span in task.part.spans})
+    if files > 1:
+        first += f" and {files - 1} more"
+    return f"{task.part.name} ({first})"

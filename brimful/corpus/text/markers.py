@@ -15,6 +15,8 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from brimful.corpus.text.special_ids import marker_names
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -55,16 +57,16 @@ def _with_special_tokens(tokenizer: "Tokenizer", markers: list[str], splits: boo
     """Return a tokenizer whose special tokens are the markers, and all special added tokens if it splits."""
     from tokenizers import Tokenizer
 
-    special = {}
-    is_changed = False
-    for token in tokenizer.get_added_tokens_decoder().values():
-        special[token.content] = token.content in markers or (splits and token.special)
-        is_changed |= special[token.content] != token.special
-    if not is_changed:
+    before = marker_names(tokenizer)
+    special = set(markers)
+    if splits:
+        special |= before
+    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if before == special & added:
         return tokenizer
     state = json.loads(tokenizer.to_str())
     for token in state["added_tokens"]:
-        token["special"] = special[token["content"]]
+        token["special"] = token["content"] in special
     return Tokenizer.from_str(json.dumps(state))
 
 

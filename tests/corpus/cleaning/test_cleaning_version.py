@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from brimful.base.seals import MANIFEST
 from brimful.base.storage import commit, read_json
 from brimful.commands.prepare import prepare
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.pipeline.preparing import CLEANING
-from brimful.corpus.shards import MANIFEST
 
 
 def test_every_module_that_cleaning_uses_is_in_its_version(monkeypatch) -> None:
