@@ -26,8 +26,8 @@ from brimful.base.storage import atomic_directory, commit, crc32
 from brimful.base.summary import with_overview
 from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.texts import read_texts
+from brimful.corpus.text.folder_files import PROMPTS
 from brimful.corpus.text.pruning import prune
-from brimful.corpus.text.sentence_folder import PROMPTS
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.exported_model import Export, find_texts, keep_rows

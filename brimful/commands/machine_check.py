@@ -15,7 +15,8 @@ import torch.distributed as dist
 
 from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import is_out_of_memory
-from brimful.base.machine import ROOT, available_memory, processor_name, read_kernel_file, usable_cores
+from brimful.base.machine import ROOT, processor_name, read_kernel_file
+from brimful.base.resources import available_memory, usable_cores
 from brimful.base.torch_compile import find_missing_compiler
 from brimful.precision.policy import DTYPES, resolve
 

@@ -32,15 +32,10 @@ FRACTIONS = torch.linspace(1.0, 0.3, 15).tolist()
 
 @dataclass
 class Inputs:
-    """The inputs of a product.
+    """The inputs of a product."""
 
-    Attributes:
-        largest: float32 (in,), the largest absolute value of each channel.
-        rows: some of the inputs.
-    """
-
-    largest: Tensor
-    rows: list[Tensor] = field(default_factory=list)
+    largest: Tensor  # float32 (in,), the largest absolute value of each channel
+    rows: list[Tensor] = field(default_factory=list)  # some of the inputs
 
     def add(self, x: Tensor) -> None:
         """Take in float32 (T, in)."""

@@ -16,7 +16,7 @@ from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT, require_no_own_files
 from brimful.base.storage import read_json, read_object, require_folder_place, write_json
-from brimful.corpus.text.sentence_folder import PROMPTS, SETTINGS, read_transformer_settings
+from brimful.corpus.text.folder_files import PROMPTS, SETTINGS, read_transformer_settings
 from brimful.exporting.padded_batches import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
 
@@ -75,9 +75,7 @@ class Format:
         """
         from brimful.model.heads import MaskedLMHead
 
-        if isinstance(head, MaskedLMHead):
-            return None
-        return head
+        return None if isinstance(head, MaskedLMHead) else head
 
     def write(self, folder: Path, export: "Export") -> float | None:
         """Write the model into an empty folder, and compare its outputs with the model's on random texts.

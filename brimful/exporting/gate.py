@@ -20,8 +20,9 @@ from scipy.special import softmax
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.machine import processor_name, read_kernel_file, usable_cores
+from brimful.base.machine import processor_name, read_kernel_file
 from brimful.base.randomness import derive_key, hash_words
+from brimful.base.resources import usable_cores
 from brimful.base.types import InferencePrecision
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
@@ -54,10 +55,8 @@ BFLOAT16_SHARES = (0.0, 0.25, 0.5)
 """The shares of an encoder's products that stay in bfloat16, tried in turn until the loss is small enough."""
 DOT_PRODUCT_SETS = (*INSTRUCTIONS, "i8mm", "asimddp")
 """Instructions that sum four products of eight bits: `INSTRUCTIONS`, and two sets of ARM."""
-_KNOWN_INSTRUCTIONS = (
-    *("amx_int8", "amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2"),
-    *("i8mm", "asimddp"),
-)
+_X86_SETS = ("amx_int8", "amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "avx512f", "avx2")
+_KNOWN_INSTRUCTIONS = (*_X86_SETS, "i8mm", "asimddp")
 _INSTRUCTION_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _NUMBER_KEYS = ("probability", "probabilities", "no_answer_margin", "n_best")
 Facts = dict[str, Any]
@@ -318,9 +317,7 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
         rows = zip(_drop_numbers(task.rows(old, data)), _drop_numbers(task.rows(new, data)), strict=True)
         equal = float(np.mean([one == other for one, other in rows]))
         facts |= {"equal_predictions": equal, "loss": 1 - equal, "loss_of": "the share of equal predictions"}
-    if texts.labelled:
-        facts |= _compare_metric(task, data, old, new)
-    return facts
+    return facts | _compare_metric(task, data, old, new) if texts.labelled else facts
 
 
 def _flatten(outputs: Outputs) -> np.ndarray:
@@ -345,9 +342,7 @@ def _scores(task: Any, outputs: Outputs, answers: Any) -> np.ndarray:
     """Return probabilities for tags and labels; the outputs themselves for answers in a text."""
     if task.name == "token-classification":
         return softmax(_flatten(outputs), axis=-1)
-    if isinstance(outputs, Ragged):
-        return outputs.values
-    return task.scores(answers)
+    return outputs.values if isinstance(outputs, Ragged) else task.scores(answers)
 
 
 def _compare_metric(task: Any, data: Any, old: Any, new: Any) -> Facts:

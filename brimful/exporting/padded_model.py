@@ -34,13 +34,9 @@ FILE_BYTES = (1 << 31) - (1 << 26)
 
 @dataclass(frozen=True)
 class DenseLayout(Layout):
-    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model.
+    """Padded input, (B, L) tokens laid out flat as T = B * L. Only for tracing a model."""
 
-    Attributes:
-        real: bool (B, L), True where there is a token.
-    """
-
-    real: Tensor
+    real: Tensor  # bool (B, L), True where there is a token
 
     @staticmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -233,9 +229,7 @@ def transformers_run(
             output = model(**tensors)
         if isinstance(head, SpanHead):
             return torch.stack((output.start_logits, output.end_logits), -1).numpy()
-        if head is None:
-            return output.last_hidden_state.numpy()
-        return output.logits.numpy()
+        return (output.last_hidden_state if head is None else output.logits).numpy()
 
     return run
 

@@ -83,7 +83,11 @@ def summarise_export(facts: Facts) -> Summary:
         rows["Largest difference of an output"] = f"{difference:.1e} in float32"
     if hidden is not None:
         rows["Hidden states, from transformers"] = f"{hidden:.1e}"
-    rows |= _describe_speed(gate) | _describe_pieces(find_mapping(facts, "pruned"))
+    rows |= _describe_speed(gate)
+    pruned = find_mapping(facts, "pruned")
+    if pruned:
+        used = f"{pluralise(pruned['texts'], 'text')} use {pruned['used']:,}"
+        rows["Pieces"] = f"{pruned['pieces_before']:,} before, {pruned['pieces_after']:,} after; {used}"
     if "out" in facts:
         rows["Next"] = f"python {shlex.quote(str(Path(facts['out']) / 'example.py'))}"
     details = make_table("On real texts", ["", ""], _list_details(gate), is_detail=True)
@@ -107,14 +111,6 @@ def _describe_speed(gate: Facts) -> dict[str, str]:
     if gate.get("in_bf16"):
         rows["In a wider format"] = format_value(gate["in_bf16"])
     return rows
-
-
-def _describe_pieces(pruned: Facts) -> dict[str, str]:
-    """Return a row on the pieces of the vocabulary that were dropped."""
-    if not pruned:
-        return {}
-    used = f"{pluralise(pruned['texts'], 'text')} use {pruned['used']:,}"
-    return {"Pieces": f"{pruned['pieces_before']:,} before, {pruned['pieces_after']:,} after; {used}"}
 
 
 def _list_details(gate: Facts) -> list[list[str]]:

@@ -83,7 +83,7 @@ _FILES = (
 
 
 def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
-    """Whether the classes of a head have names; in other heads they do not."""
+    """Whether the classes of a head have names."""
     return type(head) in (SequenceHead, TokenHead)
 
 
@@ -281,9 +281,8 @@ def _new_head(
     if kind is TokenHead:
         return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
     # Only ModernBERT's class reads this key; the others pool the first token.
-    pooling: Pooling = "first"
-    if encoder.config.modern and values.get("classifier_pooling") == "mean":
-        pooling = "mean"
+    has_mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
+    pooling: Pooling = "mean" if has_mean else "first"
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
@@ -358,9 +357,7 @@ def save_model(
     values = write_config(config, encoder.tokenizer)
     tensors = to_hf(encoder, config)
     suffix = "Model"
-    dense = None
-    if isinstance(head, SequenceHead) and head.linear:
-        dense = to_hf(head, config)
+    dense = to_hf(head, config) if isinstance(head, SequenceHead) and head.linear else None
     if head is not None and dense is None:  # a bare encoder's names have no prefix
         tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
         tensors |= to_hf(head, config)
@@ -368,13 +365,14 @@ def save_model(
     if isinstance(head, ClassifierHead) and (config.modern or _is_labelled(head)):
         values["classifier_dropout"] = head.dropout_rate  # other classes have no such key
     if _is_labelled(head):
-        values |= _label_values(head.classes, labels)
+        labels = labels or [f"LABEL_{index}" for index in range(head.classes)]
+        values["id2label"] = dict(zip(map(str, range(head.classes)), labels, strict=True))
+        values["label2id"] = dict(zip(labels, range(head.classes), strict=True))
     pooling = encoder.pooling
     if type(head) is SequenceHead:
         pooling = head.pooling
-        values["problem_type"] = problem_type or "single_label_classification"
-        if not problem_type and head.classes == 1:
-            values["problem_type"] = "regression"
+        usual = "regression" if head.classes == 1 else "single_label_classification"
+        values["problem_type"] = problem_type or usual
     if pooling is not None:
         values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]
@@ -392,13 +390,6 @@ def save_model(
         if encoder.tokenizer is not None:
             has_types = config.reads_segments and token_types
             save_tokenizer(encoder.tokenizer, temporary, model_max_length=length, segments=has_types)
-
-
-def _label_values(classes: int, labels: list[str] | None) -> dict[str, Any]:
-    """Return the names of classes as config.json has them."""
-    labels = labels or [f"LABEL_{index}" for index in range(classes)]
-    names = dict(zip(map(str, range(classes)), labels, strict=True))
-    return {"id2label": names, "label2id": dict(zip(labels, range(classes), strict=True))}
 
 
 def _holds_only_model(directory: Path) -> bool:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object, require_utf8
 from brimful.corpus.text.folder_files import CONFIG as TOKENIZER
-from brimful.corpus.text.folder_files import read_values
-from brimful.corpus.text.sentence_folder import read_modules, read_transformer_settings
+from brimful.corpus.text.folder_files import read_modules, read_transformer_settings, read_values
 
 if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig, TextPooling
@@ -160,9 +159,7 @@ class ModelFolder:
         modes = values.get("pooling_mode") or [mode for mode, flag in FLAGS.items() if values.get(flag)]
         if values and not modes:
             return ["mean"]  # the default of sentence-transformers
-        if isinstance(modes, str):
-            return [modes]
-        return list(map(str, modes))
+        return [modes] if isinstance(modes, str) else list(map(str, modes))
 
     @property
     def pooling(self) -> "TextPooling | None":

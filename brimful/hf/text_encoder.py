@@ -62,9 +62,7 @@ class TextEncoder(Encoder):
         reading = self._reading()
         # config.json has a place for the other poolings, and for nothing else of a reading.
         needs_modules = reading.prompt or reading.unit or reading.pooling == "max"
-        modules = None
-        if needs_modules:
-            modules = reading.arguments
+        modules = reading.arguments if needs_modules else None
         save_model(directory, self, max_length=reading.max_length, modules=modules)
 
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:

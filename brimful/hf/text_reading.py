@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json, write_tensors
-from brimful.corpus.text.folder_files import find_vocabulary_file, read_values
-from brimful.corpus.text.sentence_folder import (
+from brimful.corpus.text.folder_files import (
     MODULES,
     PROMPTS,
     SETTINGS,
     find_settings_file,
+    find_vocabulary_file,
     read_transformer_settings,
+    read_values,
 )
 from brimful.corpus.text.special_ids import settings_of
 from brimful.corpus.text.tokenizer import read

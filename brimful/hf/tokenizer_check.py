@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
-from brimful.corpus.text.folder_files import find_vocabulary_file
-from brimful.corpus.text.sentence_folder import lowers_text
+from brimful.corpus.text.folder_files import find_vocabulary_file, lowers_text
 from brimful.corpus.text.special_ids import marker_names, truncation_side
 from brimful.corpus.text.tokenizer import read
 
@@ -128,12 +127,8 @@ def _compare(
     for first, second in [*zip(texts, repeat(None)), *pairwise([*texts, texts[0]])]:
         if second == "":
             continue  # transformers reads an empty second text as none
-        row = [first]
-        if second is not None:
-            row.append(second)
-        inputs = row
-        if lowers:
-            inputs = list(map(str.lower, row))
+        row = [first] if second is None else [first, second]
+        inputs = list(map(str.lower, row)) if lowers else row
         theirs = auto_tokenizer(*inputs, truncation=cuts, return_token_type_ids=True)
         ours = tokenizer.encode(first, second)
         _require_equal(row, "ids", ours.ids, theirs["input_ids"], whose)

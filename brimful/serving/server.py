@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from brimful.base.console import escape_controls, say, warn
 from brimful.base.errors import BrimfulError
-from brimful.base.machine import allow_open_files
+from brimful.base.resources import allow_open_files
 from brimful.serving.access import MAX_HEADER_BYTES, TOKEN_VARIABLE, Access, read_token
 from brimful.serving.app import CLIENT, App, Metrics, error_response
 from brimful.serving.batch_model import open_models

@@ -124,11 +124,10 @@ def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: An
 
 def _mark_names(row: dict[str, Any]) -> dict[str, Any]:
     """Rewrite a row of CLUE's WSC: underscores around the name, brackets around the pronoun."""
-    text, target = row["text"], row["target"]
-    marks = []
+    text, target, marks = row["text"], row["target"], []
     for number, signs in ((1, "__"), (2, "[]")):
-        start, part = int(target[f"span{number}_index"]), target[f"span{number}_text"]
-        marks.append((start, start + len(part), signs))
+        start = int(target[f"span{number}_index"])
+        marks.append((start, start + len(target[f"span{number}_text"]), signs))
     for start, end, signs in sorted(marks, reverse=True):  # from the end, so that other places stay
         text = text[:start] + signs[0] + text[start:end] + signs[1] + text[end:]
     return row | {"text": text}

@@ -110,11 +110,7 @@ def read_questions(
 
 
 def _list_questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
-    """Yield the questions of rows, or of SQuAD's paragraphs, CMRC's or MRQA's.
-
-    Args:
-        counts: whether they are numbered from 1, since several are in one record.
-    """
+    """Yield the questions of rows or paragraphs, numbered from 1 if several are in one record (`counts`)."""
     questions = 0
     for number, row in rows:
         for question in _split_row(row):

@@ -288,22 +288,17 @@ class Slices:
 
     def __init__(self) -> None:
         self._rows: Iterator[Any] | None = None
-        self._following: list[Any] = []
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there are more rows than were taken."""
-        return bool(self._following)
+        self.following: list[Any] = []  # the row that was read and not yielded, unless the file has ended
 
     def take(self, rows: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows of the next slice, from the first call's iterator: later ones would begin again."""
         if self._rows is None:
             self._rows = rows
         characters = 0
-        following, self._following = self._following, []
+        following, self.following = self.following, []
         for texts, row in enumerate(chain(following, self._rows)):
             if texts >= SLICE_TEXTS or characters >= SLICE_CHARACTERS:
-                self._following = [row]  # read, but not yielded: `has_more` needs it
+                self.following = [row]
                 return
             characters += _count_characters(row)
             yield row
@@ -331,5 +326,5 @@ def read_files(read: Callable[[Path, Take], Table], files: Iterable[Path]) -> It
     for file in files:
         slices = Slices()
         yield read(file, slices.take)
-        while slices.has_more:
+        while slices.following:
             yield read(file, slices.take)

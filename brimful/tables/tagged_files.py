@@ -34,10 +34,6 @@ _RECORD_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _OTHER_SUFFIXES = (".csv", ".xlsx", ".xml", ".ann")
 """Suffixes of files that are neither records nor CoNLL columns."""
 _SPAN_KEYS = ("spans", "label", "labels", "entities")
-_FORMS = (
-    "text with spans (Prodigy), with label, labels or entities (doccano, Label Studio's JSON-MIN), data with"
-    " annotations (Label Studio), tokens with ner_tags (Hugging Face datasets)"
-)
 _TRIMMED = "read without the white space at the ends"
 _EMPTY = "left out that hold no character but white space"
 _OVERLAPPING = "left out that overlap with another, which begins before or is longer"
@@ -185,8 +181,9 @@ def _remedy(row: Mapping[str, Any]) -> str:
     if isinstance(row.get("label"), dict):
         return "a label that is an object, as in CLUENER, is read with --layout clue/cluener"
     return (
-        f"records are {_FORMS}; --columns.text and --columns.label name other keys, and docs/data-forms.md"
-        " has converters for other forms"
+        "records are text with spans (Prodigy), with label, labels or entities (doccano, Label Studio's"
+        " JSON-MIN), data with annotations (Label Studio), tokens with ner_tags (Hugging Face datasets);"
+        " --columns.text and --columns.label name other keys, and docs/data-forms.md has converters"
     )
 
 
@@ -327,10 +324,8 @@ def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict
 def _warn_of_unstarted(
     path: Path, place: str, records: Sequence[TextRecord], meanings: Mapping[str, Tag]
 ) -> None:
-    """Count the tags that continue a span which no tag began.
-
-    Where no B or S begins a span of its own, the file's scheme (IO, IOB1, IOE) begins spans with I.
-    """
+    """Count the tags that continue a span which no tag began."""
+    # Where no B or S begins a span of its own, the file's scheme (IO, IOB1, IOE) begins spans with I.
     unstarted, example, has_starts = 0, "", False
     for record in records:
         before = Tag(OUTSIDE, "")

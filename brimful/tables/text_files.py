@@ -157,8 +157,9 @@ def _read_runs(path: Path, kind: str) -> Iterator[str]:
 
 
 def _read_windows_1252(path: Path, kind: str, issues: Counter[str]) -> Iterator[str]:
-    """Read a file that is not UTF-8. A single byte beyond ASCII between others shows windows-1252, in which
-    Excel writes a curly apostrophe; several in a row may be a character of a Chinese charset."""
+    """Read a file that is not UTF-8, as windows-1252 unless it may be in a Chinese charset."""
+    # A single byte beyond ASCII between others shows windows-1252, in which Excel writes a curly apostrophe;
+    # several in a row may be a character of a Chinese charset.
     wrong, examples, lines, is_western = list[int](), list[str](), 0, True
     readings = [_open_runs(path, kind, Counter(), encoding) for encoding in ("utf-8", *_OTHER_ENCODINGS)]
     for text, *others in zip(*readings, strict=True):

@@ -20,8 +20,9 @@ from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table, Take, take_all
-from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Outputs, PredictionForm, Row
+from brimful.tasks.token_places import trim_spaces
 
 LONGEST_ANSWER = 30
 """Tokens of an answer, as in BERT's own program for SQuAD; a training table with longer ones raises it."""

@@ -1,17 +1,16 @@
 """What is read, encoded and computed of tables, made once and kept in a cache.
 
-An entry is a folder of an Arrow file, which is memory-mapped, and a commit record, written last. It has named
-columns, which are written a few rows at a time, so what they hold need not fit in memory. Its name is a hash
-of all that decides it: the bytes of a file or the texts, the task and its labels, the layout, the tokenizer,
-the lengths, and the code of this package. So an entry is never out of date. The main rank writes entries, and
-all ranks of a machine map the same pages.
+An entry is a folder of an Arrow file, which is memory-mapped, and a commit record, written last. Its columns
+are written a few rows at a time, so they need not fit in memory. Its name is a hash of all that decides it,
+from the bytes of the files to the code of this package, so an entry is never out of date. The main rank
+writes entries, and all ranks of a machine map the same pages.
 """
 
 import hashlib
 import mmap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from inspect import getfile
 from pathlib import Path
@@ -31,14 +30,14 @@ from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.special_ids import truncation_side
-from brimful.data.examples import Examples, as_ragged
+from brimful.data.examples import TEXTS_AT_ONCE, Examples, as_ragged
 from brimful.data.ragged import Ragged
 from brimful.tables.annotations import layout_of_files
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Column, Table, Take, take_all
 from brimful.tables.table_files import read_file, read_files
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.row_groups import group_alike_rows
 from brimful.tasks.task import Task
 
@@ -93,11 +92,7 @@ class RunTables:
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """The files of a task, read with one layout. The main rank prints their warnings.
-
-    Attributes:
-        labelled: whether rows have labels.
-    """
+    """The files of a task, read with one layout, with labels or without. The main rank prints warnings."""
 
     kind: type[Task]
     layout: FileLayout = OWN_LAYOUT
@@ -106,28 +101,19 @@ class TaskFiles:
     _tables: dict[Path, tuple[Table, Facts]] = field(default_factory=dict)
 
     def read(self, path: Path | str) -> Table:
-        """Read a table.
-
-        Raises:
-            BrimfulError: as `read_file`.
-        """
+        """Read a table; raises as `read_file`."""
         path = Path(path)
         if path not in self._tables:
             key = self._key(path)
-            entry = get_entry(
-                key, lambda facts: self._make_table_rows(path, facts), self.ranks, CONTENT, path
-            )
+            make_rows = partial(self._make_table_rows, path)
+            entry = get_entry(key, make_rows, self.ranks, CONTENT, path)
             self._tables[path] = (_unpack_table(entry, path), key)
         return self._tables[path][0]
 
     def encode(
         self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
     ) -> Encoded:
-        """Encode a table.
-
-        Raises:
-            BrimfulError: as `read_file` and `Task.encode`.
-        """
+        """Encode a table; raises as `read_file` and `Task.encode`."""
         table = self.read(path)
         key = self._tables[Path(path)][1] | {
             "labels": task.labels,
@@ -138,9 +124,17 @@ class TaskFiles:
         }
 
         def make_rows(facts: Facts) -> Iterator[Rows]:
-            labelled = self.labelled
-            for part in task.encode_slices(table, tokenizer, max_length, overlap, labelled=labelled):
-                yield _pack_examples(facts, part)
+            if not task.by_row:
+                data = task.encode(table, tokenizer, max_length, overlap, labelled=self.labelled)
+                yield _pack_examples(facts, data.examples)
+                return
+            # Of the whole table: a fault in a late row is refused before any text is encoded.
+            targets = task.targets(table) if self.labelled else {}
+            for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
+                rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
+                slice_targets = {name: values[rows] for name, values in targets.items()}
+                part = encode(table.take(rows), tokenizer, max_length, overlap=overlap, targets=slice_targets)
+                yield _pack_examples(facts, part.examples)
 
         return Encoded(table, _unpack_examples(get_entry(key, make_rows, self.ranks, CONTENT, path)))
 
@@ -149,13 +143,11 @@ class TaskFiles:
         files = files_of_table(path)
         layout = layout_of_files(files, self.layout) if self.labelled else self.layout
 
-        def read(file: Path, take: Take) -> Table:
+        def read(file: Path, take: Take = take_all) -> Table:
             return read_file(self.kind, file, labelled=self.labelled, layout=layout, take=take)
 
-        if self.kind.by_row or not self.labelled:
-            tables = read_files(read, files)
-        else:
-            tables = (read(file, take_all) for file in files)
+        can_slice = self.kind.by_row or not self.labelled
+        tables = read_files(read, files) if can_slice else map(read, files)
         for table in tables:
             yield _pack_table(facts, table)
 
@@ -268,8 +260,7 @@ def _find_table_type(name: str) -> type[Table]:
 
 @cache
 def hash_code(*files: str) -> str:
-    """Hash source files, all modules of the package that they import, directly or not, and the fast forms,
-    which compute the same as the modules of `model`."""
+    """Hash source files, all modules that they import, directly or not, and the fast forms of `model`."""
     digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
     sources = set[Path]()
     for file in [*map(Path, files), PACKAGE / "kernels/inference_forms.py"]:
@@ -369,12 +360,7 @@ def _record_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
 
 
 def _write(folder: Path, make_rows: MakeRows) -> None:
-    """Write an entry; a folder of that name is replaced. Then the entries that were not used for longest go,
-    until all have `MAX_CACHE_BYTES` at most.
-
-    Raises:
-        BrimfulError, OSError: it cannot be written.
-    """
+    """Write an entry, in place of a folder of that name, and remove old entries that are too many."""
     facts: Facts = {}
     with atomic_directory(folder) as temporary:
         file = temporary / COLUMNS
@@ -389,11 +375,7 @@ def _write(folder: Path, make_rows: MakeRows) -> None:
 
 
 def _read(folder: Path, *, verify: bool = False) -> Entry | None:
-    """The entry in a folder, mapped; None if it is absent, unfinished or damaged.
-
-    Args:
-        verify: compare the CRC of the file; otherwise only its size.
-    """
+    """The entry in a folder, mapped; None if it is absent, unfinished or damaged (`verify`: by its CRC)."""
     record = find_commit(folder / RECORD, _EntryRecord, verify=verify)
     if record is None:
         return None

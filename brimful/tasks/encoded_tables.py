@@ -59,12 +59,8 @@ def encode(
     targets: dict[str, np.ndarray] | None = None,
     prompt: str = "",
 ) -> Encoded:
-    """Encode each row as [CLS] text [SEP] (text_b [SEP]), in at most `max_length` tokens.
-
-    Args:
-        overlap, characters, targets: as in `data.examples.encode_texts`.
-        prompt: what stands before each text.
-    """
+    """Encode each row as [CLS] prompt text [SEP] (text_b [SEP]), in at most `max_length` tokens, with the
+    options of `data.examples.encode_texts`."""
     examples = encode_texts(
         tokenizer,
         [prompt + text for text in table.texts] if prompt else table.texts,
@@ -77,30 +73,6 @@ def encode(
         where=table.where,
     )
     return Encoded(table, examples)
-
-
-def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
-    """Return the characters of tokens (n, 2) without white space at their ends, which some tokenizers count.
-
-    A token of white space becomes empty. Only the characters from the first token to the last are looked at,
-    since a long text is read in windows.
-    """
-    filled = (places[:, 0] < places[:, 1])[:, None]
-    first, end = places.min(initial=len(text), where=filled), places.max(initial=0, where=filled)
-    # One more than there are characters: an empty token may begin behind the last.
-    is_space = np.array([*map(str.isspace, text[first:end]), False])
-    if not is_space.any():
-        return places
-    starts, ends = np.where(filled, places - first, 0).T
-    leading = (starts < ends) & is_space[starts]
-    while leading.any():
-        starts += leading
-        leading = (starts < ends) & is_space[starts]
-    trailing = (starts < ends) & is_space[ends - 1]
-    while trailing.any():
-        ends -= trailing
-        trailing = (starts < ends) & is_space[ends - 1]
-    return np.where(filled, np.stack([starts, ends], -1) + first, places)
 
 
 def warn_of_lost_ends(cut: int, texts: int, path: Path | str, max_length: int) -> None:

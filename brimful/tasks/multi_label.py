@@ -15,7 +15,7 @@ from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.label_set_form import LabelSets
+from brimful.tasks.label_forms import LabelSets
 from brimful.tasks.prediction_form import Row
 from brimful.tasks.task import Metric, Task
 
@@ -43,7 +43,7 @@ class MultiLabel(LabelSets, Task):
 
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """Return `labels`, uint8 (n, 1 + labels // 8), as bits: the first is set, since the row has a target,
-        then a bit for each label. 500,000 rows of 1,000 labels are 63 MB, and would be 2 GB in float32."""
+        then a bit for each label. In float32, 500,000 rows of 1,000 labels would be 2 GB, and not 63 MB."""
         place = {name: i for i, name in enumerate(self.labels, 1)}
         bits = np.zeros((len(table), 1 + len(self.labels) // 8), dtype=np.uint8)
         bits[:, 0] = 128

@@ -36,12 +36,12 @@ class PredictionForm(Protocol):
     name: ClassVar[str]
     """The name of the task in `--task`, and of the term of its loss: `loss.NAME` in metrics.jsonl."""
     problem_type: ClassVar[str]
-    """The name of the task in config.json. Each task has its own, since a model folder names its task by it.
-    `transformers` takes its own three as the names of losses, and has no loss for others."""
+    """The name of the task in config.json, by which a model folder names its task. `transformers` takes its
+    own three as the names of losses, and has no loss for others."""
 
     read: ClassVar[Callable[..., Table] | None] = None
-    """`read(path, *, labelled, layout, take)` -> a Table. None: the files are tables of texts or pairs, with
-    labels as texts. `table_files.read_file` reads the files of any task and gives the arguments."""
+    """`read(path, *, labelled, layout, take)` -> a Table, for `table_files.read_file`. None: the files are
+    tables of texts or pairs, with labels as texts."""
     characters: ClassVar[bool] = False
     """Whether examples hold the characters of each token."""
     abstains: ClassVar[bool] = False
@@ -84,55 +84,11 @@ class PredictionForm(Protocol):
         """Return what `brimful predict` writes for each text: its `prediction`, and other columns."""
 
     def scores(self, answers: Any) -> np.ndarray:
-        """Return what `brimful predict --scores` writes: a number for each of `labels`, float32 (rows, C).
-
-        Raises:
-            BrimfulError: the task has no such numbers.
-        """
+        """Return what `brimful predict --scores` writes: a number for each of `labels`, float32 (rows, C). A
+        task without such numbers raises a BrimfulError."""
         raise BrimfulError(
             f"a model of {self.name} has no scores of whole texts, which --scores and .npy hold"
         )
-
-
-@dataclass(frozen=True)
-class NamedLabels(PredictionForm):
-    """The form of a task that is described by the names of its labels."""
-
-    labels: list[str]
-
-    @classmethod
-    def from_labels(cls, labels: list[str]) -> Self:
-        return cls(labels)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        return {"labels": self.labels}
-
-
-@dataclass(frozen=True)
-class Classes(NamedLabels):
-    """The form of classification: one of several labels, with its probability."""
-
-    name = "classification"
-    problem_type = "single_label_classification"
-    abstains = True
-
-    def best(self, answers: np.ndarray) -> list[tuple[str, float]]:
-        """Return the most probable label of each row, and its probability."""
-        probabilities = self.scores(answers)
-        names = np.array(self.labels, dtype=object)[probabilities.argmax(1)]
-        return list(zip(names.tolist(), probabilities.max(1).tolist(), strict=True))
-
-    def scores(self, answers: np.ndarray) -> np.ndarray:
-        """Return the probability of each class."""
-        return softmax(answers)
-
-    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
-        """Return `prediction`, a label, and its `probability`."""
-        rows = []
-        for label, probability in self.best(answers):
-            rows.append({"prediction": label, "probability": round(probability, PROBABILITY_DECIMALS)})
-        return rows
 
 
 @dataclass(frozen=True)
@@ -150,13 +106,6 @@ class Numbers(PredictionForm):
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
         """Return `prediction`, a number."""
         return [{"prediction": value} for value in answers[:, 0].tolist()]
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, float32 (n, classes), computed in float64."""
-    # Less the largest, so that exp cannot overflow; -inf where there are no classes.
-    weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True, initial=-np.inf))
-    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
 
 
 def predict_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:

@@ -35,21 +35,13 @@ TASK_HELP = Argument(
 
 
 def require_task_name(name: str) -> None:
-    """Refuse the name of a task that does not exist.
-
-    Raises:
-        BrimfulError: there is no task of that name.
-    """
+    """Refuse the name of a task that does not exist, with a BrimfulError."""
     if name not in TASKS:
         raise BrimfulError(f"unknown task {name!r}; {suggest_name(name, TASKS)}")
 
 
 def find_task(name: str) -> type["Task"]:
-    """Import the task that `--task` names, with torch.
-
-    Raises:
-        BrimfulError: there is no task of that name.
-    """
+    """Import the task that `--task` names, with torch. An unknown name is a BrimfulError."""
     require_task_name(name)
     if name == "classification":
         from brimful.tasks.classification import Classification
@@ -73,15 +65,7 @@ def find_task(name: str) -> type["Task"]:
 
 
 def find_form(problem_type: str) -> type["PredictionForm"]:
-    """Import the form of predictions of a task, without torch.
-
-    Args:
-        problem_type: one of `PROBLEM_TYPES`.
-    """
-    if problem_type == "multi_label_classification":
-        from brimful.tasks.label_set_form import LabelSets
-
-        return LabelSets
+    """Import the form of predictions of a task, by its problem_type in `PROBLEM_TYPES`, without torch."""
     if problem_type == "question_answering":
         from brimful.tasks.answer_form import Answers
 
@@ -90,9 +74,13 @@ def find_form(problem_type: str) -> type["PredictionForm"]:
         from brimful.tasks.span_form import Spans
 
         return Spans
-    from brimful.tasks.prediction_form import Classes, Numbers  # one file: both are small
+    if problem_type == "regression":
+        from brimful.tasks.prediction_form import Numbers
 
-    return Numbers if problem_type == "regression" else Classes
+        return Numbers
+    from brimful.tasks.label_forms import Classes, LabelSets
+
+    return LabelSets if problem_type == "multi_label_classification" else Classes
 
 
 def choose_task(name: str | None, layout: FileLayout = OWN_LAYOUT) -> type["Task"]:

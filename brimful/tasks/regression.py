@@ -62,14 +62,14 @@ class Regression(Numbers, Task):
         return np.searchsorted(np.quantile(values, np.linspace(0.1, 0.9, 9)), values, side="right").tolist()
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        return {self.name: self._error(outputs[:, 0], batch.targets["label"])}
+        return {self.name: self._sum_errors(outputs[:, 0], batch.targets["label"])}
 
-    def _error(self, values: Tensor, targets: Tensor) -> Tensor:
+    def _sum_errors(self, values: Tensor, targets: Tensor) -> Tensor:
         return squared_error_sum(widen(values) / self.deviation, targets / self.deviation)
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         require_no_temperature(temperature, "a value has no temperature")
-        return self._error
+        return self._sum_errors
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """Return the metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""

@@ -96,8 +96,7 @@ def group_alike_rows(table: Table) -> np.ndarray:
 
 def _join_by_sources(groups: np.ndarray, pairs: Mapping[int, Sides], max_rows: float) -> np.ndarray:
     """Join the groups of rows, int64 (n,), whose pairs share a source. Where that leaves few groups or a
-    large one, as where each text is in many pairs, only first texts are sources, or only second ones, or
-    neither."""
+    large one, only first texts are sources, or only second ones, or neither."""
     first_source = int(groups.max()) + 1
     largest = max(max_rows, np.bincount(groups).max())
     for part in (slice(2), slice(1), slice(1, 2)):

@@ -17,14 +17,14 @@ import numpy as np
 from scipy.special import log_softmax
 
 from brimful.base.compiled import compiled
-from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
 from brimful.tables.table import LabelledSpan, Table, Take, take_all
 from brimful.tables.tagged_files import TaggedTable, read_tagged
-from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Outputs, PredictionForm, Row
+from brimful.tasks.token_places import find_word_units, merge_windows, trim_spaces
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,7 @@ class Tagging:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Tagging":
-        """Read tags from their names.
-
-        Raises:
-            BrimfulError: they describe no spans.
-        """
+        """Read tags from their names; names that describe no spans are a BrimfulError."""
         tag_of_name = read_tags(names)
         unmarked = frozenset(name for name, tag in tag_of_name.items() if tag.label == name)
         return cls(tuple(tag_of_name[name] for name in names), unmarked)
@@ -166,10 +162,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Spans(PredictionForm):
-    """Spans with labels, from tags of tokens.
-
-    Models from elsewhere keep their own tags, whose scheme `schemes` reads.
-    """
+    """Spans with labels, from tags of tokens. Models from elsewhere keep their own tags (`schemes`)."""
 
     labels: list[str]
     name = "token-classification"
@@ -263,83 +256,9 @@ class Spans(PredictionForm):
         return rows
 
 
-def find_word_units(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find what can be tagged of a text that is divided into words.
-
-    The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
-    without a token (a zero-width space, say) are left out.
-
-    Args:
-        words: the characters of each word, ascending.
-        places: int (tokens, 2), the characters of each token, ascending, none empty.
-
-    Returns:
-        The characters (units, 2) and the token (units,) of each unit, int64.
-    """
-    bounds = np.array(words)
-    tokens = np.searchsorted(places[:, 1], bounds[:, 0], side="right")  # the first that ends behind the start
-    has_token = np.append(places[:, 0], np.iinfo(np.int64).max)[tokens] <= bounds[:, 0]
-    bounds, tokens = bounds[has_token], tokens[has_token]
-    speaking, first = np.unique(tokens, return_index=True)
-    last = np.searchsorted(tokens, speaking, side="right") - 1
-    return np.stack([bounds[first, 0], bounds[last, 1]], -1), speaking
-
-
-def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the characters and outputs of the tokens of each text, without special tokens.
-
-    A token that stands in several windows has the outputs of the one in which it is farthest from a cut.
-
-    Returns:
-        For each text int32 (tokens, 2) and float32 (tokens, C).
-    """
-    assert examples.characters is not None
-    ends = np.append(examples.first_of_text[1:], len(examples))
-    places, merged = list[np.ndarray](), list[np.ndarray]()
-    for first, end in zip(examples.first_of_text.tolist(), ends.tolist(), strict=True):
-        own_places, own_outputs = list[np.ndarray](), list[np.ndarray]()
-        positions, distances = list[np.ndarray](), list[np.ndarray]()
-        start = 0  # of the window, in tokens of the text
-        for window in range(first, end):
-            is_text = examples.characters[window][:, 0] >= 0
-            own_places.append(examples.characters[window][is_text])
-            own_outputs.append(outputs[window][is_text])
-            size = len(own_places[-1])
-            within = np.arange(size)
-            before, after = within.astype(np.float64), within[::-1].astype(np.float64)
-            if window == first:  # the text begins there: no cut
-                before[:] = np.inf
-            if window == end - 1:
-                after[:] = np.inf
-            distances.append(np.minimum(before, after))
-            positions.append(start + within)
-            start += size - (examples.overlap or 0)
-        position = np.concatenate(positions)
-        # By position, and the farthest from a cut first, which is then the first of its position.
-        order = np.lexsort((-np.concatenate(distances), position))
-        chosen = order[np.unique(position[order], return_index=True)[1]]
-        places.append(np.concatenate(own_places)[chosen])
-        merged.append(np.concatenate(own_outputs)[chosen])
-    return places, merged
-
-
 def list_tag_names(labels: Sequence[str]) -> list[str]:
     """Return O, then B-X and I-X of each label. Tag 2k + 1 begins a span of label k, 2k + 2 continues it."""
     names = [OUTSIDE]
     for label in labels:
         names += [f"B-{label}", f"I-{label}"]
     return names
-
-
-def tag_tokens(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the tag of each token, int64 (n,), from the last span that it overlaps with.
-
-    Args:
-        spans: int64 (m, 3), ascending: the characters of each span, and the tag that continues it.
-        places: int (n, 2), the characters of each token, ascending.
-    """
-    starts, ends, tags = np.concatenate([[(-1, -1, 0)], spans]).T
-    span = np.searchsorted(starts, places[:, 1]) - 1  # the last that starts before the token ends
-    span[ends[span] <= places[:, 0]] = 0
-    begins = (span > 0) & (span != np.append(0, span[:-1]))
-    return tags[span] - begins

@@ -1,12 +1,12 @@
 """The task protocol: all that the verbs and the report know of a task.
 
-A task is a subclass of `Task` in a file of this folder, and a few lines in `registry`. Its `PredictionForm`
-is what one needs to predict; a task adds how predictions are trained and measured. The defaults below are for
-tasks with one prediction for each text.
+A task is a subclass of `Task` in a file of this folder, and a few lines in `registry`. To its
+`PredictionForm` it adds how predictions are trained and measured. The defaults below are for tasks with one
+prediction for each text.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +19,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.types import Direction, PrimaryMetric
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import TEXTS_AT_ONCE, Examples
+from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
@@ -54,10 +54,7 @@ class Metric:
 
 
 class Task(PredictionForm, Protocol):
-    """What a model predicts, and how its predictions are trained, measured and written.
-
-    Its form is in another file, so models of the task are served without torch.
-    """
+    """How predictions are trained and measured. Their form is in another file, which does without torch."""
 
     metrics: ClassVar[tuple[Metric, ...]]
     """What `measure` returns, if the data allow it. The first is the primary metric, which it always
@@ -67,20 +64,16 @@ class Task(PredictionForm, Protocol):
     overlap: ClassVar[int | None] = None
     """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
     by_row: ClassVar[bool] = False
-    """Whether the rows of a labelled table are read and encoded each by itself, so that the cache may do so a
-    slice at a time and a table may be larger than memory."""
+    """Whether labelled rows are read and encoded each by itself: then a table may be larger than memory."""
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        """Return the task that a training table describes: its labels, its range of values.
-
-        Raises:
-            BrimfulError: the table cannot be trained on.
-        """
+        """Return the task that a training table describes: its labels, its range of values. A BrimfulError
+        says that the table cannot be trained on."""
 
     def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
-        """Return the task with what its labelled training examples decide. A warning counts the labels of
-        `others` that it cannot predict then."""
+        """Return the task with what its training examples decide, and warn of what it cannot predict in
+        `others`."""
         return self
 
     def fit_settings(self, answers: Any, dev: Encoded) -> Self:
@@ -102,17 +95,13 @@ class Task(PredictionForm, Protocol):
         return self.metrics[0].name, self.metrics[0].best
 
     def with_primary(self, name: str) -> Self:
-        """Return the same task with another primary metric.
-
-        Raises:
-            BrimfulError: it has no such metric.
-        """
+        """Return the same task with another primary metric; an unknown name is a BrimfulError."""
         metrics = {metric.name: metric for metric in self.metrics}
         if name not in metrics:
             raise BrimfulError(f"{self.name} has no metric {name!r}; {suggest_name(name, metrics)}")
         task = copy(self)
-        # Tasks are frozen dataclasses.
-        object.__setattr__(task, "metrics", (metrics.pop(name), *metrics.values()))
+        metrics = {name: metrics[name]} | metrics  # the primary metric stands first
+        object.__setattr__(task, "metrics", tuple(metrics.values()))  # tasks are frozen dataclasses
         return task
 
     def new_head(self, encoder: Encoder) -> TaskHead:
@@ -120,19 +109,10 @@ class Task(PredictionForm, Protocol):
         return SequenceHead(encoder, len(self.labels))
 
     def encode(
-        self,
-        table: Table,
-        tokenizer: Tokenizer,
-        max_length: int,
-        overlap: int | None,
-        *,
-        labelled: bool = False,
+        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
     ) -> Encoded:
-        """Encode the texts of a table.
-
-        Args:
-            overlap: the tokens that windows of a text share; None cuts texts that are too long.
-            labelled: whether the examples have targets.
+        """Encode the texts of a table, with targets if `labelled`. Windows of a text share `overlap` tokens;
+        None cuts texts that are too long.
 
         Raises:
             BrimfulError: windows cannot be as `overlap` asks; or as `targets`.
@@ -144,21 +124,6 @@ class Task(PredictionForm, Protocol):
             data.examples.targets.update(self.example_targets(table, data.examples))
         return data
 
-    def encode_slices(
-        self, table: Table, tokenizer: Tokenizer, max_length: int, overlap: int | None, *, labelled: bool
-    ) -> Iterator[Examples]:
-        """Encode as `encode`, but some rows at a time, in order, if the task is `by_row`."""
-        if not self.by_row:
-            yield self.encode(table, tokenizer, max_length, overlap, labelled=labelled).examples
-            return
-        # Of the whole table: a fault in a late row is refused before any text is encoded.
-        targets = self.targets(table) if labelled else {}
-        for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
-            rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
-            slice_targets = {name: values[rows] for name, values in targets.items()}
-            part = table.take(rows)
-            yield encode(part, tokenizer, max_length, overlap=overlap, targets=slice_targets).examples
-
     def targets(self, table: Table) -> dict[str, np.ndarray]:
         """Return the targets of each row, by name: (n,) or (n, C), int64 or float32.
 
@@ -168,16 +133,13 @@ class Task(PredictionForm, Protocol):
         return {}
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """Return the targets of each example, or of each token, that depend on what a window holds.
-
-        Raises:
-            BrimfulError: a row has a target that cannot be one.
-        """
+        """Return the targets of each example, or of each token, that depend on what a window holds; raises
+        as `targets`."""
         return {}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """Return what each row is like: cuts keep the proportions. By default it is the label of a row,
-        the rarest if it has several; None where labels have no names."""
+        """Return what each row is like, of which cuts keep the proportions: by default its rarest label, or
+        None where labels have no names."""
         named = label_names_of(table)
         if named is None:
             return [None] * len(table)
@@ -185,22 +147,16 @@ class Task(PredictionForm, Protocol):
         return [min(names, key=lambda name: (counts[name], name), default=None) for names in named]
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        """Return sums over a batch: the term `name`, () in float32 at least, and what is `watched`.
-
-        Args:
-            outputs: of the head, (S, C) or (T, C). Outputs of filler and empty sequences are ignored.
-        """
+        """Return sums over a batch, () in float32 at least: the term `name`, and what is `watched`. The
+        head's outputs, (S, C) or (T, C), of filler and empty sequences are ignored."""
 
     def count(self, batch: PackedBatch) -> float:
         """Count what the sums of `losses` are divided by, from the batch and nothing else."""
         return float(batch.real_sequences)
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to ().
-
-        Raises:
-            BrimfulError: this task has no use for such a temperature.
-        """
+        """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to (). A
+        temperature that the task has no use for is a BrimfulError."""
 
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """Return the metrics of the answers, and `n`."""

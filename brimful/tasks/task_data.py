@@ -180,8 +180,7 @@ def _numbers(table: Table) -> np.ndarray:
 
 
 def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
-    """Return the other rows of a table, and the part of the given rows of its file, with a name of its
-    own."""
+    """Return the other rows of a table, and the rows with the given numbers in its file, as a table."""
     is_part = np.isin(_numbers(data.table), rows)
     part = data.take(np.flatnonzero(is_part))
     path = part.table.path
@@ -190,8 +189,7 @@ def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Enc
 
 
 def draw_rows(data: Encoded, count: int, name: str) -> Encoded:
-    """Draw `count` rows, or all, and keep their order. Their texts decide, so they are the same in any order
-    of a table; another `name` draws others."""
+    """Draw `count` rows, or all, in their order. Their texts and `name` decide, not where they stand."""
     if len(data) <= count:
         return data
     order = np.argsort(hash_words(derive_key(name), data.table.fingerprints), kind="stable")

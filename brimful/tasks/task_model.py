@@ -117,11 +117,8 @@ class TaskModel:
         return rows
 
     def encode(self, table: Table) -> Encoded:
-        """Encode a table without labels.
-
-        Raises:
-            BrimfulError: as `Task.encode`; or pairs are not what the model was trained on.
-        """
+        """Encode a table without labels; raises as `Task.encode`, and for pairs if the model was trained on
+        single texts, or the reverse."""
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
         assert self.encoder.tokenizer is not None
@@ -139,14 +136,8 @@ class TaskModel:
     def judge(
         self, data: Encoded, precision: InferencePrecision, *, finite: bool = True
     ) -> tuple[Any, dict[str, float]]:
-        """Return the answers for a labelled table, one a row, and their metrics.
-
-        Args:
-            finite: whether outputs that are NaN or infinite are refused.
-
-        Raises:
-            BrimfulError: such outputs are refused.
-        """
+        """Return the answers for a labelled table, one a row, and their metrics; `finite` as in
+        `compute_outputs`."""
         outputs = self.outputs(data.examples, precision, finite=finite)
         answers = self.task.answers(outputs, data)
         return answers, self.task.measure(answers, data)
@@ -184,9 +175,7 @@ def compute_outputs(
     *,
     finite: bool = True,
 ) -> Outputs:
-    """Return the outputs of a head for every example, or hidden states without one.
-
-    Both modules go into evaluation mode.
+    """Return the outputs of a head for every example, or hidden states without one, in evaluation mode.
 
     The head computes in the type of its own weights, also where the encoder computes in 16 bits: rounding
     would change probabilities with the other texts of a batch.
@@ -217,12 +206,9 @@ def compute_outputs(
 
 def reorder_outputs(head: TaskHead, order: Sequence[int]) -> None:
     """Put a head's outputs into another order, in place: output i becomes what `order[i]` was."""
-    index = list(order)
-    if index == list(range(len(index))):
-        return
     with torch.no_grad():
         for tensor in (head.classifier.weight, head.classifier.bias):
-            tensor.copy_(tensor[index])
+            tensor.copy_(tensor[list(order)])
 
 
 def fold(head: TaskHead) -> None:
@@ -242,9 +228,7 @@ def take_weights(head: TaskHead, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
-    """Open the task model in a Hugging Face folder or a run, in evaluation mode.
-
-    Its task follows from config.json, as `find_saved_form` says.
+    """Open the task model in a Hugging Face folder or a run, in evaluation mode; config.json names its task.
 
     Raises:
         BrimfulError: the folder holds no model of a known task, or has no tokenizer.

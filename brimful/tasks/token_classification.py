@@ -19,10 +19,11 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
 from brimful.objectives.losses import count_labels, make_class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.encoded_tables import Encoded, trim_spaces
+from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Row
-from brimful.tasks.span_form import Found, Spans, list_tag_names, tag_tokens
+from brimful.tasks.span_form import Found, Spans, list_tag_names
 from brimful.tasks.task import Metric, Task
+from brimful.tasks.token_places import tag_tokens, trim_spaces
 
 
 @dataclass(frozen=True)

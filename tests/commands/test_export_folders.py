@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -267,17 +269,20 @@ def test_what_cannot_be_exported_is_refused(folder, tmp_path):
 
 
 def test_a_second_export_to_a_folder_is_refused(folder, tmp_path, monkeypatch):
-    out, refusals = tmp_path / "out", []
+    """Two processes: within one, a verb may call another in the same folder."""
+    out = tmp_path / "out"
+    code = "import sys; from brimful.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    second = [sys.executable, "-c", code, "export", str(folder), "--out", str(out)]
+    refused = []
 
     def save_while_another_exports(*given, **options):
-        with pytest.raises(BrimfulError) as error:
-            export(run=str(folder), out=str(out))
-        refusals.append(str(error.value))
+        refused.append(subprocess.run(second, capture_output=True, text=True))
         save_model(*given, **options)
 
     monkeypatch.setattr(folders, "save_model", save_while_another_exports)
     assert export(run=str(folder), out=str(out))["bytes"] > 0
-    assert f"{out} is in use by process {os.getpid()}" in refusals[0]
+    assert refused[0].returncode == 1
+    assert f"{out} is in use by process {os.getpid()}" in refused[0].stderr
     assert not (out / ".lock").exists()
 
 

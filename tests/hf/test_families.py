@@ -15,20 +15,14 @@ from brimful import Encoder
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.exporting.exported_model import keep_rows
-from brimful.hf.folders import (
-    list_unread_modules,
-    load_model,
-    load_pretrained,
-    save_model,
-)
+from brimful.hf.config_json import family_of
+from brimful.hf.folders import HEADS, list_unread_modules, load_model, load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types
 from brimful.model.heads import (
     MaskedLMHead,
-    PairHead,
     PretrainingHead,
     SequenceHead,
-    SpanHead,
     TokenHead,
 )
 from brimful.tasks.task_model import load_task_model
@@ -115,10 +109,7 @@ def test_their_folders_give_the_same_here_and_come_back_unchanged(tmp_path, fami
 
 
 @pytest.mark.parametrize("model_name", MODELS)
-@pytest.mark.parametrize(
-    "with_head",
-    [None, MaskedLMHead, PretrainingHead, PairHead, SequenceHead, TokenHead, SpanHead],
-)
+@pytest.mark.parametrize("with_head", [None, *HEADS])
 def test_our_folders_come_back_bit_for_bit(tmp_path, model_name, with_head):
     encoder = small(model_name)
     encoder.tokenizer = word_tokenizer(model_name)
@@ -132,14 +123,8 @@ def test_our_folders_come_back_bit_for_bit(tmp_path, model_name, with_head):
     assert loaded.tokenizer.get_vocab() == encoder.tokenizer.get_vocab()
     assert not loaded.training
     for ours, theirs in ((encoder, loaded), (head, loaded_head)):
-        assert (ours is None) == (theirs is None)
-        if ours is not None:
-            state = theirs.state_dict()
-            assert all(
-                torch.equal(tensor, state[name])
-                for name, tensor in ours.state_dict().items()
-                if name != "embedding.weight"
-            )
+        for name, tensor in ours.state_dict().items() if ours else ():
+            assert name == "embedding.weight" or torch.equal(tensor, theirs.state_dict()[name])
     assert torch.equal(loaded.word_embeddings, encoder.word_embeddings)
     assert torch.equal(Encoder.load(tmp_path / "model").word_embeddings, encoder.word_embeddings)
 
@@ -157,13 +142,7 @@ def test_automodel_and_autotokenizer_load_our_folder(tmp_path, model_name):
     encoded = tokenizer(texts, return_tensors="pt", padding=True, truncation=True)
     assert ("token_type_ids" in encoded) == (model_name in ("bert", "prenorm", "electra"))
     model = transformers.AutoModel.from_pretrained(tmp_path / "model").eval()
-    assert type(model).__name__ == {
-        "bert": "BertModel",
-        "prenorm": "MegatronBertModel",
-        "modern": "ModernBertModel",
-        "roberta": "RobertaModel",
-        "electra": "ElectraModel",
-    }.get(model_name)
+    assert type(model).__name__ == f"{family_of(encoder.config).name}Model"
     assert model.config.pad_token_id == tokenizer.pad_token_id
     with torch.no_grad():
         theirs = model(**encoded).last_hidden_state
@@ -171,8 +150,6 @@ def test_automodel_and_autotokenizer_load_our_folder(tmp_path, model_name):
         encoder.encode(texts), theirs, encoded["attention_mask"].bool(), strict=True
     ):
         torch.testing.assert_close(torch.from_numpy(ours), wanted[real], atol=1e-5, rtol=1e-5)
-    other = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model", num_labels=5)
-    assert other.num_labels == 5
 
 
 @pytest.mark.parametrize("model_name", MODELS)
@@ -250,13 +227,16 @@ def test_a_classifier_of_the_mean_comes_back_bit_for_bit(tmp_path, model_name):
     assert all("pooler" in name for name in info["missing_keys"])
     assert torch.equal(model.get_input_embeddings().weight, encoder.word_embeddings)
 
+    # With another pooling before it, the Dense is not what our head computes.
+    pooling = tmp_path / "model" / "1_Pooling" / "config.json"
+    values = pooling.read_text()
+    pooling.write_text(json.dumps(OLD | {"pooling_mode_cls_token": True}))
+    assert load_model(tmp_path / "model")[1] is None
+    pooling.write_text(values)
     path = tmp_path / "model" / "2_Dense" / "model.safetensors"
     save_file({"linear.weight": torch.zeros(3, 7), "linear.bias": torch.zeros(3)}, path)
-    with pytest.raises(
-        BrimfulError, match=r"2_Dense/model.safetensors: the tensor linear.weight has"
-    ) as caught:
+    with pytest.raises(BrimfulError, match=r"2_Dense/model.safetensors: the tensor linear.weight has"):
         load_model(tmp_path / "model")
-    assert "\n" not in str(caught.value)
     path.unlink()
     with pytest.raises(BrimfulError, match="2_Dense"):
         load_model(tmp_path / "model")
@@ -297,18 +277,14 @@ def test_the_pooling_of_sentence_transformers_is_known_and_kept(tmp_path, values
     assert Encoder.load(tmp_path / "again").pooling == pooling
     for text in ("[1]", '{"path": 1}', "["):
         (tmp_path / "model/modules.json").write_text(text)
-        with pytest.raises(BrimfulError, match=r"modules.json is not") as caught:
-            Encoder.load(tmp_path / "model")
-        assert "\n" not in str(caught.value)
+        refuse(tmp_path / "model", "modules.json is not")
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [("mean", "mean"), ("cls", "first")])
-def test_the_pooling_of_a_modernbert_folder_is_known(tmp_path, theirs, ours):
-    model = transformers.AutoModelForMaskedLM.from_config(
-        their_config("modernbert", classifier_pooling=theirs)
-    )
-    model.save_pretrained(tmp_path)
-    assert Encoder.load(tmp_path).pooling == ours
+def test_the_pooling_of_a_modernbert_folder_is_known(tmp_path):
+    for theirs, ours in (("mean", "mean"), ("cls", "first")):
+        config = their_config("modernbert", classifier_pooling=theirs)
+        transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
+        assert Encoder.load(tmp_path).pooling == ours
 
 
 @pytest.mark.parametrize("model_name", MODELS)
@@ -326,15 +302,6 @@ def test_a_folder_knows_whether_it_reads_token_types(tmp_path, model_name):
         assert ("token_type_ids" in tokenizer("w1 w2")) == (reads and types)
 
 
-def test_a_classifier_of_the_mean_needs_the_mean(tmp_path):
-    """With another pooling before it, the Dense is not what our head computes."""
-    encoder = small("bert")
-    save_model(tmp_path, encoder, SequenceHead(encoder, 3, pooling="mean"))
-    assert load_model(tmp_path)[1] is not None
-    (tmp_path / "1_Pooling/config.json").write_text(json.dumps(OLD | {"pooling_mode_cls_token": True}))
-    assert load_model(tmp_path)[1] is None
-
-
 @pytest.mark.parametrize(
     ("file", "changes"),
     [
@@ -342,7 +309,6 @@ def test_a_classifier_of_the_mean_needs_the_mean(tmp_path):
         ("tokenizer_config.json", []),
         ("config.json", {"architectures": {"BertModel": 1}}),
         ("config.json", {"architectures": [1]}),
-        ("config.json", {"architectures": 5}),
         ("config.json", {"id2label": ["no", "yes"]}),
         ("config.json", {"id2label": 3}),
         ("config.json", {"classifier_dropout": "much"}),

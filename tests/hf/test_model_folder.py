@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.hf import model_folder
 from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.model.heads import SequenceHead, SpanHead, TokenHead
@@ -29,25 +28,23 @@ def test_a_run_opens_at_its_preferred_folder(tmp_path: Path, kind: str, found: s
 
 
 def test_a_run_with_another_folder_alone_opens_there(tmp_path: Path) -> None:
-    write(tmp_path / "model")
-    folder = ModelFolder.open(str(tmp_path), "encoder")
-    assert folder.path == tmp_path / "model"
+    folder = ModelFolder.open(write(tmp_path / "model").parent, "encoder")
     assert str(folder) == str(tmp_path / "model")
     assert ModelFolder.open(folder, "encoder") is folder
 
 
 def test_no_model_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(BrimfulError, match="holds no model: expected"):
-        ModelFolder.open(tmp_path, "model")
-    with pytest.raises(BrimfulError, match="holds no model: there is no such folder"):
-        ModelFolder.open(tmp_path / "none", "model")
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "MANIFEST.json").write_text("{}")
-    with pytest.raises(BrimfulError, match="it is prepared text; brimful pretrain --data"):
-        ModelFolder.open(tmp_path / "text", "model")
-    (tmp_path / "config.yaml").write_text("seed: 0\n")
-    with pytest.raises(BrimfulError, match="the run is not finished; continue it with --resume"):
-        ModelFolder.open(tmp_path, "model")
+    for name, file in (("empty", "x"), ("text", "MANIFEST.json"), ("run", "config.yaml")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}")
+    for name, remedy in (
+        ("empty", "expected config.json"),
+        ("absent", "no such folder"),
+        ("text", "brimful pretrain --data"),
+        ("run", "--resume"),
+    ):
+        with pytest.raises(BrimfulError, match=f"{name} holds no model: .*{remedy}"):
+            ModelFolder.open(tmp_path / name, "model")
 
 
 @pytest.mark.parametrize(
@@ -63,22 +60,6 @@ def test_no_model_is_one_line(tmp_path: Path) -> None:
 )
 def test_what_a_folder_is(tmp_path: Path, values: dict[str, Any], task: bool) -> None:
     assert ModelFolder(write(tmp_path, **values)).has_task == task
-
-
-def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def counted(path: Path) -> dict[str, Any]:
-        read.append(path.name)
-        return json.loads(path.read_text())
-
-    monkeypatch.setattr(model_folder, "read_object", counted)
-    folder = ModelFolder.open(write(tmp_path, architectures=["BertModel"]), "model")
-    for _ in range(2):
-        assert not folder.has_task
-        assert folder.class_name == "BertModel"
-        assert folder.pooling is None
-    assert read == ["config.json"]
 
 
 def test_heads_of_tasks_have_their_names_here_too() -> None:

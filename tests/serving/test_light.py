@@ -23,9 +23,8 @@ from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.serving import open_model
 from brimful.tasks.classification import Classification
-from brimful.tasks.label_set_form import LabelSets
+from brimful.tasks.label_forms import Classes, LabelSets
 from brimful.tasks.multi_label import MultiLabel
-from brimful.tasks.prediction_form import Classes
 from builders.encoders import small
 from builders.served import nearly
 from builders.task_models import new_encoder, task_model

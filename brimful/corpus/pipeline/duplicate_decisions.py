@@ -71,7 +71,7 @@ def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: P
         duplicates = np.zeros(total, bool)
         mark_duplicates(_document_records(parts), total, scratch, duplicates)
         decisions[duplicates] = DECISIONS.index("duplicate")
-    # Documents that are dropped already are no reason to drop a near duplicate.
+    # A document that is dropped already must not make a near duplicate of it go, too.
     if config.near:
         duplicates = np.zeros(total, bool)
         keys = sum(part.bands.size for part in parts)

@@ -113,13 +113,11 @@ class Inventory:
 
     def save(self) -> None:
         """Write plan.json, a commit record of its own content."""
-        commit(
-            self.directory / PLAN,
-            [],
-            generations=[[asdict(item) for item in inputs] for inputs in self.closed],
-            checksums=self.checksums,
-            tokenizer=self.tokenizer,
-        )
+        generations = []
+        for inputs in self.closed:
+            generations.append(list(map(asdict, inputs)))
+        facts = {"checksums": self.checksums, "tokenizer": self.tokenizer}
+        commit(self.directory / PLAN, [], generations=generations, **facts)
 
 
 def group_inputs(
@@ -130,7 +128,11 @@ def group_inputs(
     Returns:
         the spans of each part, and the file of each span.
     """
-    sizes = [item.bytes * (PACKED_BYTES if is_packed(item.path) else 1) for item in inputs]
+    sizes = []
+    for item in inputs:
+        # What counts is the text, which is larger than a compressed file.
+        factor = PACKED_BYTES if is_packed(item.path) else 1
+        sizes.append(item.bytes * factor)
     part_bytes = min(max(sum(sizes) // TASKS, SMALLEST_PART), LARGEST_PART)
     parts: list[tuple[list[Span], list[Input]]] = []
     filled = float(part_bytes)  # so that the first span begins a part

@@ -47,11 +47,17 @@ def require_some(texts: Sequence[Facts]) -> None:
                 paths.setdefault(issue, path)
     clauses = []
     for reason, count in sorted(reasons.items()):
-        place = f", such as in {paths[reason]}" if reason in paths else ""
-        clauses.append(f"{reason}: {count:,}{place}")
-    hint = f"; {WRONG_ENCODING}" if reasons["undecodable"] else ""
+        clause = f"{reason}: {count:,}"
+        if reason in paths:
+            clause += f", such as in {paths[reason]}"
+        clauses.append(clause)
+    hint = ""
+    if reasons["undecodable"]:
+        hint = f"; {WRONG_ENCODING}"
     files = list(dict.fromkeys(item["path"] for text in texts for item in text["inputs"]))
-    name = files[0] if len(files) == 1 else pluralise(len(files), "file")
+    name = pluralise(len(files), "file")
+    if len(files) == 1:
+        name = files[0]
     raise BrimfulError(
         f"nothing is left of {name} after cleaning ({'; '.join(clauses) or 'no documents'}){hint}"
     )
@@ -95,7 +101,9 @@ def list_issues(texts: Sequence[Facts]) -> list[str]:
         total = sum(count for _, count in places.values())
         number_of_files = len(places)
         for path, (issue, count) in places.items():
-            hint = f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else ""
+            hint = ""
+            if issue.startswith((UNDECODABLE, READ_AS)):
+                hint = f"; {WRONG_ENCODING}"
             if number_of_files > FILES_NAMED:
                 files = f"{number_of_files:,} files, such as {path}"
                 lines.append(f"{files}: {escape_controls(issue)}: {total:,}{hint}")
@@ -118,7 +126,9 @@ def count_all(
     for shard in shards:
         for script, script_counts in shard["scripts"].items():
             counts_by_script.setdefault(script, Counter()).update(script_counts)
-    scripts = {script: dict(sorted(total.items())) for script, total in sorted(counts_by_script.items())}
+    scripts = {}
+    for script, total in sorted(counts_by_script.items()):
+        scripts[script] = dict(sorted(total.items()))
     tokens, unknown = _total(shards, "tokens"), _total(scripts.values(), "unknown")
     characters = counts.pop("characters", 0)
     lacking = _sum_counts(shards, "lacking")
@@ -256,17 +266,28 @@ def _make_decision_table(decided: Facts, has_han: bool, held_out: int) -> list[S
     """Show what was decided for the user, and the options that decide it otherwise."""
     if not decided:
         return []
-    made = "trained on this text" if decided["trained"] else "given"
-    accents = ", ".join(decided["accents"])
-    share = f"{format_percent(decided['validation_share'])} of the documents"
+    made = "given"
+    if decided["trained"]:
+        made = "trained on this text"
+    case = accents = "kept"
+    if decided["lowercase"]:
+        case = "ignored"
+    if decided["accents"]:
+        accents = f"removed from {', '.join(decided['accents'])}"
+    # A small corpus may have no document below the share.
+    share = "none"
+    if held_out:
+        share = f"{format_percent(decided['validation_share'])} of the documents"
     vocabulary = f"{decided['vocabulary_size']:,} pieces ({decided['model']}), {made}"
     rows = [
         ["vocabulary", vocabulary, "--tokenizer"],
-        ["case", "ignored" if decided["lowercase"] else "kept", "--lowercase"],
-        ["accents", f"removed from {accents}" if accents else "kept", "--lowercase"],
-        ["held out", share if held_out else "none", "--validation-share"],
+        ["case", case, "--lowercase"],
+        ["accents", accents, "--lowercase"],
+        ["held out", share, "--validation-share"],
     ]
     if decided["han"] and has_han:
-        most = "one character" if decided["han"] == "characters" else "up to four characters"
+        most = "up to four characters"
+        if decided["han"] == "characters":
+            most = "one character"
         rows.append(["Chinese", f"tokens of {most}", "--han"])
     return make_table("Decided", ["", "Decided", "Option"], rows)

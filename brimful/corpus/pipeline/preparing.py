@@ -87,6 +87,7 @@ class _Manifest(TypedDict):
 
 def prepare_corpus(config: PrepareConfig) -> Record:
     """Prepare a corpus; `brimful.prepare` says what comes back and what is refused."""
+    # Mistakes in the options and missing packages are refused before any file is read.
     find_charset(config.read.encoding)
     Cleaner(config.clean)
     if config.dedup.near:
@@ -193,18 +194,21 @@ class Preparation:
         require_unchanged(self.inventory, self.tokenizer_settings)
         manifest = find_commit(self.out / MANIFEST, _Manifest)
         if manifest is None or manifest["settings"] != self.settings or self.config.retrain_tokenizer:
+            # While its shards change, the folder must not open as a corpus.
             (self.out / MANIFEST).unlink(missing_ok=True)
         if manifest and manifest["settings"].get(CLEANING) != self.settings[CLEANING]:
             warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
         # What an earlier kill left half written.
-        for folder in (self.out, *(self.out / name for name in FOLDERS)):
-            sweep(folder)
+        for name in ("", *FOLDERS):
+            sweep(self.out / name)
         self.inventory.save()
 
     def _clean(self) -> None:
         """Make the text parts of all generations, and collect their commit records."""
         generations = self.inventory.generations(self.config.read)
-        tasks = [CleanTask(config=self.config, part=part) for parts in generations for part in parts]
+        tasks = []
+        for part in chain.from_iterable(generations):
+            tasks.append(CleanTask(config=self.config, part=part))
         if self.config.max_documents is None:
             self._clean_parts(tasks)
         else:
@@ -379,6 +383,7 @@ def _require(record: Record | None, name: str) -> Record:
 
 def _describe(task: CleanTask) -> str:
     first = task.part.spans[0].path
-    others = {span.path for span in task.part.spans} - {first}
-    more = f" and {len(others)} more" if others else ""
-    return f"{task.part.name} ({first}{more})"
+    files = len({span.path for span in task.part.spans})
+    if files > 1:
+        first += f" and {files - 1} more"
+    return f"{task.part.name} ({first})"

@@ -41,23 +41,14 @@ _MAX_REASON_CHARACTERS = 200
 
 
 class TokenizerFacts(TypedDict):
-    """Facts about a tokenizer from the files of a folder, or from AutoTokenizer.
+    """Facts about a tokenizer from the files of a folder, or from AutoTokenizer."""
 
-    Attributes:
-        class_name: the class of the tokenizer.
-        model: the type of the model in the folder's tokenizer.json; empty without one.
-        roles: the special tokens by key, such as cls_token.
-        splits: whether special tokens in a text are plain text.
-        side: the side on which texts are cut.
-        token_types: whether a model gets token_type_ids.
-    """
-
-    class_name: str
-    model: str
-    roles: dict[str, str]
-    splits: bool
-    side: Side
-    token_types: bool
+    class_name: str  # the class of the tokenizer
+    model: str  # the type of the model in the folder's tokenizer.json; empty without one
+    roles: dict[str, str]  # the special tokens by key, such as cls_token
+    splits: bool  # whether special tokens in a text are plain text
+    side: Side  # the side on which texts are cut
+    token_types: bool  # whether a model gets token_type_ids
 
 
 class _Entry(TypedDict):
@@ -96,7 +87,9 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
         BrimfulError: transformers is missing or cannot read the folder, or its tokenizer has no backend.
     """
     contents = _read_contents(folder, vocabulary)
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    hashes = {}
+    for name, content in contents.items():
+        hashes[name] = hashlib.sha256(content).hexdigest()
     key = config_hash({"files": hashes, "tokenizers": version("tokenizers"), "entry": ENTRY_VERSION})
     cache: Path | None = None
     problem: Exception | None = None
@@ -105,24 +98,23 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
     except BrimfulError as error:
         problem = error
     absence = describe_missing(f"the tokenizer of {folder}, which its class builds anew,", "transformers")
-    if absence:
-        entry = _read_newest_entry(cache, key) if cache else None
-        if entry is None:
-            raise BrimfulError(absence)
+    name = f"{key}-*" if absence else f"{key}-{version('transformers')}"
+    entry = _read_entry(cache, name)
+    if entry is not None:
         return entry
-    place: Path | None = None
-    if cache:
-        place = cache / f"{key}-{version('transformers')}"
-        entry = _read_entry(place)
-        if entry is not None:
-            return entry
+    if absence:
+        raise BrimfulError(absence)
     text, facts = _convert(folder, contents)
-    if place is not None:
+    if cache is not None:
         try:
-            _write_entry(place, text, facts)
+            with atomic_directory(cache / name) as temporary:
+                (temporary / TOKENIZER).write_text(text, encoding="utf-8")
+                commit(temporary / RECORD, [temporary / TOKENIZER], facts=facts)
+            remove_oldest(cache)
         except (BrimfulError, OSError) as error:
             # Another process may have made the entry meanwhile.
-            problem = None if _read_entry(place) else error
+            if _read_entry(cache, name) is None:
+                problem = error
     if problem is not None:
         warn(
             f"what transformers makes of the tokenizer of {folder} is not kept, and takes seconds each time"
@@ -132,13 +124,7 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
 
 
 def _read_contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
-    """Return the files that AutoTokenizer is to read, by name.
-
-    A vocabulary whose folder names no model and no class is taken as BERT's or RoBERTa's.
-
-    Raises:
-        BrimfulError: one of them cannot be read.
-    """
+    """Return the contents of the files that AutoTokenizer is to read, by name."""
     files = {path.name: path for path in find_tokenizer_files(folder)}
     if vocabulary is not None:
         files.pop(TOKENIZER, None)
@@ -169,7 +155,7 @@ def _read_contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
     model = read_model_values(folder)
     config = {key: model[key] for key in ("model_type", "tokenizer_class") if model.get(key)}
     if not config and TOKENIZER not in files and not read_values(folder, CONFIG).get("tokenizer_class"):
-        # As in Google's folders.
+        # As in Google's folders: a vocabulary without a class is BERT's or RoBERTa's.
         config["model_type"] = ""
         if "vocab.txt" in files:
             config["model_type"] = "bert"
@@ -180,11 +166,7 @@ def _read_contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
 
 
 def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFacts]:
-    """Return the tokenizer.json that AutoTokenizer makes of these files, and its settings.
-
-    Raises:
-        BrimfulError: it cannot read them, its tokenizer has no tokenizer.json, or it made up a vocabulary.
-    """
+    """Return the tokenizer.json that AutoTokenizer makes of these files, and its settings."""
     model = _check_json(folder, contents)
     if TOKENIZER not in contents and any(name.endswith(".model") for name in contents):
         for module in ("sentencepiece", "google.protobuf"):
@@ -209,7 +191,14 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
             f"{folder} has the tokenizer {class_name}, which is written in Python: transformers has no"
             " tokenizer.json for it, and Brimful reads no other; take a model with a fast tokenizer"
         )
-    _require_vocabulary(folder, tokenizer, contents)
+    # Without its files, a class of transformers makes up a vocabulary.
+    files = {file for key, file in tokenizer.vocab_files_names.items() if key != "tokenizer_file"}
+    absent = sorted(files - contents.keys())
+    if absent and not any(name.startswith("tokenizer.") for name in contents):
+        raise BrimfulError(
+            f"{folder} has the tokenizer {class_name} and lacks its {' and '.join(absent)}; copy the files of"
+            f" the tokenizer there, or name another tokenizer_class in {CONFIG}"
+        )
     facts = TokenizerFacts(
         class_name=class_name,
         model=model,
@@ -222,11 +211,7 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
 
 
 def _open_contents(folder: Path, contents: dict[str, bytes]) -> Any:
-    """Let AutoTokenizer read a copy of these files.
-
-    Raises:
-        BrimfulError: it cannot read them.
-    """
+    """Let AutoTokenizer read a copy of these files."""
     with tempfile.TemporaryDirectory() as copy:
         for name, content in contents.items():
             Path(copy, name).write_bytes(content)
@@ -243,38 +228,19 @@ def _open_contents(folder: Path, contents: dict[str, bytes]) -> Any:
             if TOKENIZER not in contents and "instantiate the backend" in reason:
                 reason = f"its class is unknown to transformers, or needs a {TOKENIZER}, which is missing"
             # Only a ValueError is meant for a user; other errors speak of Python's objects.
-            is_readable = isinstance(error, ValueError) and "<class" not in reason
+            note = ""
+            if isinstance(error, ValueError) and "<class" not in reason:
+                note = f" ({reason})"
             raise BrimfulError(
-                f"transformers' AutoTokenizer cannot read the tokenizer of {folder}"
-                f"{f' ({reason})' if is_readable else ''}; put back the files that belong together, or name"
-                f" its class as tokenizer_class in {CONFIG}"
+                f"transformers' AutoTokenizer cannot read the tokenizer of {folder}{note}; put back the files"
+                f" that belong together, or name its class as tokenizer_class in {CONFIG}"
             ) from error
-
-
-def _require_vocabulary(folder: Path, tokenizer: Any, contents: dict[str, bytes]) -> None:
-    """Refuse a tokenizer whose vocabulary transformers made up, since its files are not there.
-
-    Raises:
-        BrimfulError: the vocabulary is made up.
-    """
-    if any(name.startswith("tokenizer.") for name in contents):
-        return
-    names = dict(tokenizer.vocab_files_names)
-    names.pop("tokenizer_file", None)
-    absent = [name for name in names.values() if name not in contents]
-    if absent:
-        raise BrimfulError(
-            f"{folder} has the tokenizer {type(tokenizer).__name__} and lacks its {' and '.join(absent)};"
-            f" copy the files of the tokenizer there, or name another tokenizer_class in {CONFIG}"
-        )
 
 
 def _check_json(folder: Path, contents: dict[str, bytes]) -> str:
     """Return the type of the model in a tokenizer.json; empty without one.
 
-    Raises:
-        BrimfulError: the file or a vocab.json is not JSON, or has an id that no vocabulary has, up to which
-            transformers would count for minutes.
+    An id that no vocabulary has is refused, because transformers would count up to it for minutes.
     """
     kind = ""
     for name in (TOKENIZER, "vocab.json"):
@@ -294,34 +260,20 @@ def _check_json(folder: Path, contents: dict[str, bytes]) -> str:
     return kind
 
 
-def _write_entry(place: Path, text: str, facts: TokenizerFacts) -> None:
-    with atomic_directory(place) as temporary:
-        (temporary / TOKENIZER).write_text(text, encoding="utf-8")
-        commit(temporary / RECORD, [temporary / TOKENIZER], facts=facts)
-    remove_oldest(place.parent)
-
-
-def _read_newest_entry(cache: Path, key: str) -> tuple[str, TokenizerFacts] | None:
-    """Return the entry of a folder's files that the newest version of transformers made."""
+def _read_entry(cache: Path | None, pattern: str) -> tuple[str, TokenizerFacts] | None:
+    """Return the whole entry that the newest version of transformers made; None without one."""
 
     def version_of(place: Path) -> list[int]:
-        return [int(number) for number in re.findall(r"\d+", place.name[len(key) :])]
+        return list(map(int, re.findall(r"\d+", place.name.partition("-")[2])))
 
-    for place in sorted(cache.glob(f"{key}-*"), key=version_of, reverse=True):
-        entry = _read_entry(place)
-        if entry is not None:
-            return entry
+    if cache is None:
+        return None
+    for place in sorted(cache.glob(pattern), key=version_of, reverse=True):
+        record = find_commit(place / RECORD, _Entry, verify=True)
+        if record is None:
+            continue
+        with suppress(OSError):  # another process may remove it
+            text = (place / TOKENIZER).read_text(encoding="utf-8")
+            touch_entry(place)
+            return text, record["facts"]
     return None
-
-
-def _read_entry(place: Path) -> tuple[str, TokenizerFacts] | None:
-    """Return an entry of the cache; None if it is absent, unfinished or damaged."""
-    record = find_commit(place / RECORD, _Entry, verify=True)
-    if record is None:
-        return None
-    try:
-        text = (place / TOKENIZER).read_text(encoding="utf-8")
-    except OSError:  # another process removed it
-        return None
-    touch_entry(place)
-    return text, record["facts"]

@@ -1,8 +1,11 @@
-"""The files of a folder that decide its tokenizer."""
+"""The files of a folder that decide how its texts are read, also in sentence-transformers."""
 
+import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object
 
 TOKENIZER = "tokenizer.json"
@@ -13,6 +16,10 @@ VOCABULARIES = (TOKENIZER, "vocab.txt", "vocab.json")
 """The first of these files that exists holds the vocabulary."""
 _MODEL_FILES = ("config.json", "bert_config.json")
 """The configuration of a model; Google's folders use the second name."""
+MODULES = "modules.json"
+SETTINGS = "sentence_bert_config.json"
+PROMPTS = "config_sentence_transformers.json"
+_MODEL_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
 def read_values(folder: Path, name: str) -> dict[str, Any]:
@@ -26,8 +33,7 @@ def read_values(folder: Path, name: str) -> dict[str, Any]:
 
 def find_vocabulary_file(folder: Path) -> Path | None:
     """Return the file that holds the vocabulary of a folder's tokenizer; None if there is no tokenizer."""
-    files = _existing_files(folder, VOCABULARIES, "*.model")
-    return files[0] if files else None
+    return next(iter(_existing_files(folder, VOCABULARIES, "*.model")), None)
 
 
 def find_tokenizer_files(folder: Path) -> list[Path]:
@@ -38,9 +44,9 @@ def find_tokenizer_files(folder: Path) -> list[Path]:
 
 def _existing_files(folder: Path, names: tuple[str, ...], *patterns: str) -> list[Path]:
     """Return the files of these names in their order, then, sorted, the files that a pattern matches."""
-    files = [folder / name for name in names]
-    matches = [path for pattern in patterns for path in folder.glob(pattern)]
-    return [file for file in files + sorted(matches) if file.is_file()]
+    files = list(map(folder.joinpath, names))
+    files += sorted(chain.from_iterable(map(folder.glob, patterns)))
+    return list(filter(Path.is_file, files))
 
 
 def read_model_values(folder: Path) -> dict[str, Any]:
@@ -53,3 +59,56 @@ def read_model_values(folder: Path) -> dict[str, Any]:
         if (folder / name).is_file():
             return read_values(folder, name)
     return {}
+
+
+def read_modules(folder: Path) -> list[tuple[str, str]]:
+    """Return the class and the subfolder of each module; an empty list without modules.json.
+
+    Raises:
+        BrimfulError: the file cannot be read, or is not a list of modules.
+    """
+    path = folder / MODULES
+    if not path.is_file():
+        return []
+    modules = []
+    try:
+        for module in json.loads(path.read_text(encoding="utf-8-sig")):
+            # The type is a path of Python, as in sentence_transformers.models.Pooling.
+            modules.append((str(module["type"]).rpartition(".")[2], str(module["path"])))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BrimfulError(f"{path} is not a list of modules with type and path") from error
+    return modules
+
+
+def find_settings_file(folder: Path) -> Path | None:
+    """Return the file with the settings of the Transformer in a folder; the first one of several."""
+    for kind in _MODEL_KINDS:
+        file = folder / f"sentence_{kind}_config.json"
+        if file.is_file():
+            return file
+    return None
+
+
+def read_transformer_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of the Transformer in a folder; an empty dictionary without their file.
+
+    Raises:
+        BrimfulError: the file cannot be read or is not a JSON object.
+    """
+    file = find_settings_file(folder)
+    return {} if file is None else read_object(file, marked=True)
+
+
+def lowers_text(folder: Path) -> bool:
+    """Whether a folder of sentence-transformers, or the Transformer in one, lowers texts."""
+    # modules.json is in the folder itself, or one level up if the folder holds the Transformer.
+    for modules_folder, subfolder in ((folder, ""), (folder.parent, folder.name)):
+        try:
+            modules = read_modules(modules_folder)
+        except BrimfulError:
+            if modules_folder == folder:
+                raise
+            continue  # a file of that name above the folder may be anything
+        if ("Transformer", subfolder) in [(kind, path.rstrip("/")) for kind, path in modules]:
+            return bool(read_transformer_settings(folder).get("do_lower_case"))
+    return False

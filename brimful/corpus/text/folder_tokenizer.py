@@ -18,7 +18,7 @@ from brimful.corpus.text.special_ids import Side
 from brimful.corpus.text.tokenizer_json import MAX_IDS, require_ids
 
 if TYPE_CHECKING:
-    from tokenizers import AddedToken, Tokenizer
+    from tokenizers import Tokenizer
 
 BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """The classes that take a tokenizer.json as it is."""
@@ -63,8 +63,14 @@ def read_folder(folder: Path, file: Path | None = None) -> tuple["Tokenizer", To
     text, facts = read_by_auto_tokenizer(folder, file)
     where = file or folder
     tokenizer = _fill_gaps(_parse(text, where))
-    _require_unknown(tokenizer, where)
-    kind = type(tokenizer.model).__name__
+    model = tokenizer.model
+    kind = type(model).__name__
+    if kind == "WordPiece" and model.token_to_id(model.unk_token) is None:
+        # Unknown words would be errors.
+        raise BrimfulError(
+            f"{where} lacks {model.unk_token}, its token for unknown words; name another as unk_token in"
+            f" {CONFIG}"
+        )
     if facts["model"] not in ("", kind):
         warn(
             f"{folder / TOKENIZER} is a {facts['model']} model, and transformers reads it as"
@@ -82,7 +88,7 @@ def _read_json(file: Path) -> "Tokenizer":
     except OSError as error:
         raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise _not_readable(file, "it is not UTF-8") from error
+        raise BrimfulError(f"{file} is not UTF-8; put back the one that belongs here") from error
 
 
 def _parse(text: str, file: Path) -> "Tokenizer":
@@ -91,34 +97,26 @@ def _parse(text: str, file: Path) -> "Tokenizer":
     try:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # tokenizers raises bare Exception for whatever it cannot parse
-        raise _not_readable(file, " ".join(str(error).split())) from error
+        reason = " ".join(str(error).split())
+        raise BrimfulError(f"{file} is not a tokenizer.json that `tokenizers` can read ({reason})") from error
     # Asking a tokenizer for its ids takes half as long as reading it, so the text is searched first.
     if _LARGE_ID.search(text):
         require_ids(tokenizer.get_vocab(with_added_tokens=False).values(), file)
     return tokenizer
 
 
-def _not_readable(file: Path, reason: str) -> BrimfulError:
-    return BrimfulError(f"{file} is not a tokenizer.json that `tokenizers` can read ({reason})")
-
-
 def _is_backend(folder: Path, config: dict[str, Any]) -> bool:
-    """Whether AutoTokenizer takes the tokenizer.json of a folder as it is.
-
-    It does if the class of the folder says so, or if no file names a class or a model.
-    """
+    """Whether AutoTokenizer takes the tokenizer.json of a folder as it is."""
     if "fast_tokenizer_files" in config:
         return False
+    # Without a class and a model in any file, transformers takes it as it is, too.
     model = read_model_values(folder)
     class_name = config.get("tokenizer_class") or model.get("tokenizer_class")
     return class_name in BACKENDS or (not class_name and not model.get("model_type"))
 
 
 def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer") -> bool:
-    """Whether a tokenizer.json has all tokens that the files beside it name, with the flags that they set.
-
-    AutoTokenizer would add or change the others.
-    """
+    """Whether a tokenizer.json has all tokens that the files beside it name, with the flags that they set."""
     added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     names = [*read_values(folder, ADDED)]
     for values in (config, read_values(folder, MAP)):
@@ -143,7 +141,11 @@ def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer"
     if not isinstance(decoder, dict) or not added.keys() >= set(names):
         return False
     for values in decoder.values():
-        if not isinstance(values, dict) or not _has_flags(added.get(_name_of(values)), values):
+        token = added.get(_name_of(values))
+        if token is None or not isinstance(values, dict):
+            return False
+        flags = {"normalized": not values.get("special")} | values
+        if any(bool(flags.get(flag)) != getattr(token, flag) for flag in _FLAGS):
             return False
     return True
 
@@ -153,11 +155,6 @@ def _name_of(token: Any) -> str:
     return str(token.get("content") if isinstance(token, dict) else token)
 
 
-def _has_flags(token: "AddedToken | None", values: dict[str, Any]) -> bool:
-    flags = {"normalized": not values.get("special")} | values
-    return token is not None and all(bool(flags.get(name)) == getattr(token, name) for name in _FLAGS)
-
-
 def _read_beside(
     tokenizer: "Tokenizer", folder: Path, config: dict[str, Any]
 ) -> tuple["Tokenizer", TokenizerFacts]:
@@ -165,7 +162,10 @@ def _read_beside(
     values = config
     if "added_tokens_decoder" not in config:
         values = config | read_values(folder, MAP)
-    roles = {key: _name_of(values[key]) for key in _ROLES if values.get(key)}
+    roles = {}
+    for key in _ROLES:
+        if values.get(key):
+            roles[key] = _name_of(values[key])
     if tokenizer.padding is not None:
         roles.setdefault("pad_token", tokenizer.padding["pad_token"])
     default_side = "right"
@@ -187,27 +187,10 @@ def _read_beside(
     )
 
 
-def _require_unknown(tokenizer: "Tokenizer", where: Path) -> None:
-    """Refuse a WordPiece model without a piece for unknown words, which would be errors.
-
-    Raises:
-        BrimfulError: the piece is missing.
-    """
-    from tokenizers.models import WordPiece
-
-    model = tokenizer.model
-    if isinstance(model, WordPiece) and model.token_to_id(model.unk_token) is None:
-        raise BrimfulError(
-            f"{where} lacks {model.unk_token}, its token for unknown words; name another as unk_token in"
-            f" {CONFIG}"
-        )
-
-
 def _fill_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
     """Return the tokenizer with a name that no text has for each id without a piece.
 
-    A vocab.txt leaves such ids for its empty lines, and for all but the last of equal lines. Where tokens
-    were added, their ids count the pieces, and gaps stay.
+    A vocab.txt leaves such ids for its empty lines, and for all but the last of equal lines.
     """
     from tokenizers import Tokenizer
 
@@ -215,6 +198,7 @@ def _fill_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
     added = tokenizer.get_added_tokens_decoder().values()
     names = {index: piece for piece, index in pieces.items() if piece}
     size = max(names, default=-1) + 1
+    # The ids of added tokens count the pieces, so gaps before them stay.
     if size == len(pieces) or any(token.content not in pieces for token in added):
         return tokenizer
     state = json.loads(tokenizer.to_str())

@@ -40,22 +40,19 @@ _DOTLESS = "ı"
 
 @dataclass(frozen=True)
 class Folding:
-    """How case and accents are folded.
+    """How case and accents are folded."""
 
-    Attributes:
-        accents: the scripts whose accents go: some of Latin, Greek and Cyrillic.
-        rates: the fraction of letters with accents in each script that occurs.
-        dotless: whether I is the capital of ı, and İ of i, as in Turkish.
-    """
-
-    accents: tuple[str, ...]
-    rates: tuple[tuple[str, float], ...] = ()
-    dotless: bool = False
+    accents: tuple[str, ...]  # the scripts whose accents go: some of Latin, Greek and Cyrillic
+    rates: tuple[tuple[str, float], ...] = ()  # each script that occurs: the share of letters with accents
+    dotless: bool = False  # whether I is the capital of ı, and İ of i, as in Turkish
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
         """Return the folding that loses no word of the languages in these texts."""
-        scripts, marks = _script_of_letters(), character_classes() == MARK
+        marks = character_classes() == MARK
+        scripts = np.full(len(marks), _OTHER, np.uint8)  # by code point
+        for index, ranges in enumerate(_SCRIPTS.values()):
+            fill(scripts, ranges, index)
         letters, accented = np.zeros((2, _OTHER + 1), np.int64)
         dotless = 0
         for text in texts:
@@ -66,12 +63,14 @@ class Folding:
             is_accented = marks[codes[1:]] & ~marks[codes[:-1]]
             accented += np.bincount(scripts[codes[:-1]][is_accented], minlength=_OTHER + 1)
             dotless += text.count(_DOTLESS)
-        rates = []
+        rates: list[tuple[str, float]] = []
+        accents: list[str] = []  # of the languages that write none
         for index, script in enumerate(_SCRIPTS):
             if letters[index]:
                 rates.append((script, float(accented[index] / letters[index])))
-        accents = tuple(script for script, rate in rates if rate * ACCENTED <= 1)
-        return cls(accents, tuple(rates), dotless=bool(dotless * ACCENTED > letters[0]))
+                if rates[-1][1] * ACCENTED <= 1:
+                    accents.append(script)
+        return cls(tuple(accents), tuple(rates), dotless=bool(dotless * ACCENTED > letters[0]))
 
     def __str__(self) -> str:
         clauses = ["--lowercase folds case"]
@@ -79,14 +78,6 @@ class Folding:
             verb = "go" if script in self.accents else "stay"
             clauses.append(f"{script} accents {verb} ({rate:.2%} of its letters have one)")
         return "; ".join(clauses)
-
-
-def _script_of_letters() -> np.ndarray:
-    """Return the index of the script of every code point, uint8 (0x110000,)."""
-    scripts = np.full(0x110000, _OTHER, np.uint8)
-    for index, ranges in enumerate(_SCRIPTS.values()):
-        fill(scripts, ranges, index)
-    return scripts
 
 
 def normalizer(folding: Folding | None, *, drop: bool = True, han_apart: bool) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.batches import batch_by_characters
 from brimful.corpus.text.characters import code_points
-from brimful.corpus.text.pruning_rules import PruningRules, UnknownWords
+from brimful.corpus.text.pruning_rules import UnknownWords, select_pieces
 from brimful.corpus.text.special_ids import name_like, unknown_id
 from brimful.corpus.text.tokenizer_json import State, order_ids, renumber
 
@@ -31,29 +31,20 @@ _MAX_CHECKED_TEXTS = 4096
 
 @dataclass(frozen=True)
 class Statistics:
-    """Sizes before and after.
-
-    Attributes:
-        texts: how many texts were read.
-        used: how many different pieces they use.
-    """
+    """Sizes before and after."""
 
     pieces_before: int
     pieces_after: int
-    texts: int
-    used: int
+    texts: int  # how many texts were read
+    used: int  # how many different pieces they use
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """A pruned tokenizer.
-
-    Attributes:
-        old_ids: int64 (pieces,): the old id of each new one; `embedding[old_ids]` is the new embedding.
-        statistics: sizes before and after.
-    """
+    """A pruned tokenizer."""
 
     tokenizer: "Tokenizer"
+    # The old id of each new one, int64 (pieces,); `embedding[old_ids]` is the new embedding.
     old_ids: np.ndarray
     statistics: Statistics
 
@@ -87,59 +78,36 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
             raise BrimfulError(
                 f"this tokenizer cannot be pruned: the model needs the id {index}, which has no piece"
             )
-    usage = _Usage(tokenizer, state)
+    plain, unknown = _plain(tokenizer), unknown_id(tokenizer)
+    unknown_words = UnknownWords(plain, state) if kind == "WordPiece" else None
+    used: set[int] = set()  # ids of the pieces of the texts
+    matched: set[int] = set()  # ids of the pieces that WordPiece matches in unknown words
+    occurs = np.zeros(0x110000, bool)  # by code point
     number_of_texts = 0
     checked_texts: list[str] = []
     for batch in batch_by_characters(texts, _BATCH_CHARACTERS, _size):
-        usage.add(batch)
+        occurs[code_points("".join(batch))] = True
+        texts_with_unknown = []
+        for text, encoding in zip(batch, _encode(plain, batch), strict=True):
+            ids = encoding.ids
+            used.update(ids)
+            if unknown in ids:
+                texts_with_unknown.append(text)
+        if unknown_words and texts_with_unknown:
+            matched |= unknown_words.pieces(texts_with_unknown)
         number_of_texts += len(batch)
         if len(checked_texts) < _MAX_CHECKED_TEXTS:
             checked_texts += batch[::_CHECKED_STRIDE]
     if not number_of_texts:
         raise BrimfulError("there are no texts whose pieces could be kept")
-    rules = PruningRules(tokenizer, state, stay)
-    order = order_ids(state["model"], rules(usage.ids | usage.matched, usage.characters))
+    characters = map(chr, np.flatnonzero(occurs).tolist())
+    order = order_ids(state["model"], select_pieces(tokenizer, state, used.union(matched, stay), characters))
     new_ids = {old: new for new, old in enumerate(order)}
     pruned = name_like(Tokenizer.from_str(json.dumps(renumber(tokenizer, state, new_ids))), tokenizer)
     old_ids = np.array(order, np.int64)
     _check(tokenizer, pruned, old_ids, checked_texts)
-    sizes = Statistics(tokenizer.get_vocab_size(), len(order), number_of_texts, len(usage.ids))
+    sizes = Statistics(tokenizer.get_vocab_size(), len(order), number_of_texts, len(used))
     return Pruned(pruned, old_ids, sizes)
-
-
-class _Usage:
-    """Collects what the texts use.
-
-    Attributes:
-        ids: ids of their pieces.
-        matched: ids of the pieces that WordPiece matches in unknown words.
-    """
-
-    def __init__(self, tokenizer: "Tokenizer", state: State) -> None:
-        self.ids: set[int] = set()
-        self.matched: set[int] = set()
-        self._tokenizer = _plain(tokenizer)
-        self._occurs = np.zeros(0x110000, bool)
-        self._unknown = unknown_id(tokenizer)
-        self._unknown_words: UnknownWords | None = None
-        if state["model"]["type"] == "WordPiece":
-            self._unknown_words = UnknownWords(self._tokenizer, state)
-
-    @property
-    def characters(self) -> list[str]:
-        """All different characters of the texts."""
-        return [chr(code) for code in np.flatnonzero(self._occurs).tolist()]
-
-    def add(self, texts: list[str]) -> None:
-        self._occurs[code_points("".join(texts))] = True
-        texts_with_unknown = []
-        for text, encoding in zip(texts, _encode(self._tokenizer, texts), strict=True):
-            ids = encoding.ids
-            self.ids.update(ids)
-            if self._unknown in ids:
-                texts_with_unknown.append(text)
-        if self._unknown_words and texts_with_unknown:
-            self.matched |= self._unknown_words.pieces(texts_with_unknown)
 
 
 def _size(text: str) -> int:

@@ -14,12 +14,12 @@ With these rules for WordPiece, BPE and Unigram, a text of the corpus keeps its 
 
 import json
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from brimful.corpus.text.scripts import select_same_scripts
-from brimful.corpus.text.special_ids import ids_of_special_names
+from brimful.corpus.text.special_ids import TOKEN_NAMES, settings_of
 from brimful.corpus.text.tokenizer_json import State, ids_around, join_merge, read_pieces, split_merge
 
 if TYPE_CHECKING:
@@ -28,42 +28,33 @@ if TYPE_CHECKING:
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _MAX_CHARACTER_BYTES = 4
 """Bytes of a character in UTF-8."""
+# Punctuation, digits and symbols (Common), and the accents that follow letters (Inherited).
+_OF_EVERY_SCRIPT = ("0", "\u0301")
+_CATEGORIES_WITHOUT_SCRIPT = ("Cn", "Co", "Cs")
 
 
-class PruningRules:
-    """Which pieces of a tokenizer stay, given the pieces that texts use.
+def select_pieces(tokenizer: "Tokenizer", state: State, ids: set[int], text: Iterable[str]) -> set[int]:
+    """Return these ids and the ids of all pieces that stay with them.
 
     Args:
         tokenizer: WordPiece, BPE or Unigram.
         state: its tokenizer.json.
-        stay: further ids that stay.
+        ids: ids of the pieces that the texts use.
+        text: all different characters of the texts.
     """
-
-    def __init__(self, tokenizer: "Tokenizer", state: State, stay: Iterable[int] = ()) -> None:
-        self._model = state["model"]
-        is_byte_level = '"type": "ByteLevel"' in json.dumps([state["normalizer"], state["pre_tokenizer"]])
-        self._fixed = _find_fixed(tokenizer, state, is_byte_level) | set(stay)
-        self._characters = _find_single_characters(self._model, is_byte_level)
-        has_unknown = self._model.get("unk_token") is not None or self._model.get("unk_id") is not None
-        self._keeps_all_characters = not has_unknown and not is_byte_level
-
-    def __call__(self, ids: set[int], text: Iterable[str]) -> set[int]:
-        """Return these ids and all that stay with them.
-
-        Args:
-            ids: ids of the pieces that the texts use.
-            text: all different characters of the texts.
-        """
-        characters = set(self._characters)
-        # Without an unknown token, a character that has no piece would be lost or an error: so all stay.
-        if not self._keeps_all_characters:
-            characters = select_same_scripts(characters, text)
-        staying = ids | self._fixed
-        for character in characters:
-            staying.update(self._characters[character])
-        if self._model["type"] == "BPE":
-            staying = _with_ancestors(self._model, staying)
-        return staying
+    model = state["model"]
+    is_byte_level = '"type": "ByteLevel"' in json.dumps([state["normalizer"], state["pre_tokenizer"]])
+    ids_by_character = _find_single_characters(model, is_byte_level)
+    characters = set(ids_by_character)
+    # Without an unknown token, a character that has no piece would be lost or an error: so all stay.
+    if is_byte_level or model.get("unk_token") is not None or model.get("unk_id") is not None:
+        characters = select_same_scripts(characters, text)
+    staying = ids | _find_fixed(tokenizer, state, is_byte_level)
+    for character in characters:
+        staying.update(ids_by_character[character])
+    if model["type"] == "BPE":
+        staying = _with_ancestors(model, staying)
+    return staying
 
 
 def _find_fixed(tokenizer: "Tokenizer", state: State, is_byte_level: bool) -> set[int]:
@@ -71,18 +62,16 @@ def _find_fixed(tokenizer: "Tokenizer", state: State, is_byte_level: bool) -> se
     from tokenizers import pre_tokenizers
 
     model, pieces = state["model"], read_pieces(state["model"])
-    ids = ids_of_special_names(tokenizer) | ids_around(tokenizer)
-    ids |= tokenizer.get_added_tokens_decoder().keys()
+    ids = ids_around(tokenizer) | tokenizer.get_added_tokens_decoder().keys()
     if state["padding"]:
         ids.add(state["padding"]["pad_id"])
-    names = set()
-    if model.get("unk_token"):
-        names.add(model["unk_token"])
+    # Pieces with the name of a special token stay, too.
+    names = {model.get("unk_token"), *settings_of(tokenizer).roles.values()}.union(*TOKEN_NAMES.values())
     if model.get("byte_fallback"):
         names.update(filter(_BYTE_PIECE.fullmatch, pieces))
     if is_byte_level:
         names.update(pre_tokenizers.ByteLevel.alphabet())
-    ids.update(pieces[name] for name in names if name in pieces)
+    ids.update(pieces[name] for name in names if name and name in pieces)
     if model["type"] == "Unigram":
         scores = [score for _, score in model["vocab"]]
         ids.add(scores.index(min(scores)))
@@ -129,6 +118,40 @@ def _with_ancestors(model: State, ids: set[int]) -> set[int]:
     return ancestors
 
 
+def select_same_scripts(characters: Iterable[str], text: Iterable[str]) -> set[str]:
+    """Return the `characters` whose script occurs in `text`: Unicode's script property, as in `tokenizers`.
+
+    Punctuation, digits, symbols and accents belong to every script, kana to the script of Han. Private-use
+    and unassigned characters have no script.
+    """
+    candidates = _drop_without_script(characters)
+    present = _drop_without_script(text) | set(_OF_EVERY_SCRIPT)
+    runs = _split_by_script(candidates | present)
+    scripts = [run[0] for run in runs if not present.isdisjoint(run)]
+    selected: set[str] = set()
+    for run in runs:
+        # Two characters of one script stay one run when they are put together.
+        if any(len(_split(character + run[0])) == 1 for character in scripts):
+            selected.update(run)
+    return candidates & selected
+
+
+def _drop_without_script(characters: Iterable[str]) -> set[str]:
+    return {c for c in characters if c != " " and unicodedata.category(c) not in _CATEGORIES_WITHOUT_SCRIPT}
+
+
+def _split_by_script(characters: set[str]) -> list[str]:
+    """Sort the characters into about a hundred runs of one script each: Unicode's blocks hold one script."""
+    # `tokenizers` adds a character that is too new for it to the run before it, so such a one must not lead.
+    return _split("".join([_OF_EVERY_SCRIPT[0], *sorted(characters)]))
+
+
+def _split(text: str) -> list[str]:
+    from tokenizers import pre_tokenizers
+
+    return [run for run, _ in pre_tokenizers.UnicodeScripts().pre_tokenize_str(text)]
+
+
 class UnknownWords:
     """The pieces that WordPiece matches in words before it gives up.
 
@@ -147,24 +170,20 @@ class UnknownWords:
 
     def pieces(self, texts: list[str]) -> set[int]:
         """Return the ids of the pieces that begin the words of these texts, up to where no piece matches."""
+        pieces: dict[str, int] = self._model["vocab"]
         words: set[str] = set()
         for encoding in self._words.encode_batch(texts, add_special_tokens=False):
             words.update(encoding.tokens)
         ids: set[int] = set()
         for word in words:
-            if len(word) <= self._model["max_input_chars_per_word"]:
-                ids.update(self._match(word))
-        return ids
-
-    def _match(self, word: str) -> list[int]:
-        pieces: dict[str, int] = self._model["vocab"]
-        ids: list[int] = []
-        begin, end, prefix = 0, len(word), ""
-        while begin < end:  # the longest piece first
-            index = pieces.get(prefix + word[begin:end])
-            if index is None:
-                end -= 1
-            else:
-                ids.append(index)
-                begin, end, prefix = end, len(word), self._model["continuing_subword_prefix"]
+            if len(word) > self._model["max_input_chars_per_word"]:
+                continue
+            begin, end, prefix = 0, len(word), ""
+            while begin < end:  # the longest piece first
+                index = pieces.get(prefix + word[begin:end])
+                if index is None:
+                    end -= 1
+                else:
+                    ids.add(index)
+                    begin, end, prefix = end, len(word), self._model["continuing_subword_prefix"]
         return ids

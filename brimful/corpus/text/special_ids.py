@@ -18,18 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Ids of the special tokens.
-
-    Attributes:
-        unk: None where the tokenizer can spell everything.
-        mask: None where the vocabulary has no mask token.
-    """
+    """Ids of the special tokens."""
 
     pad: int
-    unk: int | None
+    unk: int | None  # None where the tokenizer can spell everything
     cls: int
     sep: int
-    mask: int | None
+    mask: int | None  # None where the vocabulary has no mask token
 
 
 Side = Literal["right", "left"]
@@ -37,19 +32,13 @@ Side = Literal["right", "left"]
 
 @dataclass(frozen=True)
 class TokenizerSettings:
-    """The settings in the files beside a tokenizer.json.
+    """The settings in the files beside a tokenizer.json."""
 
-    Attributes:
-        roles: names of special tokens by role; with an empty name, the tokenizer has no token of that role.
-        side: where a text that is too long loses tokens.
-        token_types: whether a model gets token types.
-        owner: the tokenizer's name in messages.
-    """
-
+    # Names of special tokens by role; with an empty name, the tokenizer has no token of that role.
     roles: Mapping[str, str] = field(default_factory=dict)
-    side: Side = "right"
-    token_types: bool = False
-    owner: str = field(default="the tokenizer", compare=False)
+    side: Side = "right"  # where a text that is too long loses tokens
+    token_types: bool = False  # whether a model gets token types
+    owner: str = field(default="the tokenizer", compare=False)  # its name in messages
 
 
 TOKEN_NAMES = {
@@ -160,23 +149,13 @@ def unknown_id(tokenizer: "Tokenizer") -> int:
     return _unknown_ids[tokenizer]
 
 
-def ids_of_special_names(tokenizer: "Tokenizer") -> set[int]:
-    """Return the ids of the pieces that have the name of a special token."""
-    names = {*settings_of(tokenizer).roles.values()}.union(*TOKEN_NAMES.values()) - {""}
-    ids = map(tokenizer.token_to_id, names)
-    return {index for index in ids if index is not None}
-
-
 def marker_names(tokenizer: "Tokenizer") -> set[str]:
     """Return the names of the model's own special tokens, which no text of a loaded tokenizer gets."""
     return {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
 
 
 def name_like(tokenizer: "Tokenizer", original: "Tokenizer") -> "Tokenizer":
-    """Return a tokenizer that was made of another one, with the settings of the original.
-
-    Its special tokens get the same names and are as plain in a text, and texts are cut on the same side.
-    """
+    """Return a tokenizer that was made of another one, with the original's settings and its plain markers."""
     remember_settings(tokenizer, settings_of(original))
     tokenizer.encode_special_tokens = original.encode_special_tokens
     return tokenizer

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +9,16 @@ from typing import TYPE_CHECKING
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_file
-from brimful.corpus.text.folder_files import CONFIG, TOKENIZER, VOCABULARIES, find_vocabulary_file
+from brimful.corpus.text.folder_files import (
+    CONFIG,
+    TOKENIZER,
+    VOCABULARIES,
+    find_vocabulary_file,
+    lowers_text,
+)
 from brimful.corpus.text.folder_tokenizer import BACKENDS, read_folder
 from brimful.corpus.text.lower_first import lower_first
 from brimful.corpus.text.markers import plain_markers
-from brimful.corpus.text.sentence_folder import lowers_text
 from brimful.corpus.text.special_ids import (
     CONFIG_KEYS,
     TOKEN_NAMES,
@@ -24,7 +28,6 @@ from brimful.corpus.text.special_ids import (
     special_ids,
     special_tokens,
     token_name,
-    truncation_side,
 )
 from brimful.corpus.text.tokenizer_json import ids_around
 
@@ -60,8 +63,14 @@ def read(path: str | Path) -> "Tokenizer":
     unspelled: set[str] = set()
     if file is None and lowers_text(folder):
         tokenizer, unspelled = lower_first(tokenizer)
+    roles = {}
+    for role, keys in CONFIG_KEYS.items():
+        # The first key that the files set counts, such as cls_token before bos_token.
+        name = next(filter(None, map(facts["roles"].get, keys)), None)
+        if name and tokenizer.token_to_id(name) is not None:
+            roles[role] = name
     settings = TokenizerSettings(
-        roles=_find_roles(facts["roles"], tokenizer),
+        roles=roles,
         side=facts["side"],
         token_types=facts["token_types"],
         owner=f"the tokenizer of {file or folder}",
@@ -72,7 +81,7 @@ def read(path: str | Path) -> "Tokenizer":
         tokenizer.encode_special_tokens = True
         return tokenizer
     names = {role: token_name(tokenizer, role) for role in TOKEN_NAMES}
-    tokens_around = {tokenizer.id_to_token(index) or "" for index in ids_around(tokenizer)}
+    tokens_around = set(filter(None, map(tokenizer.id_to_token, ids_around(tokenizer))))
     if not tokens_around and names["cls"] and names["sep"] and names["cls"] != names["sep"]:
         warn(
             f"{folder}: its tokenizer puts no {names['cls']} and {names['sep']} around texts, as its files"
@@ -84,20 +93,6 @@ def read(path: str | Path) -> "Tokenizer":
     plain = plain_markers(tokenizer, markers, splits=facts["splits"])
     remember_settings(plain, settings)
     return plain
-
-
-def _find_roles(names: Mapping[str, str], tokenizer: "Tokenizer") -> dict[str, str]:
-    """Return the special tokens that the vocabulary has, by role.
-
-    Args:
-        names: as tokenizer_config.json has them, by its keys (`cls_token`).
-    """
-    roles = {}
-    for role, keys in CONFIG_KEYS.items():
-        candidates = [names[key] for key in keys if names.get(key)]
-        if candidates and tokenizer.token_to_id(candidates[0]) is not None:
-            roles[role] = candidates[0]
-    return roles
 
 
 def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
@@ -136,11 +131,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
 
 
 def _find_tokenizer(path: Path) -> tuple[Path, Path | None]:
-    """Return the folder of a tokenizer, and the file to read in place of its tokenizer.json, or None.
-
-    Raises:
-        BrimfulError: there is no tokenizer.
-    """
+    """Return the folder of a tokenizer, and the file to read in place of its tokenizer.json, or None."""
     if not path.exists():
         raise BrimfulError(f"no tokenizer at {path}: name one that there is, a folder or a file")
     if path.is_dir():
@@ -181,8 +172,9 @@ def save(
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,
     }
-    if truncation_side(tokenizer) == "left":
-        settings["truncation_side"] = "left"
+    side = settings_of(tokenizer).side
+    if side == "left":
+        settings["truncation_side"] = side
     for role, (name, _) in special_tokens(tokenizer).items():
         settings[f"{role}_token"] = name
     with atomic_file(directory / CONFIG) as temporary:

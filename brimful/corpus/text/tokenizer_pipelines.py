@@ -64,10 +64,7 @@ def cut_han(max_characters: int) -> Any:
 
 
 def drop_long_words() -> Any:
-    """Return a pre-tokenizer for training that drops overlong words.
-
-    Corrupt text has words that would take the trainer's time and memory.
-    """
+    """Return a pre-tokenizer for training that drops overlong words, which take time and memory."""
     from tokenizers import Regex, pre_tokenizers
 
     return pre_tokenizers.Split(Regex(rf"\A(?m:.){{{LONGEST_WORD + 1},}}\z"), "removed")
@@ -77,8 +74,11 @@ def without_long_words(text: str, pre_tokenizer: Any) -> str:
     """Drop the overlong words of one text, in Python: the pre-tokenizer sees only overlong runs."""
 
     def drop_long(run: re.Match[str]) -> str:
-        words = [word for word, _ in pre_tokenizer.pre_tokenize_str(run[0])]
-        return "".join(word for word in words if len(word) <= LONGEST_WORD)
+        words = []
+        for word, _ in pre_tokenizer.pre_tokenize_str(run[0]):
+            if len(word) <= LONGEST_WORD:
+                words.append(word)
+        return "".join(words)
 
     return _LONG_RUN.sub(drop_long, text)
 
@@ -91,7 +91,7 @@ def with_special_tokens(tokenizer: "Tokenizer") -> "Tokenizer":
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+        special_tokens=[("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])],
     )
     tokenizer.add_special_tokens(sorted(SPECIAL_TOKENS, key=vocabulary.__getitem__))
     return tokenizer

@@ -20,6 +20,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
 from brimful.tasks.judging.comparison import Answer
+from brimful.tasks.multi_label import unpack_labels
 from brimful.tasks.task import Task
 from brimful.tasks.task_data import TaskData, cut_part, draw_rows
 from brimful.train.objective import Runtime
@@ -66,11 +67,8 @@ class Tfidf:
     strengths: Sequence[float] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
-        """Return the features of a training table, which decides the features of other texts.
-
-        Raises:
-            UnreadError: no text has what this kind reads.
-        """
+        """Return the features of a training table, which decides the features of other texts. UnreadError
+        says that no text has what this kind reads."""
         from scipy.sparse import hstack
         from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -177,8 +175,7 @@ def _fit_logistic(features: Any, labels: np.ndarray, strength: float) -> Any:
 
 
 def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | None) -> Fitted:
-    """The log-odds of each label by a logistic regression of its own. Without a strength, and for a label
-    that never changes, they follow from its share, whatever the text is."""
+    """The log-odds of each label by a logistic regression of its own; without a strength, from its share."""
     fitted: list[Fitted] = []
     for label in labels:
         share = np.clip(label.mean(), MIN_SHARE, 1 - MIN_SHARE)  # so that the logarithm is finite
@@ -197,8 +194,7 @@ def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | Non
 
 
 def _fit_classes(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
-    """Logistic regression; for sparse features of each class against all others. Without a strength, the
-    answers are the shares of the classes, whatever the text is."""
+    """Logistic regression, of sparse features one for each class; without a strength, shares of classes."""
     from scipy.sparse import issparse
 
     labels = targets["label"]
@@ -221,9 +217,7 @@ def _fit_classes(outputs: int, features: Any, targets: Targets, strength: float 
 
 def _fit_labels(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
     """A logistic regression for each label."""
-    # The first bit only says that the row has a target.
-    labels = np.unpackbits(targets["labels"], axis=1, count=1 + outputs)[:, 1:]
-    return _fit_each(labels.T, features, strength)
+    return _fit_each(unpack_labels(targets["labels"], outputs).T, features, strength)
 
 
 def _fit_value(outputs: int, features: Any, targets: Targets, strength: float | None) -> Fitted:
@@ -274,9 +268,9 @@ def fit_majority(task: Task, data: TaskData) -> Rung:
 def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
     """Fit a linear model on features to train, after choosing their kind and C by the primary metric on dev.
 
-    Without a dev table, dev is a fifth of train, as for learning rates. At most `MAX_LINEAR_ROWS` rows of
-    train are read, fewer for many classes. The result is None for more than `MAX_OUTPUTS` classes, and where
-    scikit-learn cannot fit the model, as to texts of spaces. A line says each of these.
+    Without a dev table, dev is a fifth of train. At most `MAX_LINEAR_ROWS` rows of train are read, fewer for
+    many classes. The result is None for more than `MAX_OUTPUTS` classes, and where scikit-learn cannot fit
+    the model, as to texts of spaces. A line says each of these.
     """
     outputs = max(len(task.labels), 1)
     if outputs > MAX_OUTPUTS:
@@ -310,8 +304,8 @@ def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
 def _choose_settings(
     task: Task, data: TaskData, features: Features, fit_model: Callable[..., Fitted]
 ) -> tuple[str, float]:
-    """The kind and the C that are best on dev, or on a fifth of train: the kind at one C, then its C. They
-    are the last kind and 1 where train is too small for that, or where no kind can read it."""
+    """The kind and the C that are best on dev, or a fifth of train: first the kind, then its C. They are the
+    last kind and 1 where train is too small, or where no kind can read it."""
     fit, dev = data.fit, data.dev
     if dev is None:
         try:

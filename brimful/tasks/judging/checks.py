@@ -128,8 +128,8 @@ def _join_texts(table: Table) -> list[str]:
 
 
 def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int, int], dict[int, int]]:
-    """Find the rows of `other` that are in `first`, each with its counterpart there, from 0: of the same
-    text, and, with `near`, of one that is only almost the same (`corpus.dedup.near_pairs`)."""
+    """Find the rows of `other` that are in `first`, each with its counterpart there, from 0: equal texts and,
+    with `near`, almost equal ones (`corpus.dedup.near_pairs`)."""
     first_rows: dict[str, int] = {}
     for row, text in enumerate(_join_texts(first)):
         first_rows.setdefault(text, row)
@@ -171,11 +171,10 @@ def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Fi
 
 
 def check_labels(table: Table, named: Sequence[Sequence[str]], train_labels: frozenset[str]) -> list[Finding]:
-    """Find labels that become classes of their own, and are probably another label or none; and unknown ones.
+    """Find labels that are probably another label or none, and labels that train lacks.
 
     Args:
         named: the labels of each row.
-        train_labels: the labels of train.
     """
     own = set[str]().union(*named)
     by_key: dict[str, list[str]] = {}
@@ -213,11 +212,7 @@ def _label_key(name: str) -> str:
 
 
 def check_tables(tables: Sequence[Table], *, named: bool) -> list[Finding]:
-    """Return all findings that need no tokenizer, on train and on the tables that are measured on.
-
-    Args:
-        named: whether labels are names; regression and answers have none.
-    """
+    """Return all findings that need no tokenizer, on train and on other tables; `named`: labels are names."""
     findings: list[Finding] = []
     train_labels = frozenset[str]().union(*label_names_of(tables[0]) or ())
     for place, table in enumerate(tables):
@@ -243,8 +238,8 @@ def count_labels(labels: Sequence[str], table: Table) -> dict[str, int]:
 
 
 def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Count the tokens of each row, special tokens included, and the unknown ones among them, int64 (n,)
-    each; for a text in windows the sum over its windows."""
+    """Count the tokens of each row, special ones included, and the unknown ones, int64 (n,) each, over all
+    windows of a text."""
     examples, unknown = data.examples, unknown_id(tokenizer)
     of_example = [np.count_nonzero(ids == unknown) for ids in examples.tokens]
     tokens = np.bincount(examples.text_of_example, examples.lengths, minlength=len(data))
@@ -280,11 +275,8 @@ def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list
 
 
 def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], dict[str, Any]]:
-    """Return what is odd in the tables of a run, and the part of summary.json that comes before training.
-
-    Args:
-        own_dev: whether dev is a table of its own, not a part of train.
-    """
+    """Return what is odd in the tables of a run, and what summary.json says of them; `own_dev`: dev is a
+    table of its own."""
     assert encoder.tokenizer is not None
     parts = {"train": data.train}  # a later table leaks from an earlier one: dev chooses what test measures
     if own_dev and data.dev is not None:

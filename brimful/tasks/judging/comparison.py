@@ -64,8 +64,7 @@ def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, n
 
 
 def average_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Return the mean of each metric over seeds, its standard deviation (METRIC_std) and each value
-    (METRIC_runs); of a single seed just its metrics."""
+    """Return the mean of each metric over seeds, METRIC_std and METRIC_runs; for one seed, its metrics."""
     if len(measured) == 1:
         return dict(measured[0])
     facts: dict[str, Any] = {}
@@ -155,8 +154,7 @@ def fingerprint_rows(table: Table) -> str:
 
 
 def write_predictions(path: Path, task: Task, answers: Any, data: Encoded) -> None:
-    """Write the target and the prediction of each row as JSON lines, atomically, with `row`, its number in
-    the file that was read."""
+    """Write the target and the prediction of each row as JSON lines, atomically, with `row`, its number."""
     sweep(path.parent, path.name)
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
         for place, row in enumerate(task.compare_rows(answers, data)):
@@ -195,11 +193,7 @@ def find_error(measured: Any, primary: Metric, n: float | None) -> float | None:
 
 
 def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
-    """Return the time, the size and so on of a model, by the names of ModelResult.
-
-    Args:
-        model: its key in facts that hold several models.
-    """
+    """Return the costs of a model, by the names of ModelResult; `model` is its key among several models."""
     suffix = f".{model}" if model else ""
     costs = {"milliseconds": find_number(measured, f"latency_ms{suffix}")}
     for name in ("texts_per_second", "megabytes", "parameters", "seconds"):

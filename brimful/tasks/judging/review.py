@@ -19,7 +19,8 @@ from brimful.base.console import pluralise, say
 from brimful.tables.table import LabelledSpan
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Row, softmax
+from brimful.tasks.label_forms import softmax
+from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Row
 from brimful.tasks.task import Task
 from brimful.tasks.task_data import TaskData
 
@@ -107,11 +108,8 @@ def review_classifier(
 
 
 def list_worst_errors(task: Task, answers: Any, data: Encoded) -> list[Row]:
-    """Return the rows whose prediction is wrong: the most confident errors first, or the largest.
-
-    Where predictions have neither a probability nor a size, wrong spans or labels count, then the order of
-    the table.
-    """
+    """Return the rows whose prediction is wrong: the most confident errors first, or the largest, or those
+    with the most wrong spans or labels, then in the order of the table."""
     table, errors = data.table, []
     for row, compared in enumerate(task.compare_rows(answers, data)):
         label, prediction = compared["gold"], compared["prediction"]

@@ -23,7 +23,6 @@ from brimful.corpus.pipeline import cleaning, inventory, preparing
 from brimful.corpus.pipeline.cleaning import CleanTask, clean_part
 from brimful.corpus.pipeline.preparation_summary import WRONG_ENCODING
 from brimful.corpus.pipeline.text_parts import CleanText, write_text
-from brimful.corpus.reading.lines import BINARY
 from brimful.corpus.shards import Corpus, Origin
 from brimful.corpus.text.tokenizer import load
 from builders.disks import mounted
@@ -107,9 +106,7 @@ def test_end_to_end(tmp_path: Path) -> None:
     assert [shard.split for shard in corpus.shards] == ["train"] * 4 + ["validation"]
     kept = summary["documents"]["kept"]
     assert (summary["documents"]["read"], kept) == (240, corpus.documents)
-    assert kept + summary["dropped"]["duplicate"] == 240
-    assert summary["documents"]["pieces"] == 0
-    assert summary["dropped"]["duplicate"] > 10
+    assert 10 < summary["dropped"]["duplicate"] == 240 - kept
     assert (summary["tokens"], summary["vocabulary_size"]) == (corpus.tokens, corpus.vocabulary_size)
     assert summary["tokens"] > summary["words"] > summary["sentences"] > kept
     assert summary["unknown_token_rate"] < 0.001
@@ -126,7 +123,6 @@ def test_end_to_end(tmp_path: Path) -> None:
     lengths, counts = (map(int, manifest["length_histogram"][key].split()) for key in ("lengths", "counts"))
     histogram = dict(zip(lengths, counts, strict=True))
     assert sum(length * count for length, count in histogram.items()) == corpus.tokens
-    assert manifest["settings"]["shard_tokens"] == 1500
 
 
 def test_the_first_of_equal_documents_is_kept(tmp_path: Path) -> None:
@@ -180,8 +176,7 @@ def test_finished_work_is_kept_and_additions_only_add(
     assert f"nothing is new: all {len(state)} shards of " in capsys.readouterr().err
     assert (shard_bytes(out), state_of(out)) == (before, state)
     summary = run([str(tmp_path / "in")], out)
-    said = capsys.readouterr().err
-    assert re.search(r"\nnew: \d+ of \d+ shards; the others are as they were\n", said)
+    assert re.search(r"\nnew: \d+ of \d+ shards; the others are", capsys.readouterr().err)
     assert {name: state_of(out)[name] for name in state} == state
     after = shard_bytes(out)
     assert {name: after[name] for name in before} == before
@@ -326,29 +321,24 @@ def test_bad_files_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
     (folder / "twice.txt").write_text("Le cafÃ© est fermÃ©.")
     (folder / "gb.txt").write_bytes("全部都是乱码的文件".encode("gb18030"))
     summary = run([str(folder)], tmp_path / "out")
-    assert [line.removeprefix(str(folder) + "/") for line in summary["warnings"]] == [
-        f"1 documents were undecodable: {WRONG_ENCODING}",
-        f"binary.txt: {BINARY}: 1",
-        "broken.txt: undecodable characters in utf-8 (such as \ufffdb\ufffdd): 2; " + WRONG_ENCODING,
-        "bytes.txt: undecodable characters in utf-8 (such as caf\ufffd is not UTF-8, b): 1;"
-        f" {WRONG_ENCODING}",
-        "cut.txt.gz: archive cut short: 1",
-        "empty.txt: file without a text: 1",
-        "gb.txt: read as gb18030, as its bytes say, not as utf-8; bytes beyond ASCII (such as"
-        f" 全部都是乱码的文件): 18; {WRONG_ENCODING}",
-        "twice.txt: text that another program decoded with a wrong charset (such as Le cafÃ© est fermÃ©.): 2",
-    ]
+    names = ("binary.txt", "broken.txt", "bytes.txt", "cut.txt.gz", "empty.txt", "gb.txt", "twice.txt")
+    first, *others = summary["warnings"]
+    assert first == f"1 documents were undecodable: {WRONG_ENCODING}"
+    assert [line.partition(": ")[0] for line in others] == [str(folder / name) for name in names]
+    assert [WRONG_ENCODING in line for line in others] == [False, True, True, False, False, True, False]
     assert summary["dropped"]["undecodable"] == 1
     assert any(Path(source.path).name == "0.txt" for _, source in documents(Corpus.open(tmp_path / "out")))
 
 
 def clean_badly(task: CleanTask) -> dict:
-    """Clean a part; a text that says `fail` meets a fault."""
+    """Clean a part; the text `fail` meets a fault, and `hang` keeps the interpreter's lock for ever."""
     real = cleaning.Cleaner.__call__
 
     def bad(cleaner: cleaning.Cleaner, raw: str, *arguments: Any, **keywords: Any) -> list[str]:
         if raw == "fail":
             raise IndexError("out of range")
+        if raw == "hang":
+            re.match("(a+)+$", "a" * 60 + "b")
         return real(cleaner, raw, *arguments, **keywords)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -364,20 +354,6 @@ def test_a_fault_costs_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (summary["documents"]["kept"], summary["dropped"]) == (2, {"failed": 1})
     issue = "documents skipped on which cleaning failed (IndexError)"
     assert summary["warnings"][0] == f"{path}: {issue}: 1"
-
-
-def clean_slowly(task: CleanTask) -> dict:
-    """Clean a part; a text that says `hang` keeps the interpreter's lock for ever."""
-    real = cleaning.Cleaner.__call__
-
-    def slow(cleaner: cleaning.Cleaner, raw: str, *arguments: Any, **keywords: Any) -> list[str]:
-        if raw == "hang":
-            re.match("(a+)+$", "a" * 60 + "b")
-        return real(cleaner, raw, *arguments, **keywords)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cleaning.Cleaner, "__call__", slow)
-        return clean_part(task)
 
 
 def test_every_document_is_accounted_for(tmp_path: Path) -> None:
@@ -398,7 +374,7 @@ def test_a_document_that_takes_too_long_is_skipped_and_reported(
     for path in paths:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
         Path(path).write_text("\n".join(["hang", *lines, "hang"]), encoding="utf-8")
-    monkeypatch.setattr(preparing, "clean_part", clean_slowly)
+    monkeypatch.setattr(preparing, "clean_part", clean_badly)
     summary = run(paths, tmp_path / "out", document_seconds=0.5, workers=2)
     assert summary["dropped"]["hostile"] == 4
     issue = "documents skipped that took over 0.5 s to clean: 2"

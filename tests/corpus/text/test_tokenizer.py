@@ -80,9 +80,8 @@ def test_every_model_has_the_same_special_tokens(kind) -> None:
 
 def test_han_characters_stand_alone_or_form_pieces_of_up_to_four(kind) -> None:
     _, han, tokenizer = kind
-    encoding = tokenizer.encode("无创dna检测，中华人民共和国 fox", add_special_tokens=False)
     text = "无创dna检测，中华人民共和国 fox"
-    tokens = [text[a:b] for a, b in encoding.offsets]
+    tokens = [text[a:b] for a, b in tokenizer.encode(text, add_special_tokens=False).offsets]
     longest = max(sum("一" <= c <= "鿿" for c in token) for token in tokens)
     assert longest == 1 if han == "characters" else 1 < longest <= 4
     assert not any("d" in token and "创" in token for token in tokens)
@@ -161,8 +160,6 @@ def test_with_nfkc() -> None:
     bare = Tokenizer(models.BPE())
     assert with_nfkc(bare).normalizer.normalize_str("ﬁ") == "fi"
     bare.normalizer = normalizers.NFKC()
-    assert with_nfkc(bare) is bare
-    bare.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.NFKC()])
     assert with_nfkc(bare) is bare
 
 

@@ -11,17 +11,8 @@ from brimful.base.errors import BrimfulError
 from brimful.commands.prepare import prepare
 from brimful.corpus.words.word_lists import read_word_list
 
-WORDS = [
-    "无创dna",
-    "边缘盒子",
-    "云计算平台",
-    "Coca Cola",
-    "腾讯控股(00700)",
-    "C++",
-    "iPhone 15 Pro",
-    "北京",
-    "Edu Trust认证",
-]
+WORDS = ["无创dna", "边缘盒子", "云计算平台", "Coca Cola", "腾讯控股(00700)", "C++", "iPhone 15 Pro", "北京"]
+WORDS += ["Edu Trust认证"]
 FORMS = {
     "plain": "{0}",
     "jieba": "{0} {1} nz",
@@ -68,10 +59,8 @@ def test_the_example_of_jieba(tmp_path: Path):
         ["New York", "San Francisco", "Windows 11"],
         ["#tag", "#1 song"],
         ["Smith, Anna", "Inc, Ltd"],
-        ["[SEP]", "{x}"],
         ["[1] note", "3.5 mm", "and/or", "a|b"],
         ["type 2 diabetes", "vitamin c deficiency"],
-        ["24/7", "AC/DC"],
         ["3D 打印", "5G 网络"],
         ["维生素 B", "北京"],
     ],
@@ -90,9 +79,7 @@ def test_words_that_only_look_divided_stay_whole(words: list[str], tmp_path: Pat
         ("糖尿病|10|n\n高血压|5\n", r"'糖尿病\|10\|n'"),
         ("1. the\n2、糖尿病\n", r"'1\. the'"),
         ("糖尿病 n 10\n高血压 n 5\n", "'糖尿病 n 10'"),
-        ("糖尿病 n\n高血压 n\n", "'糖尿病 n'"),
         ("糖尿病,10\n高血压,-5.5,n\n", "'糖尿病,10'"),
-        ("id,word\n1,糖尿病\n2,高血压\n", "'1,糖尿病'"),
         ("糖尿病\t10\tn\n高血压\t5\tn\n", r"'糖尿病\\t10\\tn'"),
         ("糖尿病\ttang\n高血压\t5\n", r"'糖尿病\\ttang'"),
     ],

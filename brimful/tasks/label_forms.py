@@ -1,7 +1,8 @@
-"""Predictions of any number of labels for each text or pair of texts."""
+"""Predictions of one label, or of any number of labels, for each text or pair of texts."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,7 +12,48 @@ from brimful.tables.table import Table, Take, take_all
 from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.text_files import readable
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, NamedLabels, Row
+from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, PredictionForm, Row
+
+
+@dataclass(frozen=True)
+class NamedLabels(PredictionForm):
+    """The form of a task that is described by the names of its labels."""
+
+    labels: list[str]
+
+    @classmethod
+    def from_labels(cls, labels: list[str]) -> Self:
+        return cls(labels)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+
+@dataclass(frozen=True)
+class Classes(NamedLabels):
+    """The form of classification: one of several labels, with its probability."""
+
+    name = "classification"
+    problem_type = "single_label_classification"
+    abstains = True
+
+    def best(self, answers: np.ndarray) -> list[tuple[str, float]]:
+        """Return the most probable label of each row, and its probability."""
+        probabilities = self.scores(answers)
+        names = np.array(self.labels, dtype=object)[probabilities.argmax(1)]
+        return list(zip(names.tolist(), probabilities.max(1).tolist(), strict=True))
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """Return the probability of each class."""
+        return softmax(answers)
+
+    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+        """Return `prediction`, a label, and its `probability`."""
+        rows = []
+        for label, probability in self.best(answers):
+            rows.append({"prediction": label, "probability": round(probability, PROBABILITY_DECIMALS)})
+        return rows
 
 
 @dataclass(frozen=True)
@@ -49,3 +91,10 @@ class LabelSets(NamedLabels):
             rounded = [round(float(value), PROBABILITY_DECIMALS) for value in probabilities[chosen]]
             rows.append({"prediction": names[chosen].tolist(), "probabilities": rounded})
         return rows
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the probability of each class, float32 (n, classes), computed in float64."""
+    # Less the largest, so that exp cannot overflow; -inf where there are no classes.
+    weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True, initial=-np.inf))
+    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)

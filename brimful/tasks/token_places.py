@@ -1,0 +1,93 @@
+"""Where tokens stand in a text: its words, spans and windows by the characters of tokens."""
+
+import numpy as np
+
+from brimful.data.examples import Examples
+from brimful.data.ragged import Ragged
+
+
+def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
+    """Return the characters of tokens (n, 2) without white space at their ends, which some tokenizers count.
+
+    A token of white space becomes empty. Only the characters from the first token to the last are looked at,
+    since a long text is read in windows.
+    """
+    filled = (places[:, 0] < places[:, 1])[:, None]
+    first, end = places.min(initial=len(text), where=filled), places.max(initial=0, where=filled)
+    is_space = np.array(list(map(str.isspace, text[first:end])), dtype=bool)
+    if not is_space.any():
+        return places
+    # The places of characters that count, with one before all tokens and one behind them.
+    letters = np.concatenate([[-1], first + np.flatnonzero(~is_space), [np.iinfo(np.int64).max]])
+    starts = np.minimum(letters[np.searchsorted(letters, places[:, 0])], places[:, 1])
+    ends = np.maximum(letters[np.searchsorted(letters, places[:, 1]) - 1] + 1, starts)
+    return np.where(filled, np.stack([starts, ends], -1), places)
+
+
+def find_word_units(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find what can be tagged of a text that is divided into words.
+
+    The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
+    without a token (a zero-width space, say) are left out.
+
+    Args:
+        words, places: the characters of each word, and of each token, (tokens, 2), ascending, none empty.
+
+    Returns:
+        The characters (units, 2) and the token (units,) of each unit, int64.
+    """
+    bounds = np.array(words)
+    tokens = np.searchsorted(places[:, 1], bounds[:, 0], side="right")  # the first that ends behind the start
+    has_token = np.append(places[:, 0], np.iinfo(np.int64).max)[tokens] <= bounds[:, 0]
+    bounds, tokens = bounds[has_token], tokens[has_token]
+    speaking, first = np.unique(tokens, return_index=True)
+    last = np.searchsorted(tokens, speaking, side="right") - 1
+    return np.stack([bounds[first, 0], bounds[last, 1]], -1), speaking
+
+
+def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the characters, int32 (tokens, 2), and outputs, float32 (tokens, C), of the tokens of each text,
+    without special tokens. A token of several windows has the outputs of the one where it is farthest from a
+    cut."""
+    assert examples.characters is not None
+    ends = np.append(examples.first_of_text[1:], len(examples))
+    places, merged = list[np.ndarray](), list[np.ndarray]()
+    for first, end in zip(examples.first_of_text.tolist(), ends.tolist(), strict=True):
+        own_places, own_outputs = list[np.ndarray](), list[np.ndarray]()
+        positions, distances = list[np.ndarray](), list[np.ndarray]()
+        start = 0  # of the window, in tokens of the text
+        for window in range(first, end):
+            is_text = examples.characters[window][:, 0] >= 0
+            own_places.append(examples.characters[window][is_text])
+            own_outputs.append(outputs[window][is_text])
+            size = len(own_places[-1])
+            within = np.arange(size)
+            before, after = within.astype(np.float64), within[::-1].astype(np.float64)
+            if window == first:  # the text begins there: no cut
+                before[:] = np.inf
+            if window == end - 1:
+                after[:] = np.inf
+            distances.append(np.minimum(before, after))
+            positions.append(start + within)
+            start += size - (examples.overlap or 0)
+        position = np.concatenate(positions)
+        # By position, and the farthest from a cut first, which is then the first of its position.
+        order = np.lexsort((-np.concatenate(distances), position))
+        chosen = order[np.unique(position[order], return_index=True)[1]]
+        places.append(np.concatenate(own_places)[chosen])
+        merged.append(np.concatenate(own_outputs)[chosen])
+    return places, merged
+
+
+def tag_tokens(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the tag of each token, int64 (n,), from the last span that it overlaps with.
+
+    Args:
+        spans: int64 (m, 3), ascending: the characters of each span, and the tag that continues it.
+        places: int (n, 2), the characters of each token, ascending.
+    """
+    starts, ends, tags = np.concatenate([[(-1, -1, 0)], spans]).T
+    span = np.searchsorted(starts, places[:, 1]) - 1  # the last that starts before the token ends
+    span[ends[span] <= places[:, 0]] = 0
+    begins = (span > 0) & (span != np.append(0, span[:-1]))
+    return tags[span] - begins
