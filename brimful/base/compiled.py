@@ -8,6 +8,7 @@ delete the folder at any time. Where it cannot be written, loops are compiled in
 """
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import multiprocessing
@@ -22,7 +23,6 @@ import numba
 from numba.core import event
 
 from brimful.base.console import say, warn
-from brimful.base.machine import lock_file
 
 _SOURCES = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^ *(?:from|import) (brimful[\w.]*)(?: import ([\w ,]+|\([^)]*\)))?", re.MULTILINE)
@@ -73,11 +73,10 @@ def _load(load: Callable[..., Any], *values: Any) -> Any:
 
 
 def _save(cache: Any, save: Callable[..., None], folder: Path, *values: Any) -> None:
-    """Save one process at a time. numba numbers a loop's signatures in an index: two processes that save two
-    of them at once would take the same number, and a third would load code for other types. So nothing is
-    saved on a file system without locks."""
+    # numba numbers a loop's signatures in an index: two processes that save at once would take the same
+    # number, and a third would load code for other types. So without locks of files nothing is saved.
     with contextlib.suppress(Exception), open(folder / "lock", "w") as lock:  # such as a full disk
-        lock_file(lock.fileno(), waits=True)
+        fcntl.lockf(lock, fcntl.LOCK_EX)
         try:
             save(*values)
         except OSError:
@@ -121,7 +120,6 @@ def sources_of(file: Path) -> frozenset[Path]:
 
 @functools.cache
 def _folder_of(file: Path) -> Path | None:
-    """Return the folder for the loops of a source file in its present state."""
     folder = cache_folder()
     if folder is None or not file.is_file():
         return None

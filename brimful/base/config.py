@@ -225,11 +225,7 @@ def _plain(value: Any) -> Any:
 
 
 def fill_defaults(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values over the defaults of the schema, with the names of fields as keys.
-
-    Raises:
-        BrimfulError: an unknown key (with the nearest valid one).
-    """
+    """Return the values over the schema's defaults, by field name. Unknown keys raise as in `build`."""
     if hasattr(schema, "defaults"):
         _fill(schema, values)  # an unknown key is refused before defaults are chosen by it
         values = merge(schema.defaults(flatten(values)), values)
@@ -249,12 +245,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill(schema: type, values: Mapping[str, Any], where: str = "", default: Any = None) -> dict[str, Any]:
-    """Fill the fields of a schema with values, and with defaults where there is no value.
-
-    Args:
-        where: the names of groups before a key in errors.
-        default: the default of a group in its parent, which goes before the group's own defaults.
-    """
+    """Fill the fields of a schema with values, and with defaults where there is no value."""
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}
     filled: dict[str, Any] = {}
@@ -264,6 +255,7 @@ def _fill(schema: type, values: Mapping[str, Any], where: str = "", default: Any
             filled[name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
             filled[name] = field.default_factory()
+    # The default of a group in its parent goes before the group's own defaults.
     if isinstance(default, dict) or dataclasses.is_dataclass(default):
         filled |= msgspec.to_builtins(default)
     for key, value in values.items():
@@ -314,11 +306,7 @@ def flatten(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:
-    """Refuse a whole number below 1 in the fields `names`; the message puts `group` before the name.
-
-    Raises:
-        BrimfulError: the first such field and its value.
-    """
+    """Refuse a whole number below 1 in the fields `names`; the message puts `group` before the name."""
     for name in names:
         value = getattr(config, name)
         if value < 1:
@@ -326,11 +314,7 @@ def require_positive(config: Any, *names: str, group: str = "") -> None:
 
 
 def require_seeds(*seeds: int) -> None:
-    """Refuse a seed that does not fit the 64 bits of torch's and Brimful's keys.
-
-    Raises:
-        BrimfulError: the first such seed.
-    """
+    """Refuse a seed that does not fit the 64 bits of torch's and Brimful's keys."""
     for seed in seeds:
         if not -(1 << 63) <= seed < 1 << 64:
             raise BrimfulError(f"seed is {seed}: it must fit 64 bits, from -2^63 to 2^64 - 1")
@@ -360,7 +344,6 @@ def verb(
 ) -> Callable[[Callable[[C], R]], Verb[C, R]]:
     """Mark `run(config: schema)` as a verb of the command line and of `import brimful`.
 
-    Args:
-        show: prints the result for a person; without it, the command line lists the values.
+    `show` prints the result for a person; without it, the command line lists the values.
     """
     return lambda run: Verb(schema, run, show)

@@ -117,13 +117,9 @@ def _level_of_caller() -> int:
 
 @contextmanager
 def show_progress(title: str, total: int, *, done: int = 0, visible: bool = True) -> Iterator[Advance]:
-    """Show a progress bar on a terminal; elsewhere (a log file, CI) a line every ten seconds.
+    """Show a progress bar on a terminal; elsewhere (a log file, CI) say a line every ten seconds.
 
-    Such lines are printed where `print_messages` is open, and logged where it is not.
-
-    Args:
-        done: steps that were done before, as in a resumed run.
-        visible: False on ranks that print nothing.
+    A resumed run has `done` some steps before. Ranks that print nothing are not `visible`.
     """
     if not visible:
         yield lambda steps=1, note="", limit=math.inf: None

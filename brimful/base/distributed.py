@@ -183,10 +183,7 @@ def _describe_failure(error: RuntimeError) -> str:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """End by SIGTERM, as without a handler, unless this rank is about to report that another one has ended.
-
-    torchrun sends SIGTERM to the ranks that are left.
-    """
+    # torchrun sends SIGTERM to the ranks that are left. One that reports a lost rank goes on with that.
     if not is_rank_failure(sys.exc_info()[1]):
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -199,9 +196,6 @@ def agree_on_name(store: dist.Store, rank: int, size: int) -> str:
     not enough: each machine counts its own, and a process may join several times. So each rank asks under a
     name of its own. The main rank answers all questions that it finds, old ones too, until all ranks have
     read an answer.
-
-    Args:
-        store: the store of all ranks; it may hold anything that earlier ranks have left.
 
     Raises:
         BrimfulError: a rank has not come within half an hour.

@@ -61,10 +61,7 @@ def _shuffle(indices: np.ndarray, size: int, words: np.ndarray) -> np.ndarray:
 
 
 def shuffle_indices(key: np.uint64, index: np.ndarray, size: int) -> np.ndarray:
-    """Return the place of each index in the shuffle of range(size) under `key`, int64, without a table.
-
-    Args:
-        index: int, of any shape, in range(size).
+    """Return the place of each index, of any shape, in the shuffle of range(size) under `key`, as int64.
 
     Raises:
         ValueError: an index is outside range(size).

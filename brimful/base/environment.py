@@ -66,11 +66,9 @@ _PACKAGES = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"
 
 
 def describe_missing(what: str, *modules: str, extra: str | None = None) -> str | None:
-    """Say which of these modules is missing, and how to install it; None if all are installed.
+    """Say which module is missing for `what`, and how to install it; None if all are installed.
 
-    Args:
-        what: the feature that needs them.
-        extra: the extra that brings them all; by default the one of the first missing module.
+    One extra may bring them all. By default it is the one of the first missing module.
     """
     for module in modules:
         try:

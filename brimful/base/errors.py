@@ -23,12 +23,9 @@ class UsageError(BrimfulError):
 class NotFiniteError(BrimfulError):
     """A model's outputs are NaN or infinite. The caller adds the folder: see `naming_weights`."""
 
-    def __init__(
-        self,
-        message: str = "the model's outputs are NaN or infinite: its weights are damaged, or too large for"
-        " the precision",
-    ) -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "") -> None:
+        problem = "the model's outputs are NaN or infinite: its weights are damaged, or too large for the"
+        super().__init__(message or f"{problem} precision")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

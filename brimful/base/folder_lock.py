@@ -5,16 +5,15 @@ it, and NFS passes it on to other machines. Without locks of files there is a wa
 """
 
 import errno
+import fcntl
 import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.machine import lock_file
 from brimful.base.storage import LOCK, make_write_error, require_utf8
 
 _TAKEN_ERRORS = (errno.EACCES, errno.EAGAIN)
@@ -54,9 +53,7 @@ class FolderLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for place, descriptor, new_folders in reversed(self._taken):
             with suppress(OSError):  # a folder put in its place may have the lock of another process
                 if os.path.samestat(os.fstat(descriptor), (place / LOCK).stat()):
@@ -73,7 +70,7 @@ def _open_locked(path: Path, folder: Path) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
-            lock_file(descriptor)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
             os.close(descriptor)

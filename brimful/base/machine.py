@@ -1,27 +1,20 @@
-"""What this process may use of its machine: cores, memory, files; and what Linux has and macOS lacks.
+"""What Linux has and macOS lacks. Without it there is another way, and no error.
 
 /proc, /sys                                 unknown
 CPU affinity, control groups                all cores; half of the installed memory
 advice on the page cache and on maps        none is given
 glibc's mallopt, GOMP_parallel of OpenMP    memory returns as usual; one thread
-
-Brimful needs nothing of the left column: a system without it gives no answer and no error.
 """
 
 import ctypes
-import fcntl
 import mmap
 import os
 import platform
-import resource
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path("/")
 """The root of the file system with `proc` and `sys`; tests give another one."""
-MAX_HUGE_PAGE_BYTES = 32 << 20
-"""The largest huge page to ask for. A process would fill few pages of 512 MiB, as some machines have them."""
 
 
 def read_kernel_file(name: str, root: Path = ROOT) -> str | None:
@@ -32,25 +25,6 @@ def read_kernel_file(name: str, root: Path = ROOT) -> str | None:
         return None
 
 
-def read_groups(names: Sequence[str], root: Path) -> Iterator[list[str]]:
-    """Read files of each control group (version 2) of this process, such as its container's, innermost first.
-
-    A group without these files is left out: the root has no limits, and a container sees its own group as the
-    root.
-    """
-    mount = root / "sys/fs/cgroup"
-    for line in (read_kernel_file("proc/self/cgroup", root) or "").splitlines():
-        number, _, path = line.split(":", 2)
-        if number != "0":  # a group of version 1
-            continue
-        group = mount / path.lstrip("/")
-        while group.is_relative_to(mount):
-            contents = [read_kernel_file(name, group) for name in names]
-            if None not in contents:
-                yield [content.strip() for content in contents if content is not None]
-            group = group.parent
-
-
 def count_cores() -> int:
     """Return the number of cores that this process may run on, by its affinity."""
     if hasattr(os, "sched_getaffinity"):
@@ -58,36 +32,8 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def usable_cores(root: Path = ROOT) -> float:
-    """The cores that this process may use: by its affinity, and by the quotas of its control groups."""
-    cores = float(count_cores())
-    for (limit,) in read_groups(["cpu.max"], root):
-        quota, period = limit.split()
-        if quota != "max":
-            cores = min(cores, int(quota) / int(period))
-    return cores
-
-
-def available_memory(root: Path = ROOT) -> int:
-    """The bytes that are available on this machine and in this process's control groups.
-
-    Half of the installed memory where the system does not say (not on Linux).
-    """
-    meminfo = read_kernel_file("proc/meminfo", root)
-    if meminfo is None:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    available = int(_read_fields(meminfo, ":")["MemAvailable"].split()[0]) << 10
-    for limit, used, stat in read_groups(["memory.max", "memory.current", "memory.stat"], root):
-        if limit != "max":
-            # The group's page cache counts as used, but the kernel gives it back.
-            usage = _read_fields(stat, " ")
-            cache = int(usage["inactive_file"]) + int(usage["active_file"])
-            available = min(available, int(limit) - int(used) + cache)
-    return available
-
-
-def _read_fields(text: str, separator: str) -> dict[str, str]:
-    """The values of lines such as "MemAvailable: 123 kB", by name."""
+def read_fields(text: str, separator: str) -> dict[str, str]:
+    """Return the values of lines such as "MemAvailable: 123 kB", by name."""
     fields = {}
     for line in text.splitlines():
         name, _, value = line.partition(separator)
@@ -96,51 +42,9 @@ def _read_fields(text: str, separator: str) -> dict[str, str]:
 
 
 def processor_name() -> str:
-    """The name of the processor's model, as far as the system knows it."""
-    fields = _read_fields(read_kernel_file("proc/cpuinfo") or "", ":")
+    """Return the name of the processor's model, as far as the system knows it."""
+    fields = read_fields(read_kernel_file("proc/cpuinfo") or "", ":")
     return fields.get("model name") or fields.get("Model") or platform.processor() or platform.machine()
-
-
-def lock_file(descriptor: int, *, waits: bool = False) -> None:
-    """Take the record lock of an open file. It ends with the process.
-
-    Args:
-        waits: whether to wait until another process gives it up.
-
-    Raises:
-        OSError: another process has it, or the file system has no locks.
-    """
-    fcntl.lockf(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-
-
-def can_reserve_memory(root: Path = ROOT) -> bool:
-    """Whether huge pages of a useful size exist, and this process may reserve memory without using it."""
-    size = read_kernel_file("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", root)
-    overcommit = read_kernel_file("proc/sys/vm/overcommit_memory", root)
-    if size is None or overcommit is None or not size.strip().isdigit():
-        return False
-    if int(size) > MAX_HUGE_PAGE_BYTES or overcommit.strip() == "2":
-        return False
-    if "MALLOC_PERTURB_" in os.environ:  # malloc then fills, and so touches, all memory
-        return False
-    limits = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
-    return all(resource.getrlimit(limit)[0] == resource.RLIM_INFINITY for limit in limits)
-
-
-def count_open_files() -> int:
-    """Return how many files this process has open."""
-    return len(os.listdir("/dev/fd"))
-
-
-def allow_open_files(needed: int) -> int | None:
-    """Let this process have `needed` files open. Return the system's limit where it is lower, else None."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or needed <= soft:
-        return None
-    if hard != resource.RLIM_INFINITY and needed > hard:
-        return hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    return None
 
 
 def drop_pages(memory: mmap.mmap) -> None:

@@ -20,11 +20,7 @@ another export takes their place."""
 
 
 def seal(folder: Path) -> None:
-    """Write checksums.json of all files of a folder.
-
-    Raises:
-        BrimfulError: it cannot be written.
-    """
+    """Write checksums.json of all files of a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / CHECKSUMS)
     commit(folder / CHECKSUMS, files, kind="model")
 

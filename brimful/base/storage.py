@@ -54,11 +54,6 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
 
 
-def _is_folder(path: Path) -> bool:
-    """Whether it is a folder, and not a link to one."""
-    return path.is_dir() and not path.is_symlink()
-
-
 def _final_name(name: str) -> str:
     """The name that a temporary file or folder will have, also the temporary one of a temporary folder."""
     return _TEMPORARY_PREFIXES.sub("", name)
@@ -82,11 +77,7 @@ def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
 
 
 def require_utf8(path: Path | str) -> None:
-    """Refuse a name that is not UTF-8, such as archives of other systems leave: pyarrow and safetensors fail.
-
-    Raises:
-        BrimfulError: the name is not UTF-8.
-    """
+    """Refuse a name that is not UTF-8, as archives of other systems have: pyarrow and safetensors fail."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -246,9 +237,6 @@ def atomic_files(record: Path, paths: Sequence[Path]) -> Iterator[list[Path]]:
 
     An earlier record is removed before the first file is replaced, so that no record describes files of two
     runs.
-
-    Raises:
-        BrimfulError: a file cannot be written.
     """
     with ExitStack() as stack:
         yield [stack.enter_context(atomic_file(path)) for path in paths]
@@ -285,10 +273,7 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_json(path: Path | str, *, marked: bool = False) -> Any:
-    """Read a JSON file.
-
-    Args:
-        marked: whether other programs wrote it, which may put a byte order mark first.
+    """Read a JSON file. One that is `marked`, by another program, may begin with a byte order mark.
 
     Raises:
         BrimfulError: it is absent or not JSON.
@@ -320,10 +305,7 @@ def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
     remaining = sys.maxsize if end is None else end - begin
     with open(path, "rb") as file:
         file.seek(begin)
-        while remaining > 0:
-            chunk = file.read(min(remaining, CHUNK_BYTES))
-            if not chunk:
-                break
+        while chunk := file.read(min(remaining, CHUNK_BYTES)):
             value = zlib.crc32(chunk, value)
             remaining -= len(chunk)
     return value
@@ -368,11 +350,7 @@ class Record(TypedDict):
 def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None:
     """Refuse a value read from `path` that has other types than Brimful writes there.
 
-    Args:
-        shape: a type that `msgspec.convert` knows, such as a TypedDict. Further keys are allowed.
-
-    Raises:
-        BrimfulError: the types differ.
+    The shape is a type that `msgspec.convert` knows, such as a TypedDict. Further keys are allowed.
     """
     try:
         msgspec.convert(value, shape)
@@ -384,14 +362,10 @@ def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None
 def read_record(
     record: Path | str, shape: Any = Record, *, remedy: str = "run the command again"
 ) -> dict[str, Any]:
-    """Read a commit record without a look at its files.
-
-    Args:
-        shape: its keys beside `files`; see `require_shape`.
-        remedy: what the user should do after removing the record, for the error message.
+    """Read a commit record of this shape (see `require_shape`) without a look at its files.
 
     Raises:
-        BrimfulError: it is absent, damaged, or not a commit record of this shape.
+        BrimfulError: it is absent, damaged, or not such a record; `remedy` follows the advice to remove it.
     """
     record = Path(record)
     try:
@@ -411,37 +385,28 @@ def read_record(
 def read_commit(
     record: Path | str, shape: Any = Record, *, verify: bool = False, remedy: str = "run the command again"
 ) -> dict[str, Any]:
-    """Read a commit record and check the sizes of its files (with `verify`, also their CRCs).
-
-    Args:
-        shape, remedy: as in `read_record`.
+    """Read a commit record as `read_record` does, and check the sizes of its files; to `verify`, their CRCs.
 
     Raises:
         BrimfulError: the record or a file is absent, or a file differs from its record.
     """
     record = Path(record)
     value = read_record(record, shape, remedy=remedy)
+    remedy = f"put the right file back, or remove {record} and {remedy}"
     for name, facts in value["files"].items():
         file = record.parent / name
         if not file.is_file():
-            raise BrimfulError(f"{file} is missing; put it back, or remove {record} and {remedy}")
-        if file.stat().st_size != facts["bytes"]:
-            raise BrimfulError(
-                f"{file} was cut short or replaced: it has {file.stat().st_size:,} bytes, not"
-                f" {facts['bytes']:,}; put the right file back, or remove {record} and {remedy}"
-            )
-        if verify and _crc32_of(file) != facts["crc32"]:
-            raise BrimfulError(
-                f"{file} is damaged (CRC differs); put the right file back, or remove {record} and {remedy}"
-            )
+            raise BrimfulError(f"{file} is missing; {remedy}")
+        size = file.stat().st_size
+        if size != facts["bytes"]:
+            problem = f"was cut short or replaced: it has {size:,} bytes, not {facts['bytes']:,}"
+            raise BrimfulError(f"{file} {problem}; {remedy}")
+        try:
+            if verify and crc32(file) != facts["crc32"]:
+                raise BrimfulError(f"{file} is damaged (CRC differs); {remedy}")
+        except OSError as error:
+            raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
     return value
-
-
-def _crc32_of(file: Path) -> int:
-    try:
-        return crc32(file)
-    except OSError as error:
-        raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
 
 
 def find_commit(
@@ -454,8 +419,7 @@ def find_commit(
 ) -> dict[str, Any] | None:
     """Return the commit record if `read_commit` accepts it and it holds these facts; otherwise None.
 
-    Args:
-        damaged: a function that takes the problem of an existing record, or of its files.
+    `damaged` takes the problem of an existing record, or of its files.
     """
     try:
         content = read_commit(record, shape, verify=verify)
@@ -471,20 +435,15 @@ def find_commit(
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's process
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # another user's process lives
     return True
 
 
 def sweep(directory: Path | str, only: str | None = None) -> None:
-    """Remove the temporary files of processes of this machine that have ended.
+    """Remove the temporary files, or those with the final name `only`, of this machine's ended processes.
 
     A directory that a killed process moved aside and did not replace is moved back.
-
-    Args:
-        only: the final name of the files to remove; by default all are removed.
     """
     for path in Path(directory).glob(f"{TEMPORARY}*"):
         parts = _TEMPORARY_NAME.fullmatch(path.name)
@@ -494,11 +453,12 @@ def sweep(directory: Path | str, only: str | None = None) -> None:
         # A process of another machine, which shares the folder, may still write.
         if host != _HOST or _is_alive(int(process)):
             continue
+        is_folder = path.is_dir() and not path.is_symlink()
         with suppress(OSError):  # of another user
             original = path.with_name(name)
-            if moved and _is_folder(path) and not name.startswith(TEMPORARY) and not original.exists():
+            if moved and is_folder and not name.startswith(TEMPORARY) and not original.exists():
                 os.replace(path, original)
-            elif _is_folder(path):
+            elif is_folder:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)

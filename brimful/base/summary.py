@@ -1,8 +1,7 @@
 """The Summary of a verb's result: one form for the terminal, the page and `--json`.
 
 A verb measures facts (the keys of summary.json) and has one function facts -> Summary beside its work. The
-Summary is stored with the facts under the key `overview`, so that a page
-can show it without knowing the verb.
+Summary is stored with the facts under the key `overview`, so that a page can show it for any verb.
 """
 
 import math
@@ -13,10 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from brimful.base.errors import BrimfulError
-from brimful.base.numbers import (
-    format_gap,
-    format_metric,
-)
+from brimful.base.numbers import format_gap, format_metric
 
 OVERVIEW = "overview"
 """The key of a Summary in summary.json, export.json and MANIFEST.json."""
@@ -149,17 +145,11 @@ def with_overview(facts: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
 def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
     """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
 
-    Args:
-        place: the file that holds the record, for an error.
-
     Raises:
-        BrimfulError: it is damaged.
+        BrimfulError: it is damaged; the message names `place`, the file with the record.
     """
-    value = record.get(OVERVIEW)
-    if value is None:
-        return None
     try:
-        return msgspec.convert(value, Summary)
+        return msgspec.convert(record.get(OVERVIEW), Summary | None)
     except msgspec.ValidationError as error:
         raise BrimfulError(f"{place} is damaged: its {OVERVIEW} has {error}; make it again") from error
 
@@ -202,11 +192,7 @@ def estimate_gap_error(first: ModelResult, second: ModelResult) -> float | None:
 
 
 def describe_gap(test: MeasuredOn, first: ModelResult, second: ModelResult, relation: str) -> str:
-    """Describe how far two models are apart, for a sentence, and whether that may be chance.
-
-    Args:
-        relation: the words after the difference: 1.2 ± 0.4 points `behind`.
-    """
+    """Describe how far two models are apart: 1.2 ± 0.4 points `relation`, and whether that may be chance."""
     difference, error = abs(first.value - second.value), estimate_gap_error(first, second)
     unit = " points" if test.share else ""
     text = f"{format_gap(difference, error, share=test.share)}{unit} {relation}"

@@ -41,11 +41,7 @@ class Compiled:
         self._has_run = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result.
-
-        Raises:
-            Exception: what the function itself raises; or memory ran out.
-        """
+        """Return the function's result; raise what the function itself raises, or that memory ran out."""
         if self.failure is not None:
             return self.function(*args, **kwargs)
         if self._graph is None:  # not before: torch.compile imports Dynamo, which takes a second
@@ -68,7 +64,6 @@ class Compiled:
 
 
 def _reason_of(error: BaseException) -> str:
-    """The kind and the first line of an error, on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return textwrap.shorten(": ".join([type(error).__name__, *lines[:1]]), 200, placeholder=" ...")
 

@@ -15,13 +15,8 @@ import torch.distributed as dist
 
 from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import is_out_of_memory
-from brimful.base.machine import (
-    ROOT,
-    available_memory,
-    processor_name,
-    read_kernel_file,
-    usable_cores,
-)
+from brimful.base.machine import ROOT, processor_name, read_kernel_file
+from brimful.base.resources import available_memory, usable_cores
 from brimful.base.torch_compile import find_missing_compiler
 from brimful.precision.policy import DTYPES, resolve
 
@@ -102,10 +97,7 @@ def measure_devices(ranks: World, host: str) -> list[dict[str, Any]]:
 
 
 def measure_flops(device: torch.device, dtype: torch.dtype) -> float | None:
-    """Return the operations a second of products of large matrices, the median over the slices of a burst.
-
-    None: memory is full.
-    """
+    """Return the operations a second of products of large matrices; None if memory is full."""
     side = MATRIX_SIDE[device.type]
     try:
         a = torch.randn(side, side, device=device).to(dtype)

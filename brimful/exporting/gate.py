@@ -20,8 +20,9 @@ from scipy.special import softmax
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.machine import processor_name, read_kernel_file, usable_cores
+from brimful.base.machine import processor_name, read_kernel_file
 from brimful.base.randomness import derive_key, hash_words
+from brimful.base.resources import usable_cores
 from brimful.base.types import InferencePrecision
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples

@@ -50,17 +50,9 @@ class VarlenLayout(Layout):
             q, k, v = (F.pad(tensor, (0, padding)) for tensor in (q, k, v))
         reach = -1 if window is None else window // 2
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # torch 2.15 prefers cuDNN's kernel, which is slower
-            out: Any = varlen.varlen_attn(
-                q,
-                k,
-                v,
-                self.offsets,
-                self.offsets,
-                self.max_length,
-                self.max_length,
-                scale=head_dim**-0.5,
-                window_size=(reach, reach),
-            )
+            extent = self.offsets, self.offsets, self.max_length, self.max_length  # of queries and keys
+            scale, window_size = head_dim**-0.5, (reach, reach)
+            out: Any = varlen.varlen_attn(q, k, v, *extent, scale=scale, window_size=window_size)
         return out[..., :head_dim] if padding else out
 
 
@@ -103,7 +95,8 @@ class FlexLayout(Layout):
     def _tensors(self) -> list[Tensor]:
         tensors = [self.offsets, self.sequence]
         for window in sorted(self.masks, key=str):  # None has no order
-            tensors += _tensors_of(self.masks[window])
+            mask = self.masks[window]
+            tensors += [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
         return tensors
 
     def _shapes(self) -> list[tuple[int, ...]]:
@@ -157,10 +150,9 @@ def _make_block_mask(
     """Return the block mask of sequences that lie one after the other, from their offsets.
 
     The keys that a block of queries sees are contiguous: from the first token of its first query's sequence
-    to the last token of its last query's sequence, at most the window away. The blocks of keys that all of
-    its queries see as a whole are contiguous too. The work is (T / 128)^2 numbers, where `create_block_mask`
-    evaluates T^2 pairs and waits for the device. The mask is symmetric: the blocks of queries that see a
-    block of keys are the same numbers.
+    to the last token of its last query's sequence, at most the window away. So are the blocks of keys that
+    all of its queries see as a whole. The work is (T / 128)^2 numbers, where `create_block_mask` evaluates
+    T^2 pairs and waits for the device. The mask is symmetric: blocks of queries by keys are the same numbers.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -168,15 +160,13 @@ def _make_block_mask(
     count = -(-T // BLOCK_TOKENS)
     reach = T if window is None else window // 2
     block = torch.arange(count, device=sequence.device)
-    # Of each block of queries, (count,): its first and last token, their sequences, and the blocks of keys
-    # seen.
+    # Of each block of queries, (count,): first and last token, their sequences, the blocks of keys seen.
     first = block * BLOCK_TOKENS
     last = (first + BLOCK_TOKENS - 1).clamp(max=T - 1)
     first_sequence, last_sequence = sequence[first], sequence[last]
     begins = torch.maximum(offsets[first_sequence], first - reach) // BLOCK_TOKENS
     ends = torch.minimum(offsets[last_sequence + 1] - 1, last + reach) // BLOCK_TOKENS + 1
-    # Key blocks seen as a whole lie in one sequence, and their farthest pair is within the window. A block of
-    # queries from several sequences sees no such block.
+    # Blocks of keys seen as a whole lie in the one sequence of all queries, and within the window of each.
     whole_begins = -(-torch.maximum(offsets[first_sequence], last - reach) // BLOCK_TOKENS)
     whole_ends = torch.minimum(offsets[last_sequence + 1], first + reach + 1) // BLOCK_TOKENS
     has_whole = (first_sequence == last_sequence) & (first + BLOCK_TOKENS <= T)
@@ -190,19 +180,14 @@ def _make_block_mask(
 
 
 def _list_blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return how many of `count` blocks of keys a block of queries sees, and which: from a to b and c to d.
+    """Return how many of `count` blocks of keys a block of queries sees, and which: [a, b) and [c, d).
 
-    b and d are excluded. The results are int32 (1, 1, count) and (1, 1, count, count), as BlockMask has them.
+    The results are int32 (1, 1, count) and (1, 1, count, count), as BlockMask has them.
     """
     index = torch.arange(count, device=a.device)[None, :]
     gap = torch.where(index < (b - a)[:, None], 0, (c - b)[:, None])
     blocks = (a[:, None] + index + gap).clamp(max=count - 1)
     return (b - a + d - c).int()[None, None], blocks.int()[None, None].contiguous()
-
-
-def _tensors_of(mask: Any) -> list[Tensor]:
-    """Return the tensors of a block mask that `_make_block_mask` made."""
-    return [mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices]
 
 
 BACKENDS: dict[str, type[Layout]] = {"varlen": VarlenLayout, "flex": FlexLayout}

@@ -98,27 +98,14 @@ class _Gate(torch.autograd.Function):
 
 
 def gate_gradients(up: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradients of `gate` by its input, and its output again.
-
-    Args:
-        up: (T, 2 * inner).
-        gradients: (T, inner), by the output.
-    """
+    """Return the gradient of `gate` by its input, from the one by its output, and its output again."""
     d_up, out = torch.empty_like(up), torch.empty_like(gradients)
     _run_rows(_loops().gate_gradients, up, gradients, d_up, out)
     return d_up, out
 
 
 def normalize(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
-    """Compute LayerNorm.
-
-    Args:
-        x: float32 (T, hidden).
-        weight, bias: float32 (hidden,).
-
-    Returns:
-        bfloat16 (T, hidden); and float32 (T, 2), mean and factor of each row, for `norm_gradients`.
-    """
+    """Return LayerNorm of x, float32 (T, hidden), in bfloat16, and mean and factor of rows, (T, 2)."""
     y, statistics = torch.empty_like(x, dtype=torch.bfloat16), x.new_empty(len(x), 2)
     _run_rows(_loops().norm_rows, x, y, statistics, constants=_norm_constants(weight, bias, eps))
     return y, statistics
@@ -127,11 +114,7 @@ def normalize(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> tup
 def add_and_normalize(
     x: Tensor, added: Tensor, weight: Tensor, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x + added, float32 (T, hidden), and `normalize` of it.
-
-    Args:
-        added: bfloat16 (T, hidden).
-    """
+    """Return x + added, float32 + bfloat16 (T, hidden), and `normalize` of it."""
     total, y, statistics = torch.empty_like(x), torch.empty_like(added), x.new_empty(len(x), 2)
     constants = _norm_constants(weight, bias, eps)
     _run_rows(_loops().add_and_norm_rows, x, added, total, y, statistics, constants=constants)
@@ -164,12 +147,7 @@ def add(x: Tensor, added: Tensor) -> Tensor:
 
 
 def round_to_bytes(x: Tensor, factors: np.ndarray, zero: int) -> Tensor:
-    """Return x * factors + zero, rounded, from 0 to 255: uint8 (T, channels).
-
-    Args:
-        x: bfloat16 or float32 (T, channels).
-        factors: float32 (channels,).
-    """
+    """Return x * factors + zero, (T, channels), rounded to uint8; `factors` is float32 (channels,)."""
     out = torch.empty(x.shape, dtype=torch.uint8)
     _run_rows(_loops().round_rows, x, out, constants=(factors, np.float32(zero)))
     return out

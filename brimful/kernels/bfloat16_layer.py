@@ -29,10 +29,7 @@ from brimful.model.layer import Layer, Norm, Rotation, select_rows
 def applies(
     layer: Layer, x: Tensor, layout: Layout, rotation: Rotation | None, capture: CaptureFunction | None
 ) -> bool:
-    """Whether `forward` computes this layer.
-
-    It computes modern without dropout, under autocast to bfloat16, on a CPU, and not while tracing.
-    """
+    """Whether `forward` computes this layer: modern without dropout, under autocast to bfloat16, on a CPU."""
     return (
         takes(layer, layout, capture)
         and rotation is not None
@@ -86,7 +83,8 @@ class _Layer(torch.autograd.Function):
             y, statistics = bfloat16.normalize(x, first, None, eps)
         qkv = (y @ qkv_weight.t()).view(len(x), 3, heads, -1)  # (T, 3, heads, head_dim)
         qkv = bfloat16.rotate(qkv, cosine, sine)
-        attended, normalizer = operator()(*qkv.unbind(1), lengths, None, _scale(qkv), reach, 0.0)
+        scale = qkv.shape[-1] ** -0.5
+        attended, normalizer = operator()(*qkv.unbind(1), lengths, None, scale, reach, 0.0)
         out = select_rows(attended.view(x.shape), output_slots) @ out_weight.t()  # (N, hidden)
         middle, y, middle_statistics = bfloat16.add_and_normalize(
             select_rows(x, output_slots), out, second, None, eps
@@ -97,7 +95,7 @@ class _Layer(torch.autograd.Function):
             *(statistics, qkv, attended, normalizer, middle, middle_statistics, up),
             *weights,
         )
-        ctx.reach = reach
+        ctx.reach, ctx.scale = reach, scale
         return bfloat16.add(middle, bfloat16.gate(up) @ down_weight.t())
 
     @staticmethod
@@ -108,19 +106,17 @@ class _Layer(torch.autograd.Function):
         statistics, qkv, attended, normalizer, middle, middle_statistics, up = saved[7:14]
         weights = saved[14:]
         qkv_weight, out_weight, up_weight, down_weight = _narrow(weights)
-
         # The feed-forward sub-layer: (N, hidden). d_x also flows past it, along the residual stream.
         d_down = d_x.to(torch.bfloat16)
         d_up, gated = bfloat16.gate_gradients(up, d_down @ down_weight)
         d_x, y, d_second = norm_gradients(middle, middle_statistics, second, d_up @ up_weight, d_x)
         d_down_weight, d_up_weight = d_down.t() @ gated, d_up.t() @ y
-
         # Attention: (T, hidden), since a slot without output is still read as key and value.
         d_out = d_x.to(torch.bfloat16)
         d_out_weight = d_out.t() @ select_rows(attended.view(x.shape), output_slots)
         d_attended = _scatter_rows(d_out @ out_weight, output_slots, len(x)).view_as(attended)
         d_qkv = blockwise_attention_backward(
-            d_attended, *qkv.unbind(1), attended, normalizer, lengths, None, _scale(qkv), ctx.reach, 0.0
+            d_attended, *qkv.unbind(1), attended, normalizer, lengths, None, ctx.scale, ctx.reach, 0.0
         )
         # A rotation's gradient is the rotation back.
         d_qkv = bfloat16.rotate(d_qkv, cosine, -sine).view(len(x), -1)
@@ -139,17 +135,9 @@ class _Layer(torch.autograd.Function):
 def norm_gradients(
     x: Tensor, statistics: Tensor, weight: Tensor, d_y: Tensor, d_x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the gradients of `bfloat16.normalize`.
+    """Return the gradient of `bfloat16.normalize` by x, its output again, and the gradient by the weight.
 
-    Args:
-        x, weight: the inputs of the norm, float32 (T, hidden) and (hidden,).
-        statistics: what `normalize` returned beside its output.
-        d_y: bfloat16 (T, hidden), by the norm's output.
-        d_x: float32 (T, hidden), by the other readers of x.
-
-    Returns:
-        The gradient by x, float32 (T, hidden); the output of the norm again, bfloat16; and the gradient by
-        the weight, float32 (hidden,).
+    Arguments as in `gradient_loops.norm_gradients`; d_x is the gradient by the other readers of x.
     """
     from brimful.kernels import gradient_loops  # needs numba
 
@@ -166,10 +154,6 @@ def norm_gradients(
 def _narrow(weights: Iterable[Tensor]) -> list[Tensor]:
     # Backward casts them again, so that a layer keeps only activations between the passes.
     return [weight.to(torch.bfloat16) for weight in weights]
-
-
-def _scale(qkv: Tensor) -> float:
-    return qkv.shape[-1] ** -0.5
 
 
 def _scatter_rows(rows: Tensor, output_slots: Tensor | None, length: int) -> Tensor:

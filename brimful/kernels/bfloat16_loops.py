@@ -15,6 +15,8 @@ from numba.extending import intrinsic, overload
 
 from brimful.base.compiled import compiled, compiled_floats, compiled_fused
 
+Array = np.ndarray
+"""The memory of a tensor: bfloat16 as int16."""
 MIN_EXPONENT = np.float32(-80.0)
 """An exponent of 2 whose power is as good as 0. Products with that power are still normal numbers, which CPUs
 multiply faster than subnormal ones."""
@@ -137,7 +139,7 @@ def gelu_and_slope(x: np.float32) -> tuple[np.float32, np.float32]:
 
 
 @compiled
-def rotate_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> None:
+def rotate_rows(x: Array, cosine: Array, sine: Array) -> None:
     """Rotate each pair (x[i], x[i + head_dim / 2]) of queries and keys by its token's angle.
 
     Args:
@@ -158,7 +160,7 @@ def rotate_rows(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> None:
 
 
 @compiled_fused
-def gate_rows(up: np.ndarray, out: np.ndarray) -> None:
+def gate_rows(up: Array, out: Array) -> None:
     """Compute GeLU of the first half of each row times the second half (GeGLU: Shazeer 2020, section 2).
 
     Args:
@@ -173,7 +175,7 @@ def gate_rows(up: np.ndarray, out: np.ndarray) -> None:
 
 
 @compiled_fused
-def gate_gradients(up: np.ndarray, gradients: np.ndarray, d_up: np.ndarray, out: np.ndarray) -> None:
+def gate_gradients(up: Array, gradients: Array, d_up: Array, out: Array) -> None:
     """Compute the gradients of `gate_rows`, and its output again.
 
     Args:
@@ -195,8 +197,8 @@ def gate_gradients(up: np.ndarray, gradients: np.ndarray, d_up: np.ndarray, out:
 
 
 @compiled_floats
-def _mean_and_factor(x: np.ndarray, eps: np.float32) -> tuple[np.float32, np.float32]:
-    """Return the mean of a row, and 1 / its standard deviation."""
+def _norm_row(x: Array, y: Array, statistics: Array, weight: Array, bias: Array, eps: np.float32) -> None:
+    """Write LayerNorm of a row x to y, and its mean and 1 / its standard deviation to `statistics`."""
     width = np.float32(len(x))
     total = np.float32(0.0)
     for i in range(len(x)):
@@ -206,34 +208,14 @@ def _mean_and_factor(x: np.ndarray, eps: np.float32) -> tuple[np.float32, np.flo
     total = np.float32(0.0)
     for i in range(len(x)):
         total += (x[i] - mean) * (x[i] - mean)
-    return mean, np.float32(1.0) / np.sqrt(total / width + eps)
-
-
-@compiled_floats
-def _norm_row(
-    x: np.ndarray,
-    y: np.ndarray,
-    statistics: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    eps: np.float32,
-) -> None:
-    """Write LayerNorm of a row x to y, and its mean and factor to `statistics`."""
-    mean, factor = _mean_and_factor(x, eps)
+    factor = np.float32(1.0) / np.sqrt(total / width + eps)
     statistics[0], statistics[1] = mean, factor
     for i in range(len(x)):
         y[i] = narrow((x[i] - mean) * factor * weight[i] + bias[i])
 
 
 @compiled_floats
-def norm_rows(
-    x: np.ndarray,
-    y: np.ndarray,
-    statistics: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray,
-    eps: np.float32,
-) -> None:
+def norm_rows(x: Array, y: Array, statistics: Array, weight: Array, bias: Array, eps: np.float32) -> None:
     """Compute LayerNorm (Ba et al. 2016) of each row.
 
     Args:
@@ -248,13 +230,13 @@ def norm_rows(
 
 @compiled_floats
 def add_and_norm_rows(
-    x: np.ndarray,
-    added: np.ndarray,
-    total: np.ndarray,
-    y: np.ndarray,
-    statistics: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray,
+    x: Array,
+    added: Array,
+    total: Array,
+    y: Array,
+    statistics: Array,
+    weight: Array,
+    bias: Array,
     eps: np.float32,
 ) -> None:
     """Compute `norm_rows` of x + added, bfloat16 (T, hidden), and write the sum to `total`, float32."""
@@ -264,9 +246,7 @@ def add_and_norm_rows(
 
 
 @compiled_floats
-def norm_of_sum_rows(
-    x: np.ndarray, added: np.ndarray, y: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: np.float32
-) -> None:
+def norm_of_sum_rows(x: Array, added: Array, y: Array, weight: Array, bias: Array, eps: np.float32) -> None:
     """Compute `norm_rows` of x + added, both bfloat16 (T, hidden), without statistics."""
     total, statistics = np.empty(x.shape[1], np.float32), np.empty(2, np.float32)
     for row in range(len(x)):
@@ -276,14 +256,7 @@ def norm_of_sum_rows(
 
 
 @compiled_floats
-def _byte(x: np.float32) -> np.uint8:
-    """Return x rounded, at least 0 and at most 255."""
-    # Truncation after adding a half rounds, since no number is negative.
-    return np.uint8(np.int32(min(max(x, np.float32(0.0)), np.float32(255.0)) + np.float32(0.5)))
-
-
-@compiled_floats
-def round_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.float32) -> None:
+def round_rows(x: Array, out: Array, factors: Array, zero: np.float32) -> None:
     """Compute x * factors + zero, rounded, at least 0 and at most 255.
 
     Args:
@@ -293,17 +266,19 @@ def round_rows(x: np.ndarray, out: np.ndarray, factors: np.ndarray, zero: np.flo
     """
     for row in range(len(x)):
         for i in range(x.shape[1]):
-            out[row, i] = _byte(_read(x[row, i]) * factors[i] + zero)
+            value = min(max(_read(x[row, i]) * factors[i] + zero, np.float32(0.0)), np.float32(255.0))
+            # Truncation after adding a half rounds, since no number is negative.
+            out[row, i] = np.uint8(np.int32(value + np.float32(0.5)))
 
 
 @compiled
-def _add_row(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
+def _add_row(x: Array, added: Array, total: Array) -> None:
     for i in range(len(x)):
         total[i] = x[i] + widen(added[i])
 
 
 @compiled
-def add_rows(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
+def add_rows(x: Array, added: Array, total: Array) -> None:
     """Write x + added to `total`: float32, and bfloat16 `added`, all (T, hidden)."""
     for row in range(len(x)):
         _add_row(x[row], added[row], total[row])
@@ -314,16 +289,7 @@ def add_rows(x: np.ndarray, added: np.ndarray, total: np.ndarray) -> None:
 
 
 @compiled
-def _count_heads(places: np.ndarray, first: int) -> int:
-    """Return how many matrices from `first` on belong to the same sequence."""
-    last = first
-    while last < len(places) and places[last, 0] == places[first, 0]:
-        last += 1
-    return last - first
-
-
-@compiled
-def copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: bool) -> None:
+def copy(tensors: tuple, places: Array, matrices: Array, to_matrices: bool) -> None:
     """Copy rows of each tensor into matrices (tensors, matrices, width, head_dim), with zeros below; or back.
 
     The inner loops are over all heads and tensors of a token, which usually lie together in memory.
@@ -336,7 +302,9 @@ def copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: 
     first, head_dim = 0, matrices.shape[3]
     while first < len(places):
         start, length, head = places[first]
-        heads = _count_heads(places, first)
+        heads = 1  # matrices of this sequence
+        while first + heads < len(places) and places[first + heads, 0] == start:
+            heads += 1
         for token in range(length):
             for part in range(len(tensors)):
                 memory, token_stride, head_stride = tensors[part]
@@ -355,7 +323,7 @@ def copy(tensors: tuple, places: np.ndarray, matrices: np.ndarray, to_matrices: 
 
 
 @compiled_floats
-def softmax(scores: np.ndarray, places: np.ndarray, scale: np.float32, normalizer: np.ndarray) -> None:
+def softmax(scores: Array, places: Array, scale: np.float32, normalizer: Array) -> None:
     """Replace scores by probabilities, nearly 0 for padding, and write the logarithms of the normalizers.
 
     Whole rows are computed, padding included: vectorised loops are slow at the end of a row whose length is
@@ -406,19 +374,14 @@ def _power(x: np.float32) -> np.float32:
 
 
 @compiled_fused
-def _add_powers(row: np.ndarray, shifts: np.ndarray, scale: np.float32, sums: np.ndarray) -> None:
+def _add_powers(row: Array, shifts: Array, scale: np.float32, sums: Array) -> None:
     for i in range(len(row)):
         sums[i] += _power(widen(row[i]) * scale - shifts[i])
 
 
 @compiled_fused
 def _probabilities(
-    row: np.ndarray,
-    d_row: np.ndarray,
-    shifts: np.ndarray,
-    scale: np.float32,
-    factors: np.ndarray,
-    means: np.ndarray,
+    row: Array, d_row: Array, shifts: Array, scale: np.float32, factors: Array, means: Array
 ) -> None:
     for i in range(len(row)):
         row[i] = narrow(_power(widen(row[i]) * scale - shifts[i]) * factors[i])
@@ -426,15 +389,13 @@ def _probabilities(
 
 
 @compiled_fused
-def _score_gradients(row: np.ndarray, d_row: np.ndarray, means: np.ndarray, scale: np.float32) -> None:
+def _score_gradients(row: Array, d_row: Array, means: Array, scale: np.float32) -> None:
     for i in range(len(row)):
         d_row[i] = narrow(widen(row[i]) * (widen(d_row[i]) - means[i]) * scale)
 
 
 @compiled_fused
-def softmax_backward(
-    p: np.ndarray, d_p: np.ndarray, places: np.ndarray, scale: np.float32, normalizer: np.ndarray
-) -> None:
+def softmax_backward(p: Array, d_p: Array, places: Array, scale: np.float32, normalizer: Array) -> None:
     """Replace scores by probabilities, and gradients by probabilities by gradients by scores.
 
     The gradient by a score is p * (d_p - sum of p * d_p over the query's keys) * scale. Probabilities are

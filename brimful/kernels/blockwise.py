@@ -69,8 +69,7 @@ def _as_fused(tensor: Tensor) -> Tensor:
 def _tiles(heads: int, length: int, itemsize: int, reach: int) -> Iterator[tuple[slice, slice, slice]]:
     """Yield tiles that cover a sequence: heads, queries, and the keys within `reach` of these queries."""
     keys, max_queries = length, MAX_TILE_QUERIES
-    hides = _hides(reach, length)
-    if hides:
+    if _hides(reach, length):
         keys, max_queries = min(length, MAX_WINDOWED_QUERIES + 2 * reach), MAX_WINDOWED_QUERIES
     else:
         reach = length
@@ -95,16 +94,18 @@ def _probabilities(q: Tensor, k: Tensor, queries: slice, keys: slice, scale: flo
     return torch.softmax(scores, -1)
 
 
-def _dropout_factors(p: Tensor, rate: float, seed: int, token: int, heads: range, all_heads: int) -> Tensor:
+def _dropout_factors(
+    p: Tensor, rate: float, seed: Tensor, token: int, heads: range, all_heads: int
+) -> Tensor:
     """Return the factors of dropout for a tile's probabilities: 0, or 1 / (1 - rate).
 
-    Each head has its own random stream, keyed by the tile's first token. So the factors depend neither on the
-    number of threads nor on which pass computes them.
+    Each head has its own random stream, keyed by the tile's first token, whatever thread or pass computes it.
     """
     generator = torch.Generator(p.device)
+    first_key = int(seed) + token * all_heads
     factors = torch.empty_like(p)
     for factor, head in zip(factors, heads, strict=True):
-        generator.manual_seed(seed + token * all_heads + head)
+        generator.manual_seed(first_key + head)
         factor.bernoulli_(1 - rate, generator=generator)
     return factors.div_(1 - rate)
 
@@ -128,9 +129,6 @@ def _jobs(
     """Yield first token, first head, and views (heads, length, ...) of each sequence that is not grouped.
 
     A long sequence is split by heads into one job for each worker, so that no worker waits for another.
-
-    Args:
-        tensors: (heads, T, ...).
     """
     sizes = [size for size in lengths.tolist() if size]
     starts = list(accumulate(sizes, initial=0))[:-1]
@@ -148,16 +146,16 @@ def _jobs(
 def attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, window: int | None, dropout: float) -> Tensor:
     """Compute `SequenceLayout.attend`: q, k, v and the result are (T, heads, head_dim)."""
     reach = -1 if window is None else window // 2
-    is_inference = operator() is _attention
-    if is_inference and _is_plain((q, k, v), max(lengths.tolist(), default=0), reach, dropout):
+    if operator() is _attention and _is_plain((q, k, v), lengths, reach, dropout):
         return _fused_attention(q, k, v, lengths)
     # The seed is drawn here, in torch's own stream, so that a resumed run draws the same masks.
     seed = torch.randint(2**32, ()) if dropout else None
     return operator()(q, k, v, lengths, seed, q.shape[-1] ** -0.5, reach, dropout)[0]
 
 
-def _is_plain(qkv: Sequence[Tensor], longest: int, reach: int, rate: float) -> bool:
+def _is_plain(qkv: Sequence[Tensor], lengths: Tensor, reach: int, rate: float) -> bool:
     """Whether `_fused_attention` computes this: float32 on a CPU, one job a sequence, without options."""
+    longest = max(lengths.tolist(), default=0)
     if rate or longest > MAX_JOB_TOKENS or _hides(reach, longest):
         return False
     return all(x.dtype == torch.float32 and x.device.type == "cpu" and x.stride(-1) == 1 for x in qkv)
@@ -210,7 +208,6 @@ def _attention(
         (heads, T) in float32 or float64, written for sequences that the fused or grouped kernel computes.
     """
     out, normalizer = _outputs(q)
-    number = None if seed is None else int(seed)
     heads, itemsize = q.shape[1], q.element_size()
 
     def job(token: int, head: int, q: Tensor, k: Tensor, v: Tensor, out: Tensor, normalizer: Tensor) -> None:
@@ -221,9 +218,9 @@ def _attention(
             return
         for tile, queries, keys in _tiles(q.shape[0], q.shape[1], itemsize, reach):
             p = _probabilities(q[tile, queries], k[tile, keys], queries, keys, scale, reach)
-            if number is not None:
+            if seed is not None:
                 own_heads = range(head + tile.start, head + tile.stop)
-                p *= _dropout_factors(p, rate, number, token + queries.start, own_heads, heads)
+                p *= _dropout_factors(p, rate, seed, token + queries.start, own_heads, heads)
             torch.bmm(p, v[tile, keys], out=out[tile, queries])
 
     grouped = _find_grouped(q, lengths, scale, reach, rate)
@@ -271,23 +268,11 @@ def blockwise_attention_backward(
     rate: float,
 ) -> Tensor:
     """Compute the gradients by q, k and v, (T, 3, heads, head_dim), from the gradient by the output."""
-    gradients = _gradients(q)
-    number = None if seed is None else int(seed)
+    gradients = q.new_empty(q.shape[0], 3, *q.shape[1:])
     heads, itemsize = q.shape[1], q.element_size()
 
-    def job(
-        token: int,
-        head: int,
-        grad: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        out: Tensor,
-        normalizer: Tensor,
-        d_q: Tensor,
-        d_k: Tensor,
-        d_v: Tensor,
-    ) -> None:
+    def job(token: int, head: int, *tensors: Tensor) -> None:
+        grad, q, k, v, out, normalizer, d_q, d_k, d_v = tensors
         if _is_fused(q, reach, rate, backward=True):
             inputs = map(_as_fused, (grad, q, k, v, out))
             results = _fused_backward(*inputs, normalizer[None], 0.0, False, scale=scale)
@@ -295,20 +280,18 @@ def blockwise_attention_backward(
                 gradient.copy_(result[0])
             return
         for tile, queries, keys in _tiles(q.shape[0], q.shape[1], itemsize, reach):
-            # Each tile has all keys of its queries, so it writes d_q. Several tiles share keys: they add to
-            # d_k and d_v, and the first sets them to 0.
-            is_only = keys == queries == slice(0, q.shape[1])
-            beta = 0 if is_only else 1
+            # A tile has all keys of its queries, so it writes d_q. Tiles that share keys add to d_k and d_v.
+            is_only_tile = keys == queries == slice(0, q.shape[1])
+            beta = 0 if is_only_tile else 1
             if beta and queries.start == 0:
-                d_k[tile] = 0
-                d_v[tile] = 0
+                d_k[tile] = d_v[tile] = 0
             q_i, k_i, v_i, grad_i = q[tile, queries], k[tile, keys], v[tile, keys], grad[tile, queries]
             p = _probabilities(q_i, k_i, queries, keys, scale, reach)  # (heads, queries, keys)
             d_p = torch.bmm(grad_i, v_i.transpose(1, 2))
             dropped_p = p
-            if number is not None:
+            if seed is not None:
                 own_heads = range(head + tile.start, head + tile.stop)
-                factors = _dropout_factors(p, rate, number, token + queries.start, own_heads, heads)
+                factors = _dropout_factors(p, rate, seed, token + queries.start, own_heads, heads)
                 dropped_p = p * factors
                 d_p *= factors
             d_v[tile, keys].baddbmm_(dropped_p.transpose(1, 2), grad_i, beta=beta)
@@ -328,14 +311,9 @@ def blockwise_attention_backward(
     return gradients
 
 
-def _gradients(q: Tensor) -> Tensor:
-    """Return the memory of the gradients by q, k and v."""
-    return q.new_empty(q.shape[0], 3, *q.shape[1:])
-
-
 @blockwise_attention_backward.register_fake
 def _(grad, q, k, v, out, normalizer, lengths, seed, scale, reach, rate):
-    return _gradients(q)
+    return q.new_empty(q.shape[0], 3, *q.shape[1:])
 
 
 def _save(ctx, inputs, output):

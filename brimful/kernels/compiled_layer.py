@@ -51,17 +51,10 @@ def forward(
 
 
 def product_of_norm(x: Tensor, norm: nn.Module, linear: nn.Linear) -> Tensor:
-    """Return linear(norm(x)).
+    """Return linear(norm(x)), (T, hidden) -> (T, out), in the dtype of autocast, or of the matrix.
 
-    With n the standardized x, w and b of the norm, W and c of the matrix:
-    (n * w + b) W' + c = n (W * w)' + (W b + c).
-
-    Args:
-        x: (T, hidden), 16 bits or wider.
-        norm: a LayerNorm, or the identity.
-
-    Returns:
-        (T, out), in the dtype of autocast, or of the matrix.
+    The norm is a LayerNorm, or the identity. With n the standardized x, w and b of the norm, W and c of the
+    matrix: (n * w + b) W' + c = n (W * w)' + (W b + c).
     """
     if not isinstance(norm, nn.LayerNorm):
         return linear(norm(x))
@@ -95,23 +88,16 @@ class _Standardized(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, None, None]:
         y, scale = ctx.saved_tensors  # (T, hidden), (T, 1)
-        # LayerNorm's gradient without weights: what the mean and the variance take out of d_y (Ba et al.
-        # 2016).
+        # LayerNorm's gradient without weights: the mean and the variance are taken out of d_y.
         y, d_y = y.to(scale.dtype), d_y.to(scale.dtype)
         d_x = scale * (d_y - d_y.mean(1, keepdim=True) - y * (d_y * y).mean(1, keepdim=True))
         return d_x.to(ctx.dtype), None, None
 
 
 def plus_product(x: Tensor, a: Tensor, linear: nn.Linear, dropout: nn.Module) -> Tensor:
-    """Return x + dropout(linear(a)).
+    """Return x + dropout(linear(a)): (T, out), (T, in) -> (T, out). x has the dtype of `a`, or float32.
 
-    Args:
-        x: (T, out), in the dtype of `a` or float32.
-        a: (T, in), in the dtype of autocast, or of the matrix.
-        dropout: unless it is the identity, or if there is a bias, the sum is not part of the product.
-
-    Returns:
-        (T, out), in the dtype of x.
+    The sum is part of the product unless there is dropout or a bias.
     """
     if linear.bias is not None or not isinstance(dropout, nn.Identity):
         return x + dropout(linear(a))

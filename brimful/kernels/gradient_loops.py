@@ -5,11 +5,11 @@ import math
 import numpy as np
 
 from brimful.base.compiled import compiled, compiled_floats
-from brimful.kernels.bfloat16_loops import LOG2_E, MIN_EXPONENT, as_float, exp2, narrow, widen
+from brimful.kernels.bfloat16_loops import LOG2_E, MIN_EXPONENT, Array, as_float, exp2, narrow, widen
 
 
 @compiled
-def highest(row: np.ndarray) -> np.float32:
+def highest(row: Array) -> np.float32:
     """Return the highest number of a row of float32, which is not empty; NaN if any number is."""
     # Integers have the order of the floats whose bits they are, if all bits of negative ones but the sign are
     # inverted. A maximum of integers is vectorised; one of floats is not, because of NaN.
@@ -26,13 +26,13 @@ def highest(row: np.ndarray) -> np.float32:
 
 @compiled_floats
 def score_gradients(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    scales: np.ndarray,
-    losses: np.ndarray,
-    hits: np.ndarray,
-    bias: np.ndarray,
-    sums: np.ndarray,
+    scores: Array,
+    labels: Array,
+    scales: Array,
+    losses: Array,
+    hits: Array,
+    bias: Array,
+    sums: Array,
     write: bool,
 ) -> None:
     """Compute the cross-entropy of each row; if `write`, replace its scores by their gradients.
@@ -55,7 +55,7 @@ def score_gradients(
             if write:
                 line[:] = 0
             continue
-        # A row is read once from memory; from here on it and `powers` are in the cache.
+        # From here on the row and `powers` are in the cache.
         for column in range(columns):
             powers[column] = widen(line[column]) + bias[column]
         top, own = highest(powers), powers[label]
@@ -78,7 +78,7 @@ def score_gradients(
 
 
 @compiled
-def add_transposed(x: np.ndarray, total: np.ndarray, first: bool) -> None:
+def add_transposed(x: Array, total: Array, first: bool) -> None:
     """Compute total += x transposed, or total = x transposed if `first`.
 
     Args:
@@ -97,14 +97,14 @@ def add_transposed(x: np.ndarray, total: np.ndarray, first: bool) -> None:
 
 @compiled_floats
 def norm_gradients(
-    x: np.ndarray,
-    statistics: np.ndarray,
-    d_y: np.ndarray,
-    d_x: np.ndarray,
-    whole: np.ndarray,
-    y: np.ndarray,
-    weight: np.ndarray,
-    d_weight: np.ndarray,
+    x: Array,
+    statistics: Array,
+    d_y: Array,
+    d_x: Array,
+    whole: Array,
+    y: Array,
+    weight: Array,
+    d_weight: Array,
 ) -> None:
     """Compute the gradients of `bfloat16_loops.norm_rows`, and its output again.
 
@@ -122,8 +122,7 @@ def norm_gradients(
         row, d_row, others = x[token], d_y[token], d_x[token]
         out, results = y[token], whole[token]
         mean, factor = statistics[token, 0], statistics[token, 1]
-        # The norm's mean and variance depend on all numbers of a row: the gradient loses its own mean
-        # (`total`) and what lies along the standardized row (`shared`).
+        # The gradient loses its own mean (`total`) and what lies along the standardized row (`shared`).
         total = shared = np.float32(0.0)
         for i in range(hidden):
             standard, d = (row[i] - mean) * factor, widen(d_row[i])
@@ -133,6 +132,5 @@ def norm_gradients(
         total, shared = total / width, shared / width
         for i in range(hidden):
             standard = (row[i] - mean) * factor
-            scaled = standard * weight[i]
             results[i] = others[i] + factor * (widen(d_row[i]) * weight[i] - total - standard * shared)
-            out[i] = narrow(scaled)
+            out[i] = narrow(standard * weight[i])

@@ -52,7 +52,6 @@ class _Float32:
     """The operations between products in float32, or in int8 where bfloat16 is slow, as in bfloat16.py."""
 
     rotate = staticmethod(bfloat16.rotate)
-    round_to_bytes = staticmethod(bfloat16.round_to_bytes)
     add = staticmethod(torch.add)
 
     @staticmethod
@@ -90,11 +89,7 @@ class IntegerWeights:
 
     @classmethod
     def of(cls, linear: Linear) -> "IntegerWeights":
-        """Return the integer weights of a module, which keeps them until its weights or steps change.
-
-        Raises:
-            NotFiniteError: a weight is NaN or infinite.
-        """
+        """Return the integer weights of a module, which keeps them until its weights or steps change."""
         state = (linear.steps, linear.weight.data_ptr(), linear.weight._version)
         if linear.integers is None or linear.integers[0] != state:
             linear.integers = state, cls(linear, linear.steps)
@@ -103,7 +98,7 @@ class IntegerWeights:
     def __init__(self, linear: nn.Linear, steps: Steps) -> None:
         self.steps = steps
         weight = linear.weight.detach().float()
-        if not weight.isfinite().all():  # integers would hide it
+        if not weight.isfinite().all():  # integers would hide NaN and infinity
             raise NotFiniteError
         integers, self.sizes = round_weights(weight, steps)
         self.packed = torch.ops.onednn.qlinear_prepack(integers, None)
@@ -119,11 +114,9 @@ class IntegerWeights:
     def multiply(
         self, x: Tensor, activation: str, dtype: torch.dtype, reader: "IntegerWeights | None" = None
     ) -> Tensor:
-        """Return the activation of x W' + b: (T, out).
+        """Return the activation of x W' + b in `dtype`, (T, out), for x of `round_inputs`.
 
         Args:
-            x: the result of `round_inputs`.
-            dtype: the format of the result.
             reader: the only product that reads the result, without factors; the result is rounded for it.
         """
         size, zero = 1.0, 0
@@ -177,9 +170,8 @@ class LaidOut:
     def takes(self, x: Tensor) -> bool:
         """Whether it computes layers with this residual stream."""
         if self.dtype == torch.float32:
-            fits = x.dtype == self.dtype and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-            has_memory = type(x) is Tensor and not torch.compiler.is_compiling()
-            return fits and has_memory
+            has_memory = type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling()
+            return has_memory and x.dtype == self.dtype and not torch.is_autocast_enabled("cpu")
         return bfloat16.autocasts(x) or bfloat16.applies(x)
 
     def weight(self, linear: Linear) -> Tensor:
@@ -195,12 +187,8 @@ class LaidOut:
         """Whether a module's product is in int8."""
         return self.integers and linear.steps is not None
 
-    def require_finite(self, *norms: Norm) -> None:
-        """Refuse norms with NaN or infinity, which products in int8 would hide.
-
-        Raises:
-            NotFiniteError: a norm has NaN or infinity.
-        """
+    def require_finite(self, *norms: nn.Module) -> None:
+        """Raise NotFiniteError for a norm with NaN or infinity, which products in int8 would hide."""
         for norm in norms:
             if id(norm) not in self.finite:
                 if not all(parameter.isfinite().all() for parameter in norm.parameters()):
@@ -208,12 +196,7 @@ class LaidOut:
                 self.finite.add(id(norm))
 
     def multiply(self, x: Tensor, linear: Linear, activation: str = "none") -> Tensor:
-        """Return the activation of x W' + b, (T, out).
-
-        Args:
-            x: (T, in).
-            activation: none or gelu.
-        """
+        """Return the activation ("none" or "gelu") of x W' + b: (T, in) -> (T, out)."""
         if self.is_int8(linear):
             integers = IntegerWeights.of(linear)
             return integers.multiply(integers.round_inputs(x), activation, self.dtype)
@@ -239,7 +222,7 @@ class LaidOut:
         if layer.gated:
             return self.multiply(self.operations.gate(self.multiply(y, layer.up)), layer.down)
         if self.is_int8(layer.up) and self.is_int8(layer.down) and layer.down.steps.factors is None:
-            # oneDNN rounds the output of the first product to the input of the second: nothing is in between.
+            # oneDNN rounds the output of the first product to the input of the second.
             up, down = IntegerWeights.of(layer.up), IntegerWeights.of(layer.down)
             inner = up.multiply(up.round_inputs(y), "gelu", self.dtype, down)  # uint8 (T, inner)
             return down.multiply(inner, "none", self.dtype)
@@ -296,10 +279,7 @@ def products(device: torch.device, tokens: int | None, precision: InferencePreci
 
 
 def is_as_made(layer: Layer) -> bool:
-    """Whether no module of a layer has hooks or a `forward` of its own.
-
-    A form that reads the modules' weights instead of calling them would skip those.
-    """
+    """Whether no module has hooks or a `forward` of its own, which a form that reads weights would skip."""
     return not any(
         module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__
         for module in layer.children()
@@ -342,7 +322,7 @@ def forward(
     run = _ACTIVE.runs[-1]
     first_norm = layer.attention_norm
     if run.integers:
-        run.require_finite(*(norm for norm in (first_norm, layer.mlp_norm) if isinstance(norm, Norm)))
+        run.require_finite(first_norm, layer.mlp_norm)
 
     def attend(y: Tensor) -> Tensor:
         """Return what attention to the inputs y adds to the residual stream: (T, hidden) -> (N, hidden)."""

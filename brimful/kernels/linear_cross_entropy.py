@@ -164,10 +164,7 @@ def _compute_on_cpu(inputs: _Inputs, needs_gradients: bool) -> _Sums:
 
 @torch.no_grad()
 def _compute_on_device(inputs: _Inputs, needs_gradients: bool) -> _Sums:
-    """Compute all rows in groups of one shape.
-
-    Choosing rows would wait for the device, and shapes would vary. A row without a label has the factor 0.
-    """
+    """Compute all rows in groups of one shape: choosing rows would wait, and shapes would vary."""
     hidden, weight, bias, labels, factors = inputs
     rows, (vocabulary, width), wide = len(hidden), weight.shape, factors.dtype
     columns = _align(vocabulary)
@@ -213,18 +210,12 @@ def _compute_losses(
     dtype: torch.dtype | None,
     d_shift: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return losses, hits and gradients of a group of rows.
+    """Return losses times factors, hits, and gradients by the scores in `dtype`, or None without it.
 
     Args:
         scores: (rows, columns), in float32 or wider as all but the labels.
         shift: (columns,), added to the scores; minus infinity in columns beyond the vocabulary.
-        labels, factors: (rows,).
-        dtype: the format of the gradients; None: no gradients.
         d_shift: (columns,), to which the sums of the gradients over rows are added; None: not needed.
-
-    Returns:
-        The loss of each row times its factor; 1 for each row whose label has the highest score, else 0; and
-        the gradients by the scores.
     """
     scores = scores + shift
     highest = scores.amax(1, keepdim=True)
@@ -256,7 +247,7 @@ def _align(size: int) -> int:
 
 
 def _pad(tensor: Tensor, length: int, fill: float, dtype: torch.dtype) -> Tensor:
-    """Return the tensor in `dtype` with rows of `fill` at its end; itself if nothing changes."""
+    """Return the tensor in `dtype` with rows of `fill` at its end."""
     if len(tensor) == length:
         return tensor.to(dtype)
     padded = tensor.new_full((length, *tensor.shape[1:]), fill, dtype=dtype)
@@ -283,7 +274,6 @@ def _accumulate_by_loops(inputs: _Inputs, sums: _Sums) -> None:
     matrix = weight.to(hidden.dtype)
     wide = sums.d_hidden.dtype
     shift = hidden.new_zeros(len(weight), dtype=wide) if bias is None else bias.to(wide)
-    d_shift = None if bias is None else sums.d_bias
     needs_gradients = sums.d_hidden.numel() > 0
     rows_each = max(MIN_ROWS, GROUP_BYTES // (len(weight) * hidden.element_size()) // STEP * STEP)
     for start in range(0, len(hidden), rows_each):
@@ -291,7 +281,7 @@ def _accumulate_by_loops(inputs: _Inputs, sums: _Sums) -> None:
         h = hidden[rows]
         scores = h @ matrix.t()  # (rows, V); the loop writes gradients over them
         losses, hits = score_gradients(
-            scores, shift, labels[rows], factors[rows], d_shift, write=needs_gradients
+            scores, shift, labels[rows], factors[rows], sums.d_bias, write=needs_gradients
         )
         sums.total.add_((losses * factors[rows]).sum())
         sums.hits.add_(hits.sum())
@@ -302,17 +292,9 @@ def _accumulate_by_loops(inputs: _Inputs, sums: _Sums) -> None:
 
 
 def score_gradients(
-    scores: Tensor, bias: Tensor, labels: Tensor, scales: Tensor, sums: Tensor | None, *, write: bool
+    scores: Tensor, bias: Tensor, labels: Tensor, scales: Tensor, sums: Tensor, *, write: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy of each row, and 1 if its label has the highest score: both float32 (rows,).
-
-    Args:
-        scores: (rows, columns), contiguous; if `write`, replaced by the gradients of the losses.
-        bias: float32 (columns,), added to the scores of each row.
-        labels: int64 (rows,), each a column, or negative in a row that has no loss.
-        scales: float32 (rows,), what the gradients of each row are multiplied by.
-        sums: float32 (columns,), to which the gradients of each column are added; None: not needed.
-    """
+    """Return losses and hits, float32 (rows,), of `gradient_loops.score_gradients`."""
     from brimful.kernels import gradient_loops  # needs numba
 
     losses, hits = scales.new_empty(2, len(scores))
@@ -321,18 +303,13 @@ def score_gradients(
     bias_array = bias.detach().numpy()
     items = [(*piece, bias_array, row, write) for piece, row in zip(pieces, worker_sums.numpy(), strict=True)]
     run_loops(gradient_loops.score_gradients, items)
-    if write and sums is not None:
+    if write and len(sums):  # empty without a bias
         sums += worker_sums.sum(0)
     return losses, hits
 
 
 def add_transposed(total: Tensor, x: Tensor, *, first: bool) -> None:
-    """Compute total += x.t(), or total = x.t() if `first`.
-
-    Args:
-        total: float32 (rows, columns), changed.
-        x: (columns, rows).
-    """
+    """Compute total += x.t(), or total = x.t() if `first`: `total` is float32, x bfloat16."""
     from brimful.kernels import gradient_loops  # needs numba
 
     rows_each = max(1, -(-len(total) // count_workers()))
@@ -407,10 +384,7 @@ def _accumulate_group(inputs: _Inputs, sums: _Sums, *, first: bool) -> None:
 
 
 def _slices(size: int, most: int, threads: int = 1) -> Iterator[slice]:
-    """Return slices of nearly equal length that cover `size`.
-
-    They are at most max(`most`, MIN_ROWS) long, and a multiple of `threads` in number.
-    """
+    """Return slices that cover `size`, at most max(`most`, MIN_ROWS) long, a multiple of `threads`."""
     count = max(1, -(-size // (max(most, MIN_ROWS) * threads))) * threads
     each = max(1, -(-size // count))
     return (slice(start, min(start + each, size)) for start in range(0, size, each))

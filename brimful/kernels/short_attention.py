@@ -62,10 +62,9 @@ def _as_bfloat16(array: np.ndarray) -> Tensor:
 def make_groups(
     sequences: Iterable[tuple[int, int]], heads: int, head_dim: int
 ) -> list[tuple[int, int, Places]]:
-    """Return the padded length, width of heads, and places of the matrices of each group, the largest first.
+    """Return padded length, width of heads, and places of each group, for sequences (first token, length).
 
-    Args:
-        sequences: first token and length of each.
+    The largest group comes first, so that no worker has one left while the others wait.
     """
     by_length: dict[int, list[tuple[int, int]]] = {}
     for start, length in sequences:
@@ -77,15 +76,13 @@ def make_groups(
         places[..., :2] = np.array(members)[:, None]
         places[..., 2] = np.arange(heads)
         count = len(members) * heads
-        # Backward has two matrices of scores and four of rows, in 2 bytes.
-        bytes_each = 2 * length * (2 * length + 4 * head_dim)
+        bytes_each = 2 * length * (2 * length + 4 * head_dim)  # two matrices of scores and four of rows
         min_groups = -(-count // max(1, GROUP_BYTES // bytes_each))
         fair_groups = -(-min_groups // count_workers()) * count_workers()  # the same number for each worker
         matrices_each = -(-count // max(min_groups, min(fair_groups, count // MIN_MATRICES)))
         matrices_each = _round_up(matrices_each)
         for part in np.split(places.reshape(-1, 3), range(matrices_each, count, matrices_each)):
             groups.append((length, head_dim, part))
-    # The largest first, so that no worker is left with one while the others wait.
     return sorted(groups, key=lambda group: -(group[0] ** 2) * len(group[2]))
 
 
@@ -135,13 +132,7 @@ def backward(
     normalizer: np.ndarray,
     gradients: tuple[TensorRows, TensorRows, TensorRows],
 ) -> None:
-    """Compute a group's gradients.
-
-    Args:
-        width, head_dim, places, scale, normalizer: as in `forward`.
-        inputs: k, q, v, and the gradient of the output.
-        gradients: by q, v and k, of which the group's part is written.
-    """
+    """Compute a group's gradients by q, v and k: `inputs` are k, q, v, and the gradient by the output."""
     from brimful.kernels.bfloat16_loops import copy, softmax_backward
 
     count = _round_up(len(places))

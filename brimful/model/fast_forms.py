@@ -80,8 +80,7 @@ def open_fast_context(name: str, *inputs: Any) -> AbstractContextManager[Any]:
 def use_plain_forms() -> Iterator[None]:
     """Inside this context plain forms compute everything."""
     global _is_disabled
-    before = _is_disabled
-    _is_disabled = True
+    before, _is_disabled = _is_disabled, True
     try:
         yield
     finally:

@@ -47,30 +47,21 @@ class Shape:
         return pairs
 
 
-def _count_matrix_entries(config: "EncoderConfig") -> tuple[int, int]:
-    """Return the entries of the matrices that each token uses, and of those that each prediction uses."""
-    hidden, width = config.hidden_size, config.embedding_width
-    layers = config.layers * (3 * hidden**2 + _count_entries_after_attention(config))
-    if config.embedding_size is not None:
-        layers += width * hidden  # the projection of narrow embeddings
-    return layers, hidden * width + config.vocabulary_size * width
-
-
-def _count_entries_after_attention(config: "EncoderConfig") -> int:
-    """Return the entries of a layer's matrices that are applied after its attention."""
-    feed_forward_matrices = 3 if config.gated else 2
-    hidden = config.hidden_size
-    return hidden**2 + feed_forward_matrices * hidden * config.intermediate_size
-
-
 def count_step_flops(config: "EncoderConfig", shape: Shape) -> int:
     """Return the flops of forward and backward."""
-    layers, head = _count_matrix_entries(config)
+    hidden, width = config.hidden_size, config.embedding_width
+    # Entries of the matrices of a layer after its attention, of all that a token uses, and of the head.
+    feed_forward_matrices = 3 if config.gated else 2
+    after_attention = hidden**2 + feed_forward_matrices * hidden * config.intermediate_size
+    layers = config.layers * (3 * hidden**2 + after_attention)
+    if config.embedding_size is not None:
+        layers += width * hidden  # the projection of narrow embeddings
+    head = hidden * width + config.vocabulary_size * width
     pairs = 0
     for layer in range(config.layers):
         pairs += shape.count_pairs(None if config.is_global(layer) else config.local_attention)
     tokens = sum(shape.lengths)
     products = layers * tokens + head * shape.predictions
     if shape.output_tokens is not None:
-        products -= _count_entries_after_attention(config) * (tokens - shape.output_tokens)
-    return 6 * products + shape.attention * pairs * config.hidden_size
+        products -= after_attention * (tokens - shape.output_tokens)
+    return 6 * products + shape.attention * pairs * hidden

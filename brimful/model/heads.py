@@ -16,7 +16,7 @@ from brimful.base.errors import BrimfulError, suggest_name
 from brimful.data.batch import PackedBatch
 from brimful.model.encoder import Encoder
 from brimful.model.initial_weights import Linear, fill_normal
-from brimful.model.layer import initialize, make_norm
+from brimful.model.layer import initialize, make_dropout, make_norm
 from brimful.model.shape import Pooling, TextPooling
 from brimful.precision.policy import widen
 
@@ -66,13 +66,7 @@ class ClassifierHead(nn.Module):
     unit, zero = 1.0, 0.0
 
     def __init__(self, encoder: Encoder, classes: int, *, dropout: float | None, dense: bool) -> None:
-        """
-        Args:
-            encoder: the encoder whose hidden states the head reads.
-            classes: number of scores.
-            dropout: before the classifier; by default the encoder's.
-            dense: whether the transform has a dense layer.
-        """
+        """dropout: before the classifier; by default the encoder's. dense: whether there is a dense layer."""
         super().__init__()
         config = encoder.config
         self.classes = classes
@@ -83,7 +77,7 @@ class ClassifierHead(nn.Module):
             self.dense = Linear(config.hidden_size, config.hidden_size, bias=config.bias)
             initialize(self.dense, config, output=config.modern)
         self.norm = make_norm(config) if config.modern else nn.Identity()
-        self.dropout = nn.Dropout(self.dropout_rate) if self.dropout_rate else nn.Identity()
+        self.dropout = make_dropout(self.dropout_rate)
         self.classifier = Linear(config.hidden_size, classes)
         initialize(self.classifier, config)
         if config.modern:
@@ -144,7 +138,6 @@ class SequenceHead(ClassifierHead):
     ) -> None:
         """
         Args:
-            encoder: the encoder whose hidden states the head reads.
             classes: number of scores.
             pooling: "mean" or "first"; by default `choose_pooling(encoder)`.
             dropout: before the classifier; by default the encoder's.
@@ -192,10 +185,7 @@ class PretrainingHead(MaskedLMHead):
 
 
 def choose_pooling(encoder: Encoder) -> Pooling:
-    """Return the pooling that the encoder was trained with, where that is known.
-
-    Where it is not, `transformers`' classifiers decide: "first" in bert and prenorm, "mean" in modern.
-    """
+    """Return the pooling of the encoder's training, where it is known, else the one in `transformers`."""
     if encoder.pooling:
         return encoder.pooling
     return "mean" if encoder.config.modern else "first"

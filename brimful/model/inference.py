@@ -31,10 +31,7 @@ _outer_products: ContextVar[AbstractContextManager[Any] | None] = ContextVar("pr
 
 @contextmanager
 def share_products(products: AbstractContextManager[Any]) -> Iterator[None]:
-    """Inside this context all runs compute with these products and share their copies of the weights.
-
-    It is for models whose weights do not change, such as served ones, whatever the length of a run.
-    """
+    """Inside this context all runs share these products' copies of the weights, which must not change."""
     token = _outer_products.set(products)
     try:
         yield

@@ -13,10 +13,10 @@ _initializes: ContextVar[bool] = ContextVar("initializes", default=True)
 
 @contextmanager
 def skip_initial_weights() -> Iterator[None]:
-    """Inside this context new modules draw no random numbers.
+    """Inside this context new matrices draw no random numbers and hold whatever is in their memory.
 
-    A matrix holds whatever is in its memory. The memory is not touched, so the operating system gives no page
-    to it before the real weights are written. Norms and rotary tables are made as always.
+    The memory is not touched, so the operating system gives no page to it before the real weights are
+    written.
     """
     token = _initializes.set(False)
     try:
@@ -37,7 +37,6 @@ class Linear(nn.Linear):
     integers: Any = None
 
     def reset_parameters(self) -> None:
-        """Fill the weights as torch does, unless initial weights are skipped."""
         if _initializes.get():
             super().reset_parameters()
 
@@ -46,7 +45,6 @@ class Embedding(nn.Embedding):
     """torch's Embedding, whose initial weights `skip_initial_weights` leaves out."""
 
     def reset_parameters(self) -> None:
-        """Fill the weights as torch does, unless initial weights are skipped."""
         if _initializes.get():
             super().reset_parameters()
 
@@ -56,8 +54,6 @@ def fill_normal(weight: Tensor, std: float, *, truncated: bool) -> None:
     """Fill a matrix from a normal distribution, unless initial weights are skipped.
 
     Args:
-        weight: of any shape, changed in place.
-        std: the standard deviation.
         truncated: whether numbers beyond two standard deviations are drawn again.
     """
     if not _initializes.get():

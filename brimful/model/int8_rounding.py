@@ -3,7 +3,6 @@
 import importlib.util
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,14 +31,7 @@ class Steps:
 
 
 def round_weights(weight: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
-    """Round weights to integers from -steps.largest to steps.largest.
-
-    Args:
-        weight: float32 (out, in).
-
-    Returns:
-        weight * factors, rounded, int8 (out, in), and the step of each output, float32 (out,).
-    """
+    """Return weight * factors, float32 (out, in), rounded to int8, and the step of each output, (out,)."""
     if steps.factors is not None:
         weight = weight * steps.factors
     # An output whose weights are all 0 gets the smallest step rather than a division by 0.
@@ -70,8 +62,8 @@ def _sums_exactly(largest: int) -> bool:
     packed = torch.ops.onednn.qlinear_prepack(torch.full((width, width), largest, dtype=torch.int8), None)
     weights = packed, torch.ones(width), torch.zeros(width, dtype=torch.int64), None
     x = torch.full((rows, width), 255, dtype=torch.uint8)
-    output_options: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "none")
-    sums = torch.ops.onednn.qlinear_pointwise(x, 1.0, 0, *weights, *output_options)
+    outputs = 1.0, 0, torch.float32, "none"
+    sums = torch.ops.onednn.qlinear_pointwise(x, 1.0, 0, *weights, *outputs, [], "none")
     return bool((sums == 255 * largest * width).all())
 
 
@@ -84,11 +76,7 @@ def is_wide() -> bool:
 
 
 def find_obstacle(largest: int = NARROW) -> str | None:
-    """Return what is missing for products in int8 that are exact and fast, or None if nothing is.
-
-    Args:
-        largest: the largest integer of the weights.
-    """
+    """Return what is missing for exact and fast products of weights up to `largest`, or None."""
     largest_here = find_largest_weight()
     if largest_here < largest:
         return "a processor with VNNI or AMX" if largest_here else "an x86 processor with AVX2, VNNI or AMX"

@@ -53,9 +53,10 @@ class Layer(nn.Module):
         self.mlp_norm = make_norm(config)
         self.up = Linear(hidden, 2 * inner if self.gated else inner, bias=bias)
         self.down = Linear(inner, hidden, bias=bias)
-        self.attention_out_dropout = make_dropout(config.attention_dropout if self.gated else config.dropout)
-        self.gate_dropout = make_dropout(config.dropout if self.gated else 0.0)
-        self.down_dropout = make_dropout(0.0 if self.gated else config.dropout)
+        rates = config.attention_dropout, config.dropout, 0.0
+        if not self.gated:
+            rates = config.dropout, 0.0, config.dropout
+        self.attention_out_dropout, self.gate_dropout, self.down_dropout = map(make_dropout, rates)
         self.gate_draws = self.gated and config.dropout > 0
         self.has_dropout = config.dropout > 0 or config.attention_dropout > 0
 
@@ -89,9 +90,7 @@ class Layer(nn.Module):
         # From here on the rows are N: no token reads another one any more.
         attended = select_rows(attended, output_slots)
         x = select_rows(x, output_slots) + self.attention_out_dropout(self.attention_out(attended))
-        if (
-            self.pre_norm
-        ):  # x + f(norm(x)): nothing normalizes the stream itself (Xiong et al. 2020, figure 1)
+        if self.pre_norm:  # x + f(norm(x)): nothing normalizes the stream itself
             return x + self.project_down(recompute_in_backward(self._mlp_norm_and_up, x))
         # norm(x + f(x)): post-LN, and the next sum adds to the normalized stream
         x, up = recompute_in_backward(self._attention_norm_and_up, x)

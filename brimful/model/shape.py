@@ -77,10 +77,9 @@ class EncoderConfig:
         if not 0 <= self.pad_id < self.vocabulary_size:
             raise BrimfulError(f"model.pad_id: {self.pad_id} is not one of {self.vocabulary_size} tokens")
         for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise BrimfulError(
-                    f"model.{name} is {getattr(self, name)}: it must be at least 0 and less than 1"
-                )
+            rate = getattr(self, name)
+            if not 0 <= rate < 1:
+                raise BrimfulError(f"model.{name} is {rate}: it must be at least 0 and less than 1")
         if self.variant is not None and self.architecture != "bert":
             raise BrimfulError(f"model.variant: {self.variant} is bert, not {self.architecture}")
         if self.embedding_size is not None and (self.variant != "electra" or self.embedding_size < 1):
@@ -198,9 +197,7 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         values["norm_eps"] = 1e-5
         values["initializer_range"] = 0.02 * (768 / max(hidden, 1)) ** 0.5  # a width below 1 is refused below
         published = dict(MODERN.get(name, {}))
-        if (
-            hidden != published_hidden
-        ):  # the published feed-forward width belongs to the published hidden size
+        if hidden != published_hidden:  # to which the published feed-forward width belongs
             published.pop("intermediate_size", None)
         values |= published
     return EncoderConfig(**(values | changes))

@@ -62,12 +62,6 @@ def build_optimizers(
     if muon_groups:
         from brimful.optim.muon import Muon
 
-        optimizers.append(
-            Muon(
-                muon_groups,
-                lr=config.muon_learning_rate,
-                weight_decay=config.weight_decay,
-                iteration_dtype=muon_dtype,
-            )
-        )
+        rate, decay = config.muon_learning_rate, config.weight_decay
+        optimizers.append(Muon(muon_groups, lr=rate, weight_decay=decay, iteration_dtype=muon_dtype))
     return optimizers

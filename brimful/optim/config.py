@@ -54,7 +54,9 @@ class OptimizerConfig(DecayConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_finite(self, "learning_rate", "muon_learning_rate")
-        _require_below_1(self, "beta1", "beta2")
+        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
+            if not 0 <= beta < 1:
+                raise BrimfulError(f"optimizer.{name} is {beta}: it must be at least 0 and below 1")
         if not 0 < self.epsilon < math.inf:  # with 0, the first update of an unused parameter is 0 / 0
             raise BrimfulError(f"optimizer.epsilon is {self.epsilon}: it must be a number above 0")
 
@@ -67,15 +69,6 @@ class OptimizerConfig(DecayConfig):
 
 def _require_finite(config: DecayConfig, *names: str) -> None:
     for name in names:
-        if not 0 <= getattr(config, name) < math.inf:
-            raise BrimfulError(
-                f"optimizer.{name} is {getattr(config, name)}: it must be a number that is not negative"
-            )
-
-
-def _require_below_1(config: DecayConfig, *names: str) -> None:
-    for name in names:
-        if not 0 <= getattr(config, name) < 1:
-            raise BrimfulError(
-                f"optimizer.{name} is {getattr(config, name)}: it must be at least 0 and below 1"
-            )
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise BrimfulError(f"optimizer.{name} is {value}: it must be a number that is not negative")

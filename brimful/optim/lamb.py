@@ -60,7 +60,7 @@ def lamb_(
     """
     # AdamW's own kernel computes u. From a "weight" of -decay * w, a step of rate 1 without decay leaves
     # -decay * w - m / (sqrt(v) + eps) = -u.
-    constants: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": eps, "scale": scale}
+    constants: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": eps, "weight_decay": 0.0, "scale": scale}
     weights = [matrix.weight for matrix in matrices]
     if together:
         updates = torch._foreach_mul(weights, -weight_decay)
@@ -88,31 +88,15 @@ def _norm(matrix: Tensor) -> float:
 
 
 def _adamw(
-    blocks: Iterable[LogicalMatrix],
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float = 0.0,
-    scale: Tensor | None = None,
+    blocks: Iterable[LogicalMatrix], *, betas: tuple[float, float], scale: Tensor | None, **constants: float
 ) -> None:
-    """Make AdamW's step (Loshchilov & Hutter 2019) by torch's fused kernel."""
+    """Make AdamW's step (Loshchilov & Hutter 2019) by torch's fused kernel, with lr, eps and weight_decay."""
     weights, gradients, first_moments, second_moments, steps = map(list, zip(*blocks, strict=True))
+    beta1, beta2 = betas
+    options: dict[str, Any] = {"amsgrad": False, "maximize": False, "grad_scale": scale, **constants}
+    # The empty list is for AMSGrad.
     torch._fused_adamw_(
-        weights,
-        gradients,
-        first_moments,
-        second_moments,
-        [],
-        steps,
-        lr=lr,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=weight_decay,
-        eps=eps,
-        amsgrad=False,
-        maximize=False,
-        grad_scale=scale,
+        weights, gradients, first_moments, second_moments, [], steps, beta1=beta1, beta2=beta2, **options
     )
 
 

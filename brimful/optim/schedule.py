@@ -11,11 +11,7 @@ from brimful.base.errors import BrimfulError
 
 
 def require_warmup(value: float, name: str) -> None:
-    """Refuse a warm-up that is neither a proportion nor a number of updates.
-
-    Raises:
-        BrimfulError: it is negative, not finite, or above 1 and not a whole number.
-    """
+    """Raise BrimfulError for a warm-up that is neither a proportion nor a whole number of updates."""
     if not (0 <= value < 1 or (1 <= value < math.inf and value == int(value))):
         raise BrimfulError(
             f"{name} is {value:g}: give a proportion, at least 0 and below 1, or a whole number of updates"
@@ -123,9 +119,7 @@ class Schedule:
 
     def left(self, seconds: float) -> float:
         """Return how many seconds of training are left after `seconds`: infinity without a limit."""
-        if not self.hours:
-            return math.inf
-        return max(0.0, 3600 * self.hours - seconds)
+        return max(0.0, 3600 * (self.hours or math.inf) - seconds)
 
     def rate(self, step: int, seconds: float = 0.0) -> float:
         """Return the factor on the peak rate for update `step` (0-based), which begins after `seconds`.

@@ -6,7 +6,8 @@ that `precision.scaler.AutomaticLossScaler` or torch.amp.GradScaler sets. GradSc
 it is not 0, the step is skipped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,12 +30,13 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack([norm.to(device) for norm in norms]))
 
 
-def require_dense(tensor: Tensor) -> None:
-    """Refuse a parameter or gradient that is sharded over ranks, or sparse.
+def list_parameters(groups: Iterable[dict[str, Any]]) -> list[Any]:
+    """Return the parameters of an optimizer's groups, or their numbers in a state."""
+    return [parameter for group in groups for parameter in group["params"]]
 
-    Raises:
-        BrimfulError: it is.
-    """
+
+def require_dense(tensor: Tensor) -> None:
+    """Raise BrimfulError for a parameter or gradient that is sharded over ranks, or sparse."""
     if tensor.is_sparse or hasattr(tensor, "device_mesh"):
         raise BrimfulError(
             "loss scaling and 16-bit weights take dense tensors that are whole on each rank: use DDP in place"

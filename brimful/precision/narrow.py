@@ -12,7 +12,7 @@ an update smaller than the spacing of the 16-bit format survives:
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.base.types import Rounding
-from brimful.precision.gradients import grad_scale, is_skipped, require_dense
+from brimful.precision.gradients import grad_scale, is_skipped, list_parameters, require_dense
 from brimful.precision.rounding import round_stochastically
 
 CHUNK_ELEMENTS = 4 << 20
@@ -30,12 +30,8 @@ _OWN_STATES = ("roundings", "compensation", "master")
 """States of `NarrowWeights`, which the inner optimizer does not see."""
 
 
-class _Member(NamedTuple):
-    """A parameter, its group, and its number among all parameters."""
-
-    group: dict[str, Any]
-    number: int
-    parameter: Tensor
+_Member = tuple[dict[str, Any], int, Tensor]
+"""The group of a parameter, its number among all parameters, and the parameter."""
 
 
 class NarrowWeights(torch.optim.Optimizer):
@@ -65,9 +61,8 @@ class NarrowWeights(torch.optim.Optimizer):
             raise BrimfulError(f"rounding is one of {', '.join(get_args(Rounding))}, not {rounding!r}")
         if optimizer.state:
             raise BrimfulError("NarrowWeights needs an optimizer that has no state yet; wrap it once made")
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                require_dense(parameter)
+        for parameter in list_parameters(optimizer.param_groups):
+            require_dense(parameter)
         self.optimizer, self.rounding, self.seed = optimizer, rounding, seed
         super().__init__(optimizer.param_groups, optimizer.defaults)
         optimizer.param_groups = self.param_groups
@@ -88,7 +83,7 @@ class NarrowWeights(torch.optim.Optimizer):
         all_parameters = [group["params"] for group in self.param_groups]
         for group in self.param_groups:
             for parameter in group["params"]:
-                members.append(_Member(group, len(members), parameter))
+                members.append((group, len(members), parameter))
         try:
             for chunk in _chunks(members):
                 self._step_chunk(chunk, divisor)
@@ -103,10 +98,9 @@ class NarrowWeights(torch.optim.Optimizer):
     @torch.no_grad()
     def widen(self) -> None:
         """Make 16-bit parameters float32, with the further bits of a master copy or a compensation."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.dtype in _NARROW_DTYPES:
-                    parameter.data = self._widened(parameter, self.state.get(parameter, {}))
+        for parameter in list_parameters(self.param_groups):
+            if parameter.dtype in _NARROW_DTYPES:
+                parameter.data = self._widened(parameter, self.state.get(parameter, {}))
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"optimizer": self.optimizer, "rounding": self.rounding, "seed": self.seed}
@@ -119,8 +113,7 @@ class NarrowWeights(torch.optim.Optimizer):
         """
         super().load_state_dict(state_dict)
         self.optimizer.param_groups = self.param_groups
-        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        indices, parameters = map(list_parameters, (state_dict["param_groups"], self.param_groups))
         for index, parameter in zip(indices, parameters, strict=True):
             for key, value in state_dict["state"].get(index, {}).items():
                 if isinstance(value, Tensor) and key != "step":  # torch has its own rule for that one
@@ -149,7 +142,7 @@ class NarrowWeights(torch.optim.Optimizer):
         for (_, number, parameter), stand_in in zip(chunk, stand_ins, strict=True):
             own_state = {}
             if parameter.dtype in _NARROW_DTYPES:
-                own_state = self._narrow(parameter, stand_in, self.state[parameter], number)
+                own_state = self._narrow(parameter, stand_in, number)
             self.state[parameter] = self.optimizer.state.pop(stand_in) | own_state
 
     def _widened(self, parameter: Tensor, state: dict[str, Any]) -> Tensor:
@@ -163,13 +156,11 @@ class NarrowWeights(torch.optim.Optimizer):
             wide.add_(state["compensation"])
         return wide
 
-    def _narrow(
-        self, parameter: Tensor, wide: Tensor, state: dict[str, Any], number: int
-    ) -> dict[str, Tensor]:
-        """Round into the parameter. Returns the state to keep beside it."""
+    def _narrow(self, parameter: Tensor, wide: Tensor, number: int) -> dict[str, Tensor]:
+        """Round into the parameter, and return the state that is kept beside it."""
         if self.rounding == "stochastic":
             # A number of its own for each rounding: the same bits twice would round the same way twice.
-            roundings = int(state.get("roundings", 0))
+            roundings = int(self.state[parameter].get("roundings", 0))
             key = int(derive_key(self.seed, "rounding", roundings, number))
             parameter.copy_(round_stochastically(wide, parameter.dtype, key))
             return {"roundings": torch.tensor(roundings + 1)}
@@ -184,13 +175,13 @@ def _chunks(members: Iterable[_Member]) -> Iterator[list[_Member]]:
     chunk: list[_Member] = []
     elements = 0
     for member in members:
-        if member.parameter.grad is None:
+        parameter = member[2]
+        if parameter.grad is None:
             continue
-        own_elements = member.parameter.numel()
-        if chunk and elements + own_elements > CHUNK_ELEMENTS:
+        if chunk and elements + parameter.numel() > CHUNK_ELEMENTS:
             yield chunk
             chunk, elements = [], 0
         chunk.append(member)
-        elements += own_elements
+        elements += parameter.numel()
     if chunk:
         yield chunk

@@ -59,11 +59,7 @@ def resolve(precision: P, device: torch.device) -> P:
 
 
 def resolve_residual(setting: Residual, precision: Precision, device: torch.device) -> Residual:
-    """Return the format of the residual stream in pretraining, with auto replaced.
-
-    Args:
-        precision: resolved, never "auto".
-    """
+    """Return the format of the residual stream in pretraining. `precision` must be resolved."""
     if setting == "auto":
         return "bf16" if precision == "bf16" and device.type == "cuda" else "fp32"
     return setting

@@ -13,7 +13,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.base.types import MAX_SCALE, MIN_SCALE
 from brimful.precision import watching
-from brimful.precision.gradients import gradient_norm, require_dense
+from brimful.precision.gradients import gradient_norm, list_parameters, require_dense
 from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD
 
 
@@ -104,7 +104,7 @@ class AutomaticLossScaler:
         """
         if id(optimizer) in self._unscaled:
             raise BrimfulError("unscale_ was called twice for one optimizer since the last update()")
-        gradients = self._saturate(_parameters(optimizer))
+        gradients = self._saturate(list_parameters(optimizer.param_groups))
         if any(gradient.dtype == torch.float16 for gradient in gradients):
             raise BrimfulError(
                 "unscale_ can't divide float16 gradients by the scale: what it saved would become 0 again; "
@@ -194,15 +194,13 @@ class AutomaticLossScaler:
         self.forget()
 
     def _begin_update(self) -> None:
-        """Begin a new update: nothing has been unscaled, clipped or saturated yet."""
         self._divisor = self._scale
         self._clipped = False
         self._unscaled: set[int] = set()  # ids of optimizers
         self._saturated_ids: set[int] = set()  # ids of parameters
 
     def _to(self, device: torch.device) -> None:
-        if self._scale.device != device:
-            self._scale, self._divisor = self._scale.to(device), self._divisor.to(device)
+        self._scale, self._divisor = self._scale.to(device), self._divisor.to(device)
 
     @torch.no_grad()
     def _saturate(self, parameters: Iterable[Tensor]) -> list[Tensor]:
@@ -210,9 +208,6 @@ class AutomaticLossScaler:
 
         Gradients that were not watched in the backward passes are counted and saturated now. Watched ones are
         only mended if they have overflowed since.
-
-        Raises:
-            BrimfulError: a gradient is sparse or sharded.
         """
         gradients = []
         for parameter in parameters:
@@ -235,7 +230,7 @@ class AutomaticLossScaler:
         return gradients
 
     def _scaled_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        gradients = self._saturate(_parameters(optimizer))
+        gradients = self._saturate(list_parameters(optimizer.param_groups))
         if not gradients:
             return optimizer.step(*args, **kwargs)
         optimizer.grad_scale = self._divisor.to(gradients[0].device, non_blocking=True)
@@ -247,7 +242,3 @@ class AutomaticLossScaler:
 
 def _has_ranks() -> bool:
     return dist.is_available() and dist.is_initialized()
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -49,10 +49,7 @@ def set_bin_edge(edge: float) -> None:
 
 
 def take_counts(device: torch.device) -> Tensor:
-    """Return the counts on all devices of this process since the last call: float32 (4,) on `device`.
-
-    The host does not wait for a device whose counts stay there.
-    """
+    """Return the counts on all devices of this process since the last call: float32 (4,) on `device`."""
     counts = counter(device).grad
     assert counts is not None
     total = counts.clone()
@@ -86,8 +83,8 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
             if (extremes > ends[LOWER]).any():  # gt_ in place: a sum of booleans is five times as slow
                 above = gradient.abs().float().gt_(ends[LOWER]).sum()
             return gradient, torch.stack([gradient.numel() - above, above, *above.new_zeros(2)])
-    # Comparisons become float32 before they are summed: compiled code sums float32 four times as fast. NaN
-    # fails all three, so each count includes the ones after it.
+    # Compiled code sums float32 four times as fast as booleans. NaN fails all tests, so each count includes
+    # the ones after it.
     size = gradient.abs().float()
     tests = (size <= ends[LOWER], size <= LARGEST, size == size)
     above, beyond, nan = (torch.where(test, 0.0, 1.0).sum(dtype=torch.float32) for test in tests)
@@ -97,11 +94,10 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def saturate_and_count(gradient: Tensor, padding: int = 0, *, counts: bool = True) -> Tensor:
-    """Saturate a gradient and add its counts to the counter, where autograd can't.
+    """Saturate a gradient and, if `counts`, add its counts to the counter, where autograd can't.
 
     Args:
         padding: how many of its numbers are zeros that stand for no gradient.
-        counts: False only saturates.
     """
     saturate_here = saturate if gradient.device.type == "cpu" else _compiled_saturate()
     saturated, bin_counts = saturate_here(gradient, counter(gradient.device))

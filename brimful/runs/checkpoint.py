@@ -169,11 +169,7 @@ def _read_record(path: Path, *, verify: bool) -> dict[str, Any]:
 
 
 def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
-    """Refuse a record that another version of Brimful wrote.
-
-    Args:
-        record: the commit record of a checkpoint or of a training's result.
-    """
+    """Refuse the commit record of a checkpoint or a training's result of another version of Brimful."""
     version_of_record = record.get("format")
     if version_of_record not in readable:
         raise BrimfulError(
@@ -250,10 +246,7 @@ def read_states(directory: Path) -> dict[int, dict[str, Any]]:
 def load_for_resume(
     directory: Path, identity: str, world: World
 ) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
-    """Load the newest undamaged checkpoint, the same on every rank, as `load_latest` does.
-
-    Args:
-        identity: the identity of the run that resumes.
+    """Load the newest undamaged checkpoint of the run with this identity, the same on every rank.
 
     Raises:
         BrimfulError: the checkpoint is of another run, another version wrote it, or ranks see different ones.

@@ -167,13 +167,8 @@ class RunFolder:
                 metrics = trainer.run(title)
             except StoppedError as stopped:
                 raise StoppedError(stopped.number, f"in {title}") from stopped
-            result = Result(
-                directory,
-                self.identity,
-                metrics,
-                trainer.progress.totals.seconds,
-                trainer.progress.totals.sequences,
-            )
+            totals = trainer.progress.totals
+            result = Result(directory, self.identity, metrics, totals.seconds, totals.sequences)
             if self.ranks.is_main:
                 result.save(keep)
                 _remove_checkpoints(directory)

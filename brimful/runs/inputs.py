@@ -38,11 +38,7 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
 
 
 def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:
-    """List the files of a model, for `check_inputs`.
-
-    Args:
-        name: the run's name for the model, such as "teacher".
-    """
+    """List the files of a model for `check_inputs`. The run calls the model by `name`, such as "teacher"."""
     paths = [folder.config_file] if folder.config_file.exists() else []
     paths += find_tokenizer_files(folder.encoder_path)
     paths += weight_files(folder.encoder_path)

@@ -137,11 +137,7 @@ class Job(Generic[C, P]):
         return facts
 
     def _read_config(self, run: Path, schema: Any, needs: Sequence[str]) -> Any:
-        """Read the configuration of an interrupted run.
-
-        Raises:
-            BrimfulError: there is no run to resume, or another verb has written it.
-        """
+        """Read the configuration of an interrupted run of this verb."""
         require_run(run)
         values = read_yaml(run / CONFIG)
         try:
@@ -162,7 +158,7 @@ class Job(Generic[C, P]):
         """Resolve a configuration, and tell the user what a new run will do.
 
         Raises:
-            BrimfulError: a model, a file or a setting is unusable.
+            BrimfulError: a model, a file or a setting is unusable, or does not go with the others.
         """
         raise NotImplementedError
 
@@ -174,6 +170,7 @@ class Job(Generic[C, P]):
         """Train as planned and save the model; return the facts, on the main rank.
 
         Raises:
+            BrimfulError: a loss is NaN, or a checkpoint is of other data.
             StoppedError: a signal asked to stop.
         """
         raise NotImplementedError
@@ -222,11 +219,7 @@ class Job(Generic[C, P]):
 
 
 def finish(run: Path, facts: Facts, temporary: Sequence[str] = ()) -> None:
-    """Write the checksums of the run's models, then summary.json, which marks the run as finished.
-
-    Args:
-        temporary: folders in the run that only a resume needs.
-    """
+    """Write the checksums of the run's models, then summary.json, which marks the run as finished."""
     for name in MODELS:
         if (run / name).is_dir():
             seal(run / name)

@@ -62,17 +62,12 @@ class StopRequest:
         self.number = number
 
     def votes(self) -> dict[str, float]:
-        """Return 1 for the signal that came and 0 for the others, by name; ranks sum them for
-        `choose_signal`."""
+        """Return 1 for the signal that came and 0 for the others, by name; `choose_signal` takes sums."""
         return {each.name: float(each == self.number) for each in SIGNALS}
 
 
 def choose_signal(votes: Mapping[str, float]) -> int:
-    """Return the number of the signal that came to any rank, the same on all ranks; 0 if none came.
-
-    Args:
-        votes: sums over ranks, by name. The first signal in SIGNALS wins over the others.
-    """
+    """Return the number of the signal that has votes of any rank, the first in SIGNALS; 0 without votes."""
     for each in SIGNALS:
         if votes[each.name]:
             return int(each)
@@ -112,15 +107,9 @@ class RunStart:
     remedy = "nothing was written"
 
     def __init__(self) -> None:
+        """Handle the signals that have no handler of the caller's yet."""
         self.number = 0
         self._before: dict[int, Any] = {}
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.number = number
-        raise KeyboardInterrupt
-
-    def begin(self) -> None:
-        """Handle the signals that have no handler of the caller's yet."""
         if threading.current_thread() is not threading.main_thread():
             return
         numbers = [signal.SIGINT]
@@ -131,6 +120,10 @@ class RunStart:
         for number in numbers:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 self._before[number] = signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        raise KeyboardInterrupt
 
     def restore(self) -> None:
         """Give the signals the handlers that they had before."""
@@ -157,7 +150,6 @@ def catch_start_signals() -> Iterator[RunStart]:
             have swallowed it.
     """
     start = RunStart()
-    start.begin()
     try:
         yield start
     except BaseException:

@@ -82,7 +82,7 @@ def _best(directory: Path) -> int | None:
     if not states:
         return None
     # The newest checkpoint knows of all evaluations before it.
-    best = states[max(states)]["best"]
+    best = states[max(states)].get("best")
     if best is None or int(best[0]) not in states:
         return None
     return int(best[0])

@@ -22,11 +22,7 @@ exporting a checkpoint, then needs no other folder."""
 
 
 def require_options(config: Any, verb: str, needs: Sequence[str]) -> None:
-    """Refuse a new run without the options that it needs.
-
-    Raises:
-        UsageError: an option is missing.
-    """
+    """Refuse a new run without the options that it needs, as a UsageError."""
     if all(getattr(config, need) for need in needs):
         return
     flags = ["--" + need.replace("_", "-") for need in needs]
@@ -34,21 +30,13 @@ def require_options(config: Any, verb: str, needs: Sequence[str]) -> None:
 
 
 def require_run_place(out: Path, verb: str) -> None:
-    """Refuse a folder that a new run cannot have.
-
-    Raises:
-        BrimfulError: it holds something, or is a file.
-    """
+    """Refuse a folder that a new run cannot have: it holds something, or is a file."""
     unfinished = f"continue with `brimful {verb} --resume {shlex.quote(str(out))}`, or "
     require_folder_place(out, unfinished=unfinished)
 
 
 def require_run(directory: Path) -> None:
-    """Refuse to resume a folder that is not a run directory.
-
-    Raises:
-        BrimfulError: it has no configuration.
-    """
+    """Refuse to resume a folder that is not a run directory: it has no configuration."""
     if not (directory / CONFIG).is_file():
         raise BrimfulError(
             f"{directory} is not a run directory: it has no {CONFIG};"

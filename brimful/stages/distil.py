@@ -56,7 +56,6 @@ class DistilPlan(RunPlan):
     """A distillation before it starts.
 
     Attributes:
-        config: resolved.
         tables: paths of train, dev and test.
         held_out: rows of train that the teacher's run has held out, where its training table is used.
         texts: the texts of train and of each unlabelled file, without empty ones.
@@ -98,11 +97,7 @@ class DistilPlan(RunPlan):
         return files | self.start.files
 
     def ask_teacher(self) -> tuple[Examples, Any]:
-        """Return all examples with the target `TEACHER`, and the teacher's answers for test.
-
-        Raises:
-            BrimfulError: the teacher's outputs are not finite.
-        """
+        """Return all examples with the target `TEACHER`, and the teacher's answers for test."""
         teacher, runtime = self.teacher, self.runtime
         examples = []
         for part in self.texts:
@@ -111,20 +106,15 @@ class DistilPlan(RunPlan):
                 outputs = teacher.compute_outputs(part, runtime)
             else:
                 outputs = teacher.answer_table(part.table, runtime)
-            examples.append(_with_target(part.examples, outputs))
+            if isinstance(outputs, np.ndarray) and len(outputs) != len(part.examples):
+                # One row of outputs for a text: it is the target of all windows of the text.
+                outputs = outputs[part.examples.text_of_example]
+            examples.append(replace(part.examples, targets={TEACHER: outputs}))
         if self.by_example:
             answers = teacher.answer_rows(self.data.test, runtime)
         else:
             answers = teacher.answer_table(self.data.test.table, runtime)
         return Examples.chain(examples), answers
-
-
-def _with_target(examples: Examples, outputs: Outputs) -> Examples:
-    """The examples with the teacher's outputs as their only target."""
-    if isinstance(outputs, np.ndarray) and len(outputs) != len(examples):
-        # One row of outputs for a text: it is the target of all windows of the text.
-        outputs = outputs[examples.text_of_example]
-    return replace(examples, targets={TEACHER: outputs})
 
 
 class DistilJob(Job[DistilConfig, DistilPlan]):
@@ -133,11 +123,7 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
     verb = "distil"
 
     def plan(self, config: DistilConfig, folder: RunFolder) -> DistilPlan:
-        """Load the teacher, and read the tables and the texts.
-
-        Raises:
-            BrimfulError: the teacher, a table or a setting is unusable, or does not go with the others.
-        """
+        """Load the teacher, and read the tables and the texts."""
         ranks = folder.ranks
         runtime = Runtime.of(ranks, config.precision)
         assert config.teacher is not None
@@ -206,7 +192,6 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
         return plan
 
     def describe_plan(self, plan: DistilPlan) -> Facts:
-        """Return the facts of a dry run."""
         return {"dry_run": True, "texts": plan.text_count, "student_layers": plan.shape.layers}
 
     def work(self, plan: DistilPlan, folder: RunFolder) -> Facts:
@@ -285,11 +270,7 @@ class Student:
 
 
 def _train_student(plan: DistilPlan, examples: Examples, seed: int, folder: RunFolder) -> Student:
-    """Train the stage of the layers, where it has epochs, and then the stage of the outputs.
-
-    Args:
-        examples: the examples with the target `TEACHER`.
-    """
+    """Train the stage of the layers, where it has epochs, and then the stage of the target `TEACHER`."""
     config, data, teacher = plan.config, plan.data, plan.teacher
     student = plan.start.make_student(data, seed)
     seconds = 0.0
@@ -350,13 +331,7 @@ def _train_stage(
 def _compare_with_teacher(
     plan: DistilPlan, students: Sequence[Student], model: TaskModel, teacher_answers: Any
 ) -> Facts:
-    """Return the facts of the students and their teacher.
-
-    Args:
-        students: the students of all seeds.
-        model: the student that is kept.
-        teacher_answers: the teacher's answers for test.
-    """
+    """Return the facts of the students of all seeds, of `model`, which is kept, and of their teacher."""
     data, task, teacher = plan.data, plan.data.task, plan.teacher.model
     # Both answer with the settings that were fitted for them, such as a threshold.
     judged = {
@@ -396,13 +371,7 @@ def _answer_on_cpu(model: TaskModel) -> Answer:
 
 
 def summarise_distillation(facts: Facts, metrics: Sequence[Metric], folder: str) -> Summary:
-    """Summarise a distillation: the student beside its teacher.
-
-    Args:
-        facts: the content of summary.json.
-        metrics: the metrics of the task.
-        folder: the folder of the teacher.
-    """
+    """Summarise a distillation from the facts of summary.json: the student beside its teacher in `folder`."""
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
     error = find_number(facts, "comparisons.student_minus_teacher.standard_error")

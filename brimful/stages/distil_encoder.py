@@ -1,7 +1,4 @@
-"""The verb `brimful distil-encoder`: a student learns its teacher's layers from prepared data.
-
-It is TinyBERT's general distillation.
-"""
+"""The verb `brimful distil-encoder`: TinyBERT's general distillation, of the layers, on prepared data."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,7 +101,6 @@ class DistilEncoderPlan(RunPlan):
     """The distillation of an encoder before it starts.
 
     Attributes:
-        config: resolved.
         folder: the teacher's folder.
         max_length: the most tokens of a sequence.
         layers: the objective.
@@ -140,11 +136,7 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
     temporary = (BLOCKS,)
 
     def plan(self, config: DistilEncoderConfig, folder: RunFolder) -> DistilEncoderPlan:
-        """Load the teacher and the student, and open the data.
-
-        Raises:
-            BrimfulError: a model or prepared data is unusable, or does not go with the others.
-        """
+        """Load the teacher and the student, and open the data."""
         runtime = Runtime.of(folder.ranks, config.precision)
         assert config.teacher is not None
         teacher_folder = ModelFolder.open(config.teacher, "encoder")
@@ -176,7 +168,6 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         )
 
     def describe_plan(self, plan: DistilEncoderPlan) -> Facts:
-        """Return the facts of a dry run."""
         layers = plan.student.config.layers
         return {"dry_run": True, "sequences": len(plan.shards), "student_layers": layers}
 
@@ -234,11 +225,7 @@ def _without_dropout(encoder: Encoder) -> Encoder:
 
 
 def summarise_encoder_distillation(facts: Facts) -> Summary:
-    """Summarise the distillation of an encoder.
-
-    Args:
-        facts: the content of summary.json.
-    """
+    """Summarise the distillation of an encoder from the facts of summary.json."""
     small, large = find_number(facts, "parameters.student"), find_number(facts, "parameters.teacher")
     verdict = f"The student has {format_short(small or 0)} parameters"
     if small and large:

@@ -99,33 +99,18 @@ def open_held_out(texts: Sequence[str]) -> dict[str, Corpus]:
     return corpora
 
 
-def evaluate_text(
-    encoders: Mapping[str, ModelFolder],
-    corpora: Mapping[str, Corpus],
-    plans: Path,
-    max_length: int,
-    tokens: int,
-    runtime: Runtime,
-) -> dict[str, Any]:
+def _evaluate_text(plan: "EvaluatePlan", plans: Path) -> dict[str, Any]:
     """Score each encoder on the held-out text that was prepared with its tokenizer.
-
-    Args:
-        encoders: folders by name.
-        corpora: the result of `open_held_out`.
-        plans: a folder for the packing of the text.
-        max_length: the most tokens of a sequence.
-        tokens: the most tokens that are read of a corpus.
 
     Returns:
         `text`, a record for each corpus and encoder; `text_differences`, a record for each corpus and pair of
         encoders; and `without_masked_lm`, the encoders without a masked-LM head.
-
-    Raises:
-        BrimfulError: a loss is not finite, or no word of a text is masked.
     """
-    scores: dict[str, dict[str, np.ndarray]] = {text: {} for text in corpora}
+    runtime, max_length, tokens = plan.runtime, plan.config.max_length, plan.config.text_tokens
+    assert max_length is not None
+    scores: dict[str, dict[str, np.ndarray]] = {text: {} for text in plan.corpora}
     without = []
-    for name, model in encoders.items():
+    for name, model in plan.folders.items():
         encoder, head = load_pretrained(model)
         if head is None:
             say(f"{name} has no masked-LM head: it is left out of the losses on text")
@@ -137,7 +122,7 @@ def evaluate_text(
         objective = MaskedLM(head.to(runtime.device), {})
         reader = SequenceReader(tokenizer, MaskingConfig())
         packing = PackingConfig(max_length=max_length, capacity=max(CAPACITY_TOKENS, max_length))
-        for text, corpus in corpora.items():
+        for text, corpus in plan.corpora.items():
             if corpus.tokenizer_hash != tokenizer_hash(tokenizer):
                 continue
             # Its file is named after the fingerprint: a path cannot be the name of a file.
@@ -198,7 +183,6 @@ class EvaluatePlan(RunPlan):
     """An evaluation before it starts.
 
     Attributes:
-        config: resolved.
         folders: folders of the encoders, by the names that the user gave.
         corpora: held-out text, by the paths that the user gave.
         parameters: the number of parameters of each encoder.
@@ -234,11 +218,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         return super().open(config, ranks, lock)
 
     def plan(self, config: EvaluateConfig, folder: RunFolder) -> EvaluatePlan:
-        """Open the encoders, and refuse early those that would fail after an hour.
-
-        Raises:
-            BrimfulError: an encoder or a text cannot be used.
-        """
+        """Open the encoders, and refuse early those that would fail after an hour."""
         runtime = Runtime.of(folder.ranks, config.precision)
         folders = {name: ModelFolder.open(name, "encoder") for name in config.encoders}
         max_length = config.max_length
@@ -250,23 +230,14 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         return EvaluatePlan(config, folders, corpora, _check_encoders(config, folders, corpora), runtime)
 
     def describe_plan(self, plan: EvaluatePlan) -> Facts:
-        """Return the facts of a dry run."""
         return {"dry_run": True, "encoders": list(plan.folders), "text": list(plan.config.text)}
 
     def work(self, plan: EvaluatePlan, folder: RunFolder) -> Facts:
         """Score the encoders on text, then probe and fine-tune them."""
         config, runtime = plan.config, plan.runtime
         facts: Facts = {"kind": "evaluate", "parameters": plan.parameters, "precision": runtime.precision}
-        assert config.max_length is not None
         if config.text:
-            facts |= evaluate_text(
-                plan.folders,
-                plan.corpora,
-                folder.path / PLANS,
-                config.max_length,
-                config.text_tokens,
-                runtime,
-            )
+            facts |= _evaluate_text(plan, folder.path / PLANS)
         if config.train is not None:
             facts |= _evaluate_task(plan, folder)
         return with_overview(facts, summarise_evaluation(facts, choose_task(config.task).metrics))
@@ -275,11 +246,7 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
 def _check_encoders(
     config: EvaluateConfig, folders: dict[str, ModelFolder], corpora: dict[str, Corpus]
 ) -> dict[str, int]:
-    """Check that each encoder can be evaluated, and return its number of parameters.
-
-    Raises:
-        BrimfulError: an encoder has no tokenizer, or no text is prepared for it.
-    """
+    """Check that each encoder can be evaluated, and return its number of parameters."""
     unread = {text: corpus.tokenizer_hash for text, corpus in corpora.items()}
     prepared_for = set(unread.values())
     parameters, has_scores = {}, False
@@ -348,14 +315,7 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
 def _compare_methods(
     comparison: MethodComparison, seconds: dict[str, float], data: TaskData
 ) -> dict[str, Any]:
-    """Return the facts of the comparison.
-
-    They have `models`, each with its metrics and how far it is behind the best, and `differences` of all
-    pairs.
-
-    Args:
-        seconds: the time of the training of each method.
-    """
+    """Return the facts: `models`, each with its distance to the best, and `differences` of all pairs."""
     primary, values = data.task.metrics[0], comparison.values
     best = max(values, key=lambda name: primary.score({primary.name: values[name]}))
     models = []
@@ -380,12 +340,7 @@ def _compare_methods(
 
 
 def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) -> Summary:
-    """Summarise an evaluation: the encoders side by side on a task and on held-out text.
-
-    Args:
-        facts: the content of summary.json.
-        metrics: the metrics of the task; empty without one.
-    """
+    """Summarise an evaluation from the facts of summary.json. Without a task, `metrics` is empty."""
     title = "Encoders side by side"
     rows = []
     for row in sorted(find_records(facts, "text"), key=lambda row: row["loss"]):

@@ -87,7 +87,6 @@ class FinetunePlan(RunPlan):
     """A fine-tuning before it starts.
 
     Attributes:
-        config: resolved.
         table_facts: facts of the tables for the summary, from the checks of the main rank; empty elsewhere.
         held_out: rows of train that are test or dev.
     """
@@ -123,11 +122,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
     verb = "finetune"
 
     def plan(self, config: FinetuneConfig, folder: RunFolder) -> FinetunePlan:
-        """Resolve a configuration, and say what a new run will do.
-
-        Raises:
-            BrimfulError: the encoder, a table or a setting is unusable.
-        """
+        """Resolve a configuration, and say what a new run will do."""
         ranks = folder.ranks
         runtime = Runtime.of(ranks, config.precision)
         start = TaskStart.read(config.encoder_folder)
@@ -157,7 +152,6 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         return FinetunePlan(with_absolute_paths(config), data, runtime, table_facts, held_out)
 
     def describe_plan(self, plan: FinetunePlan) -> Facts:
-        """Return the facts of a dry run."""
         data = plan.data
         sizes = {"train": len(data.train), "test": len(data.test), **plan.held_out.counts}
         return {"dry_run": True, **sizes, **data.task.facts}
@@ -211,11 +205,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
 
 
 def _announce(options: FinetuneConfig, data: TaskData, start: TaskStart, head: TaskHead) -> None:
-    """Say what a new run does.
-
-    Args:
-        options: the configuration as the user gave it.
-    """
+    """Say what a new run does with the options that the user gave."""
     examples, task = len(data.train.examples), data.task
     say(f"fine-tuning on {len(data.train):,} examples of {task.description}, test {len(data.test):,}")
     if options.batch > examples:
@@ -320,14 +310,10 @@ def _measure_training(models: Sequence[SeedModel]) -> Facts:
 
 
 def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> Facts:
-    """Train the baselines on the same rows, and compare them with the models of all seeds.
-
-    Args:
-        judged: the models of all seeds.
-        model: the model that is kept.
+    """Train the baselines on the same rows, and compare them with the judged models of all seeds.
 
     Returns:
-        `baselines`, and the `Speed` of the kept model; empty where the task has no baselines.
+        `baselines`, and the `Speed` of `model`, which is kept; empty where the task has no baselines.
     """
     data, task, runtime = run.data, run.data.task, run.runtime
     reason = baselines.find_obstacle(task)
@@ -370,12 +356,7 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
 
 
 def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Summary:
-    """Summarise a fine-tuning.
-
-    Args:
-        facts: the content of summary.json.
-        metrics: the metrics of the task.
-    """
+    """Summarise a fine-tuning from the facts of summary.json and the metrics of the task."""
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
     models = _list_models(facts, primary)

@@ -57,11 +57,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
     temporary = ("blocks", "validation", START)
 
     def plan(self, config: PretrainConfig, folder: RunFolder) -> PretrainPlan:
-        """Resolve a configuration, and say what a new run will do.
-
-        Raises:
-            BrimfulError: the prepared data or the starting model cannot be used.
-        """
+        """Resolve a configuration, and say what a new run will do."""
         ranks = folder.ranks
         config = resolve_pretraining(config, folder)
         corpora = open_sources(parse_sources(config.data or ()), verify=config.verify_data and ranks.is_main)
@@ -101,12 +97,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         return facts
 
     def work(self, plan: PretrainPlan, folder: RunFolder) -> Facts:
-        """Train as planned, and save the encoder.
-
-        Raises:
-            BrimfulError: a checkpoint of other data, a NaN loss.
-            StoppedError: a signal asked to stop.
-        """
+        """Train as planned, and save the encoder."""
         config, ranks, directory = plan.config, folder.ranks, folder.path
         encoder, head = plan.initial.encoder, plan.initial.head
         if config.start_from is None and not plan.is_started:
@@ -126,7 +117,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         )
         trainer = Trainer(
             encoder,
-            make_objective(config, head, plan.reader, plan.corpora, directory),
+            make_objective(plan, head, directory),
             stream,
             plan.runtime,
             directory,
@@ -276,16 +267,8 @@ def _with_perplexity(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> Facts:
-    """Judge whether the loss is normal.
-
-    A model that knows only how often each piece of the vocabulary occurs reaches the unigram entropy.
-
-    Args:
-        metrics: metrics of the last evaluation, with the loss in nats a prediction; empty without one.
-
-    Returns:
-        `unigram_entropy` (nats); with metrics, `loss_is_normal`.
-    """
+    """Return `unigram_entropy` (nats) and, with the metrics of an evaluation, `loss_is_normal`."""
+    # A model that knows only how often each piece of the vocabulary occurs reaches the unigram entropy.
     unigram = entropy(piece_frequencies({plan.corpora[s.name]: s.proportion for s in plan.sources}))
     verdict: Facts = {"unigram_entropy": unigram}
     loss = _mean_loss(metrics)
@@ -295,11 +278,7 @@ def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> Facts:
 
 
 def summarise_pretraining(facts: Facts) -> Summary:
-    """Summarise a pretraining: its loss, and how full its rows were.
-
-    Args:
-        facts: the content of summary.json.
-    """
+    """Summarise a pretraining from the facts of summary.json: its loss, and how full its rows were."""
     loss, entropy = find_number(facts, "validation.loss"), find_number(facts, "verdict.unigram_entropy")
     tokens, seconds = find_number(facts, "tokens") or 0, find_number(facts, "seconds") or 0
     verdict = f"Trained on {format_short(tokens)} real tokens in {format_duration(seconds)}"

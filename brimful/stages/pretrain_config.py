@@ -160,10 +160,9 @@ class PretrainConfig:
 
     @classmethod
     def defaults(cls, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the defaults of the options that a command line, a --config file or keywords leave out.
+        """Return the defaults of what a command line, a --config file or keywords leave out.
 
-        Args:
-            options: the options that they give, by name: `masking.rate`.
+        The options that they give have names such as `masking.rate`.
         """
         if options.get("resume") is not None:
             return {}  # the run has its own configuration
@@ -275,11 +274,7 @@ class PretrainConfig:
         return max(phase.packing.max_length for phase in self.run_phases())
 
     def encoder_config(self, tokenizer: Tokenizer | None = None) -> EncoderConfig:
-        """Return the shape of a new model.
-
-        Args:
-            tokenizer: the tokenizer of the data; None where the shape is only checked.
-        """
+        """Return the shape of a new model. Without the data's tokenizer, the shape is only checked."""
         changes = self.shape.changes()
         if tokenizer is not None:
             changes["vocabulary_size"] = tokenizer.get_vocab_size()

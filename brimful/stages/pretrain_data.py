@@ -24,7 +24,6 @@ from brimful.data.streams import make_validation_batches, open_training_sources
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
-from brimful.model.shape import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.precision.policy import DTYPES
 from brimful.runs.job import Facts, RunPlan
@@ -99,31 +98,22 @@ def make_stream(
 
 
 def make_modules(plan: PretrainPlan, directory: Path) -> tuple[Encoder, MaskedLM]:
-    """Make the modules of a run with weights of their own, to trace the memory of a step.
-
-    Args:
-        directory: unused, since no text is held out.
-    """
+    """Make the modules of a run with weights of their own, to trace the memory of a step."""
+    # No text is held out, so that nothing is written into the directory.
     config = replace(plan.config, validation_tokens=0)
     encoder = Encoder(plan.initial.encoder.config)
     head = choose_head(config.sequences)(encoder)
-    return encoder, make_objective(config, head, plan.reader, plan.corpora, directory)
+    return encoder, make_objective(replace(plan, config=config), head, directory)
 
 
-def make_objective(
-    config: PretrainConfig,
-    head: MaskedLMHead,
-    reader: SequenceReader,
-    corpora: Mapping[str, Corpus],
-    directory: Path,
-) -> MaskedLM:
+def make_objective(plan: PretrainPlan, head: MaskedLMHead, directory: Path) -> MaskedLM:
     """Make the loss, and the held-out batches that evaluate it."""
-    held_out = {}
-    for name, corpus in corpora.items():
+    config, held_out = plan.config, {}
+    for name, corpus in plan.corpora.items():
         held_out[name] = make_validation_batches(
             name,
             corpus.part("validation"),
-            reader,
+            plan.reader,
             config.run_phases()[-1].packing,
             config.sequences,
             config.validation_tokens,
@@ -135,15 +125,7 @@ def make_objective(
 
 
 def open_initial_model(config: PretrainConfig, tokenizer: Tokenizer, folder: Path | None = None) -> Initial:
-    """Make or load the model that a run starts from.
-
-    Args:
-        tokenizer: the tokenizer of the data.
-        folder: the folder in which an interrupted run keeps the model that it started from.
-
-    Raises:
-        BrimfulError: the trained model cannot be used; see `trained_model`.
-    """
+    """Make or load the model that a run starts from, or that an interrupted run has kept in `folder`."""
     if folder is None and config.start_from is None:
         return new_model(config.encoder_config(tokenizer), tokenizer, config.sequences, config.seed)
     if folder is None:
@@ -209,33 +191,32 @@ CONTEXT_BYTES = 1 << 30
 
 def estimate_costs(plan: PretrainPlan) -> Facts:
     """Estimate the disk and memory that a run takes. No files stay."""
-    config, corpora, initial, runtime = plan.config, plan.corpora, plan.initial, plan.runtime
+    config, initial, runtime = plan.config, plan.initial, plan.runtime
     held = HeldBytes.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
         make = partial(make_modules, plan, Path(made))
-        sources = make_sources(config, corpora, Path(made), ahead=False)
+        sources = make_sources(config, plan.corpora, Path(made), ahead=False)
         stream = make_stream(config, sources, plan.reader, fixed_shapes=True, world=runtime.world.size)
         with closing(stream):
-            memory = estimate_memory(config, stream, make, initial.encoder.config, held, runtime.precision)
+            memory = estimate_memory(plan, stream, make, held)
     return {
         "dry_run": True,
-        "documents": sum(corpus.documents for corpus in corpora.values()),
-        "tokens": sum(corpus.tokens for corpus in corpora.values()),
+        "documents": sum(corpus.documents for corpus in plan.corpora.values()),
+        "tokens": sum(corpus.tokens for corpus in plan.corpora.values()),
         "parameters": sum(p.numel() for p in initial.encoder.parameters()),
-        "disk": estimate_disk(config, corpora, held),
+        "disk": estimate_disk(plan, held),
         "memory": memory,
     }
 
 
-def estimate_disk(config: PretrainConfig, corpora: dict[str, Corpus], held: HeldBytes) -> dict[str, int]:
+def estimate_disk(plan: PretrainPlan, held: HeldBytes) -> dict[str, int]:
     """Return the bytes of the data, the checkpoints, and the models that a run starts and ends with."""
     shards = 0
-    for corpus in corpora.values():
+    for corpus in plan.corpora.values():
         for shard in corpus.shards:
             for part in PARTS:
                 shards += (corpus.directory / "shards" / f"{shard.name}.{part}").stat().st_size
-    trainer = config.trainer
-    checkpoints = 0
+    trainer, checkpoints = plan.config.trainer, 0
     if trainer.checkpoint_every:
         # A new checkpoint is whole before the oldest one goes.
         checkpoints = trainer.keep_checkpoints + 1 + trainer.keeps_best
@@ -247,31 +228,22 @@ def estimate_disk(config: PretrainConfig, corpora: dict[str, Corpus], held: Held
 
 
 def estimate_memory(
-    config: PretrainConfig,
-    stream: RowStream,
-    make: Callable[[], tuple[Encoder, Objective]],
-    shape: EncoderConfig,
-    held: HeldBytes,
-    precision: Precision,
+    plan: PretrainPlan, stream: RowStream, make: Callable[[], tuple[Encoder, Objective]], held: HeldBytes
 ) -> dict[str, Any]:
     """Return the bytes of one rank with a micro-batch of the longest phase, and which GPUs hold them.
 
-    Args:
-        config: a configuration whose `residual` is resolved.
-        stream: the stream of the run, with the shapes of a GPU.
-        make: see `trace_pass`.
-        precision: resolved.
+    The stream has the shapes of a GPU. `trace_pass` describes `make`.
 
     Returns:
         `rows_per_micro_batch`: the run's own, or the most that the largest GPU holds where the run chooses.
         The fields of `HeldBytes`, the `pass` and the `total`, in bytes. `holds`: by the GB of a GPU, the most
         rows that it holds, among the numbers that divide the updates, or 0.
     """
-    sizes = list_row_counts(stream)
+    config, sizes = plan.config, list_row_counts(stream)
 
     @lru_cache  # a trace takes seconds, and the searches below ask for the same sizes
     def trace(rows: int) -> int:
-        return trace_pass(make, config.trainer, precision, make_longest_batch(stream, rows))
+        return trace_pass(make, config.trainer, plan.runtime.precision, make_longest_batch(stream, rows))
 
     holds = {}
     for gigabytes in GPU_GIGABYTES:
@@ -279,7 +251,7 @@ def estimate_memory(
         fitting = bisect(sizes, compute_budget(free, held.later), key=trace)
         holds[str(gigabytes)] = sizes[fitting - 1] if fitting else 0
     if config.rows_per_micro_batch is None:
-        rows = choose_rows_on_cpu(stream, shape.hidden_size)
+        rows = choose_rows_on_cpu(stream, plan.initial.encoder.config.hidden_size)
     elif config.rows_per_micro_batch == "auto":
         rows = max(*holds.values(), sizes[0])
     else:

@@ -18,11 +18,7 @@ from brimful.tasks.cached_tables import RunTables
 
 
 def merge_table_options(config: DistilConfig, teacher_run: FinetuneConfig | None) -> TableOptions:
-    """Return how the tables of a distillation are read: as its options say, or as in the teacher's run.
-
-    Args:
-        teacher_run: the teacher's fine-tuning, where it is known.
-    """
+    """Return how the tables of a distillation are read: as its options say, or as in the teacher's run."""
     options = {}
     for field in fields(TableOptions):
         value = getattr(config, field.name)
@@ -61,11 +57,7 @@ def choose_tables(config: DistilConfig, teacher_run: FinetuneConfig | None) -> T
 def find_held_out(
     config: DistilConfig, teacher_run: FinetuneConfig | None, tables: TablePaths
 ) -> HeldOut | None:
-    """Return the rows that the teacher's run has held out, where a distillation uses its tables again.
-
-    Raises:
-        BrimfulError: the rows are not known any more.
-    """
+    """Return the rows that the teacher's run has held out, where a distillation uses its tables again."""
     train, _, test = tables
     # With tables of the user's own, the rows of the run do not matter.
     if teacher_run is None or (test and (config.train or config.test)):

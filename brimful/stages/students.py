@@ -38,10 +38,7 @@ CPU = torch.device("cpu")
 
 
 def choose_layers(config: StudentOptions, shape: EncoderConfig) -> tuple[int, ...] | None:
-    """Return the teacher's layers that the student starts from; None where it starts from random weights.
-
-    Args:
-        shape: the teacher's.
+    """Return the layers, of the teacher's shape, that the student starts from; None for random weights.
 
     Raises:
         BrimfulError: the teacher has no such layers, or fewer.
@@ -100,11 +97,7 @@ def random_encoder(config: StudentOptions, teacher: Encoder) -> Encoder:
 
 
 def read_encoder(folder: ModelFolder) -> Encoder:
-    """Read an encoder with its tokenizer.
-
-    Raises:
-        BrimfulError: it has no tokenizer.
-    """
+    """Read an encoder with its tokenizer, which it must have."""
     encoder, _ = load_pretrained(folder)
     if encoder.tokenizer is None:
         raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
@@ -155,10 +148,7 @@ class ModelTeacher:
         return all(np.array_equal(first, second) for first, second in pairs)
 
     def compute_outputs(self, data: Encoded, runtime: Runtime) -> Outputs:
-        """Compute the head's outputs, or take them from the cache.
-
-        Args:
-            data: examples of its own tokens.
+        """Compute the head's outputs for examples of its own tokens, or take them from the cache.
 
         Returns:
             outputs in the order of the task's labels.
@@ -193,11 +183,7 @@ class ModelTeacher:
         return self.model.task.answers(outputs, data)
 
     def order_of(self, labels: Sequence[str]) -> list[int]:
-        """Return the place of each label among the model's labels.
-
-        Raises:
-            BrimfulError: they are not the same labels.
-        """
+        """Return the place of each label among the model's labels, which must be the same."""
         own_labels = self.model.task.labels
         if sorted(own_labels) != sorted(labels):
             raise BrimfulError(
@@ -208,11 +194,7 @@ class ModelTeacher:
 
 
 def load_teacher(path: str) -> ModelTeacher:
-    """Load a task model. Its labels are put in the order of the data later.
-
-    Raises:
-        BrimfulError: the folder holds an encoder without a task.
-    """
+    """Load a task model; refuse an encoder without a task. The labels are put in the data's order later."""
     folder = ModelFolder.open(path, "model")
     if not folder.has_task:
         raise BrimfulError(f"{path} is an encoder without a task: `brimful distil-encoder` makes its student")
@@ -244,11 +226,7 @@ class StudentStart:
     def from_options(
         cls, config: DistilConfig, teacher_run: FinetuneConfig | None, teacher: ModelTeacher
     ) -> "StudentStart":
-        """Resolve the options of a distillation.
-
-        Raises:
-            BrimfulError: the shape does not fit the teacher.
-        """
+        """Resolve the options of a distillation; refuse a shape that does not fit the teacher."""
         encoder, layers = teacher.model.encoder, None
         if config.student is None:
             layers = choose_layers(config, encoder.config)
@@ -259,11 +237,7 @@ class StudentStart:
 
     @property
     def pretrained_folder(self) -> ModelFolder | None:
-        """The encoder that the teacher was fine-tuned from, where students start from its layers.
-
-        Raises:
-            BrimfulError: it does not exist any more.
-        """
+        """The encoder that the teacher was fine-tuned from, which must exist where students start from it."""
         if self.layers is None or self.teacher_run is None or self.config.initialisation != "pretrained":
             return None
         try:

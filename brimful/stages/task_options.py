@@ -46,11 +46,7 @@ class TaskOptions(LabelOptions):
     task: Annotated[str | None, TASK_HELP] = None
 
     def require_task(self) -> None:
-        """Refuse a name that no task has.
-
-        Raises:
-            BrimfulError: there is no task of that name.
-        """
+        """Refuse a name that no task has."""
         if self.task is not None:
             require_task_name(self.task)
 
@@ -160,11 +156,7 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     def refuse_unread(self, *, pools: bool) -> None:
         """Refuse options that a new run would not read. Runs of earlier versions may have such options.
 
-        Args:
-            pools: whether the task's head makes one vector of a text.
-
-        Raises:
-            BrimfulError: there is such an option.
+        `pools` says that the task's head makes one vector of a text.
         """
         if self.pooling != "auto" and not pools:
             raise BrimfulError("pooling is for classifiers and regressions of whole texts: leave it out")
@@ -188,11 +180,7 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
 
     @property
     def encoder_folder(self) -> ModelFolder:
-        """The folder of the encoder.
-
-        Raises:
-            BrimfulError: there is no model.
-        """
+        """The folder of the encoder, in which there must be a model."""
         assert self.encoder is not None
         return ModelFolder.open(self.encoder, "encoder")
 
@@ -239,11 +227,7 @@ _PATH_OPTIONS = ("encoder", "teacher", "student", "train", "dev", "test", "more_
 
 
 def with_absolute_paths(config: C, **changes: Any) -> C:
-    """Return the configuration of config.yaml: its paths mean the same from any working directory.
-
-    Args:
-        changes: other options that are resolved.
-    """
+    """Return the configuration with other resolved options, and paths that mean the same from anywhere."""
     for name in _PATH_OPTIONS:
         value = getattr(config, name, None)
         if not value or value == NO_DEV:
@@ -313,11 +297,7 @@ class EvaluateConfig(TaskOptions, RunOptions):
             raise BrimfulError("--dev is for a task, which needs --train and --test")
 
     def require_complete(self) -> None:
-        """Refuse an evaluation of nothing.
-
-        Raises:
-            UsageError: there is nothing to compare, or nothing to compare it on.
-        """
+        """Refuse, as a UsageError, an evaluation of nothing, or on nothing."""
         if self.resume is not None:
             return
         if not self.encoders or self.out is None:

@@ -191,11 +191,7 @@ def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str,
 def starting_model(
     config: FinetuneConfig, seed: int, task: Task, start: TaskStart | None = None
 ) -> tuple[Encoder, TaskHead]:
-    """Make the model before training.
-
-    Args:
-        start: the weights that it takes over; read from the encoder's folder by default.
-    """
+    """Make the model before training, with the weights of `start` or of the encoder's folder."""
     start = start or TaskStart.read(config.encoder_folder)
     encoder = start.encoder
     if config.layers is not None:
@@ -238,11 +234,7 @@ def resolve_finetuning(config: FinetuneConfig, encoder: Encoder, precision: Prec
 
 
 def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RANK) -> TaskData:
-    """Load the rows that a run trains on, chooses on and is tested on.
-
-    Args:
-        config: resolved, so that it has a max_length and an overlap.
-    """
+    """Load the rows that a run with this resolved configuration trains on, chooses on and is tested on."""
     assert config.max_length is not None
     layout = find_layout(config)
     data = load_task_data(
@@ -342,19 +334,9 @@ class Finetuning:
         return self.data.task.metrics[0]
 
     def train(
-        self,
-        training: Encoded,
-        held_out: Encoded | None,
-        seed: int,
-        rate: float,
-        epochs: float,
-        name: str,
+        self, training: Encoded, held_out: Encoded | None, seed: int, rate: float, epochs: float, name: str
     ) -> Trial:
-        """Train one model from the start, and measure it on `held_out`. Its weights are kept.
-
-        Args:
-            name: the name of its folder.
-        """
+        """Train one model from the start, and measure it on `held_out`. Its weights stay in folder `name`."""
         config, task = self.config, self.data.task
         encoder, head = starting_model(config, seed, task)
         if config.trainer.keeps_best and not config.trainer.evaluate_every:
@@ -433,11 +415,7 @@ class Finetuning:
         return model.to(self.runtime.device)
 
     def answer_dev(self, best: Trial, trials: list[Trial]) -> Any:
-        """Return the answers for dev of a model that has not read dev; None without dev.
-
-        Args:
-            best: the training that gives the seed's model; the trial with its learning rate answers.
-        """
+        """Return the answers for dev of the trial with the best learning rate, which has not read dev."""
         if self.data.dev is None:
             return None
         rates = [trial.learning_rate for trial in trials]

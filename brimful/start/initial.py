@@ -66,7 +66,10 @@ def trained_model(
             " leave sequences.kind out"
         )
     # The ids must be the same. Text that is cut otherwise is only worth a warning.
-    old = _tokenizer_of(folder)
+    try:
+        old = load(folder)
+    except BrimfulError as error:
+        raise BrimfulError(f"the model of {folder} needs its tokenizer beside it: {error}") from error
     _require_same_vocabulary(old, tokenizer, folder)
     warnings = []
     parts = find_other_parts(old, tokenizer)
@@ -111,10 +114,3 @@ def _require_same_vocabulary(old: Tokenizer, new: Tokenizer, folder: Path) -> No
             f" {len(data_ids):,} pieces are others, or have another id): prepare it with --tokenizer"
             f" {folder}"
         )
-
-
-def _tokenizer_of(folder: Path) -> Tokenizer:
-    try:
-        return load(folder)
-    except BrimfulError as error:
-        raise BrimfulError(f"the model of {folder} needs its tokenizer beside it: {error}") from error

@@ -22,13 +22,9 @@ from brimful.model.shape import EncoderConfig
 
 @torch.no_grad()
 def narrow(encoder: Encoder, shape: EncoderConfig) -> Encoder:
-    """Copy an encoder with fewer dimensions.
+    """Copy an encoder in a shape with another `hidden_size`, `intermediate_size` or dropout.
 
-    Args:
-        shape: the encoder's shape with another `hidden_size`, `intermediate_size` or dropout.
-
-    Returns:
-        an encoder on the same device, with the same dtype, tokenizer and pooling.
+    The copy has the same device, dtype, tokenizer and pooling.
 
     Raises:
         BrimfulError: a size is larger than the encoder's.

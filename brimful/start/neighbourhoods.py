@@ -81,10 +81,7 @@ def _sample_tokens(corpora: Mapping[Corpus, float]) -> np.ndarray:
 def compute_information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute the positive pointwise mutual information of pieces, as rows of a sparse symmetric matrix.
 
-    Pairs across the ends of documents count too: they are few.
-
-    Args:
-        tokens: int32 (tokens,).
+    The tokens are int32 (tokens,). Pairs across the ends of documents count too: they are few.
 
     Returns:
         the beginnings of rows, int64 (V + 1,); the columns of each row in any order, int32; float32 values.

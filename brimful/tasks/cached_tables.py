@@ -101,7 +101,7 @@ class TaskFiles:
     _tables: dict[Path, tuple[Table, Facts]] = field(default_factory=dict)
 
     def read(self, path: Path | str) -> Table:
-        """Read a table; errors are those of `read_file`."""
+        """Read a table; raises as `read_file`."""
         path = Path(path)
         if path not in self._tables:
             key = self._key(path)
@@ -113,7 +113,7 @@ class TaskFiles:
     def encode(
         self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
     ) -> Encoded:
-        """Encode a table; errors are those of `read_file` and `Task.encode`."""
+        """Encode a table; raises as `read_file` and `Task.encode`."""
         table = self.read(path)
         key = self._tables[Path(path)][1] | {
             "labels": task.labels,

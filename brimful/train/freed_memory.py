@@ -3,7 +3,8 @@
 import ctypes
 import mmap
 
-from brimful.base.machine import available_memory, can_reserve_memory, find_library_function
+from brimful.base.machine import find_library_function
+from brimful.base.resources import available_memory, can_reserve_memory
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 MAX_BYTES, OLD_MAX_BYTES = 2**31 - 1, 32 << 20

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 from brimful.base.console import say
 from brimful.base.environment import read_number
 from brimful.base.errors import BrimfulError
-from brimful.base.machine import available_memory
+from brimful.base.resources import available_memory
 from brimful.base.types import Precision
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream, list_sizes

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import (
-    TEMPORARY,
-    atomic_directory,
-    atomic_file,
-    read_json,
-    write_json,
-)
+from brimful.base.storage import TEMPORARY, atomic_directory, atomic_file, read_json, write_json
 
 
 def names(directory: Path) -> list[str]:
@@ -24,39 +18,24 @@ class BugError(Exception):
     """Not an OSError, not a BrimfulError."""
 
 
-@pytest.mark.parametrize("before", [None, "old"])
-def test_an_exception_leaves_the_old_file_and_no_temporary(tmp_path: Path, before: str | None) -> None:
-    path = tmp_path / "file"
-    if before:
-        path.write_text(before)
-
-    def fail() -> None:
-        with atomic_file(path) as temporary:
-            temporary.write_text("half")
-            raise BugError
-
-    with pytest.raises(BugError):
-        fail()
-    assert names(tmp_path) == (["file"] if before else [])
-    assert not before or path.read_text() == before
-
-
 @pytest.mark.parametrize("before", [False, True])
-def test_an_exception_leaves_the_old_directory(tmp_path: Path, before: bool) -> None:
-    path = tmp_path / "directory"
+@pytest.mark.parametrize("atomic", [atomic_file, atomic_directory])
+def test_an_exception_leaves_what_was_there_and_no_temporary(tmp_path: Path, atomic, before: bool) -> None:
+    path = tmp_path / "place"
+
+    def write(text: str, error: type[Exception] | None) -> None:
+        with atomic(path) as temporary:
+            (temporary / "file" if atomic is atomic_directory else temporary).write_text(text)
+            if error:
+                raise error
+
     if before:
-        path.mkdir()
-        (path / "old").touch()
-
-    def fail() -> None:
-        with atomic_directory(path) as temporary:
-            (temporary / "new").touch()
-            raise BugError
-
+        write("old", None)
     with pytest.raises(BugError):
-        fail()
-    assert names(tmp_path) == (["directory"] if before else [])
-    assert not before or names(path) == ["old"]
+        write("new", BugError)
+    assert names(tmp_path) == (["place"] if before else [])
+    if before:
+        assert (path / "file" if atomic is atomic_directory else path).read_text() == "old"
 
 
 def test_atomic_directory_replaces_everything(tmp_path: Path) -> None:

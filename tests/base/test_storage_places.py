@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import (
-    require_folder_place,
-)
+from brimful.base.storage import require_folder_place
 
 
 def test_only_a_folder_that_nothing_is_lost_from_may_be_written(tmp_path: Path) -> None:

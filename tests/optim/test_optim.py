@@ -53,22 +53,6 @@ def steps_of(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], g
         optimizer.step()
 
 
-@pytest.mark.parametrize("blocks", [2, 3])
-def test_a_fused_weight_is_as_many_matrices(seed, blocks):
-    weight = torch.randn(blocks * 12, 20)
-    gradients = [torch.randn_like(weight) for _ in range(4)]
-    fused = nn.Parameter(weight.clone())
-    parts = [nn.Parameter(part.clone()) for part in weight.chunk(blocks)]
-    settings = {"lr": 0.1, "weight_decay": 0.1}
-    steps_of(Muon([{"params": [fused], "blocks": blocks}], **settings), [fused], [[g] for g in gradients])
-    steps_of(Muon([{"params": [p]} for p in parts], **settings), parts, [g.chunk(blocks) for g in gradients])
-    torch.testing.assert_close(fused.data, torch.cat([p.data for p in parts]), atol=1e-6, rtol=1e-6)
-
-    whole = nn.Parameter(weight.clone())
-    steps_of(Muon([{"params": [whole]}], **settings), [whole], [[g] for g in gradients])
-    assert (whole - fused).abs().max() > 1e-3
-
-
 def test_muon_equals_torch_muon(seed):
     """Ours in float32 for a single matrix against `torch.optim.Muon`, whose iteration is in bfloat16."""
     weight, gradients = torch.randn(24, 16), [torch.randn(24, 16) for _ in range(3)]
@@ -192,14 +176,6 @@ def test_every_parameter_has_one_group_and_vectors_do_not_decay(architecture, na
 def test_settings_that_cannot_be_are_refused(name, value):
     with pytest.raises(BrimfulError, match=rf"optimizer\.{name} is {value}"):
         OptimizerConfig(**{name: value})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_summary_names_the_optimizer_and_its_betas(name: str) -> None:
-    config = OptimizerConfig(name=name, beta1=0.8, beta2=0.75)
-    (groups,) = [o.param_groups for o in build_optimizers(config, {"bias": nn.Parameter(torch.zeros(2))}, {})]
-    assert name in config.summary.lower()
-    assert ("betas 0.8 and 0.75" in config.summary) == (groups[0].get("betas") == (0.8, 0.75))
 
 
 @pytest.mark.parametrize("name", NAMES)

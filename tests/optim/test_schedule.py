@@ -23,15 +23,6 @@ def factors(steps: int, **values) -> list[float]:
     return [schedule.rate(step) for step in range(steps)]
 
 
-def test_a_decay_from_the_start_drops_where_the_warmup_ends():
-    left = [1 - step / 10 for step in range(10)]
-    linear = {"shape": "linear", "warmup": 4.0, "decay_from": "start"}
-    assert factors(10, **linear) == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1, *left[4:]])
-    polynomial = {"shape": "polynomial", "warmup": 4.0, "decay_from": "start"}
-    roots = [math.sqrt(share) for share in left]
-    assert factors(10, **polynomial) == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1, *roots[4:]])
-
-
 def test_a_warmup_is_a_share_or_a_number_of_updates():
     for shape in SHAPES:
         assert factors(40, shape=shape, warmup=0.25) == factors(40, shape=shape, warmup=10.0)
@@ -185,23 +176,6 @@ def made(config: ScheduleConfig, cycles: list[Cycle], hours: float = 0.0) -> Sch
         raise
 
 
-def assert_rises_then_falls(values: list[float]) -> None:
-    """1e-12: sums of floats."""
-    assert all(0 < value <= 1 for value in values)
-    top = values.index(max(values))
-    assert all(b >= a - 1e-12 for a, b in pairwise(values[: top + 1]))
-    assert all(b <= a + 1e-12 for a, b in pairwise(values[top:]))
-
-
-@given(configs, st.integers(1, 500))
-def test_every_update_has_a_rate_and_none_exceeds_the_peak(config, steps):
-    schedule = made(config, [Cycle(steps)])
-    values = [schedule.rate(step) for step in range(steps)]
-    assert_rises_then_falls(values)
-    if config.decay_from == "warmup":
-        assert max(values) == pytest.approx(1)
-
-
 @given(
     configs, st.lists(st.tuples(st.integers(1, 60), st.floats(0.01, 9)), min_size=1, max_size=4), st.data()
 )
@@ -218,16 +192,14 @@ def test_a_cycle_knows_nothing_of_the_others(config, parts, data):
     assert schedule.over(ends[-1]) is True
 
 
-# Hours
-
-
 @given(
     configs,
-    st.integers(1, 10_000),
+    st.integers(1, 2000),
     st.lists(st.floats(0.5, 200), min_size=60, max_size=60),
-    st.floats(0.01, 0.5),
+    st.just(0.0) | st.floats(0.01, 0.5),
 )
-def test_a_run_of_so_many_hours_rises_falls_and_ends_whatever_its_speed(config, steps, speeds, hours):
+def test_a_run_rises_falls_and_ends_whatever_its_speed(config, steps, speeds, hours):
+    """Also with limited hours. Sums of floats are off by up to 1e-12."""
     schedule = made(config, [Cycle(steps)], hours)
     values, step, seconds = [], 0, 0.0
     while not schedule.over(step, seconds):
@@ -236,7 +208,12 @@ def test_a_run_of_so_many_hours_rises_falls_and_ends_whatever_its_speed(config, 
         step += 1
     assert step <= steps
     assert step == steps or seconds >= 3600 * hours > seconds - speeds[(step - 1) % 60]
-    assert_rises_then_falls(values)
+    assert all(0 < value <= 1 for value in values)
+    if config.decay_from == "warmup" and not hours:
+        assert max(values) == pytest.approx(1)
+    top = values.index(max(values))
+    assert all(b >= a - 1e-12 for a, b in pairwise(values[: top + 1]))
+    assert all(b <= a + 1e-12 for a, b in pairwise(values[top:]))
 
 
 def test_the_decay_ends_with_the_hours():

@@ -49,48 +49,41 @@ def test_nan_and_infinity_halve_and_are_counted():
     assert scaler.metrics() == {"loss_scale": 4.0, "upper_share": 0.5, "clipped": 2.0, "nan": 3.0}
 
 
-def test_the_edge_can_be_moved():
-    scaler = AutomaticLossScaler(bin_edge=10.0)
-    gradients_of(scaler, (5, 1.0), (1, 11.0))
-    assert scaler.get_scale() == 0.5
-    AutomaticLossScaler()
-    gradients_of(scaler, (5, 1.0), (1, 11.0))
-    assert scaler.get_scale() == 1.0
-
-
-def test_bounds():
-    scaler = AutomaticLossScaler(init_scale=1.0, min_scale=0.5, max_scale=4.0)
-    trace = []
-    for value in (1, 1, 1, 1, 1e4, 1e4, 1e4, 1e4, 1e4):
-        gradients_of(scaler, (3, value))
-        trace.append(scaler.get_scale())
-    assert trace == [2, 4, 4, 4, 2, 1, 0.5, 0.5, 0.5]
-
-
-def test_a_period_decides_once_for_all_its_updates():
-    scaler = AutomaticLossScaler(init_scale=16.0, period=3, threshold=0.1)
-    trace = []
-    for above in (0, 0, 0, 2, 2, 0, 2, 0, 0):
-        gradients_of(scaler, (10 - above, 1.0), (above, 1e4))
-        trace.append(scaler.get_scale())
-    # shares of the periods: 0, 4/30, 2/30
-    assert trace == [16, 16, 32, 32, 32, 16, 16, 16, 32]
-
-
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("settings", "numbers_above", "expected"),
     [
-        ("init_scale", 0.0),
-        ("min_scale", 2.0),
-        ("max_scale", 0.5),
-        ("period", 0),
-        ("threshold", 1.0),
-        ("bin_edge", 1e5),
+        ({"bin_edge": 10.0}, [1, 0], [0.5, 1]),
+        ({"min_scale": 0.5, "max_scale": 4.0}, [0, 0, 0, 9, 9, 9, 9], [2, 4, 4, 2, 1, 0.5, 0.5]),
+        # The proportions of the three periods are 0, 4/30 and 2/30.
+        (
+            {"init_scale": 16.0, "period": 3, "threshold": 0.1},
+            [0, 0, 0, 2, 2, 0, 2, 0, 0],
+            [16, 16, 32, 32, 32, 16, 16, 16, 32],
+        ),
     ],
+    ids=["edge", "bounds", "period"],
 )
-def test_impossible_settings(name, value):
-    with pytest.raises(BrimfulError, match="loss scaling needs"):
-        AutomaticLossScaler(**{name: value})
+def test_scales_with_other_settings(settings, numbers_above, expected):
+    scaler = AutomaticLossScaler(**settings)
+    scales = []
+    for above in numbers_above:
+        gradients_of(scaler, (10 - above, 1.0), (above, 11.0 if "bin_edge" in settings else 1e4))
+        scales.append(scaler.get_scale())
+    assert scales == expected
+
+
+def test_impossible_settings():
+    wrong = {
+        "init_scale": 0.0,
+        "min_scale": 2.0,
+        "max_scale": 0.5,
+        "period": 0,
+        "threshold": 1,
+        "bin_edge": 1e5,
+    }
+    for name, value in wrong.items():
+        with pytest.raises(BrimfulError, match=name):
+            AutomaticLossScaler(**{name: value})
 
 
 # In loops
@@ -158,34 +151,13 @@ def test_a_resumed_run_has_the_same_scales(period):
     assert all(isinstance(value, float | int) for value in saved[2].values())
 
 
-def test_a_step_is_that_of_the_unscaled_gradient():
-    """Against the same loop without a scaler, in float64: a scale of a power of two changes nothing."""
-    model = Step().double()
-    twin = copy.deepcopy(model)
-    watch_modules(model)
-    optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01) for each in (model, twin)]
-    scaler = AutomaticLossScaler(max_scale=2.0**10)
-    for _ in range(15):
-        tokens, labels = torch.randint(20, (6,)), torch.randint(5, (6,))
-        for each, optimizer in zip((model, twin), optimizers, strict=True):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(each(tokens), labels)
-            (scaler.scale(loss) if each is model else loss).backward()
-        scaler.unscale_(optimizers[0])
-        norms = [nn.utils.clip_grad_norm_(each.parameters(), 0.1) for each in (model, twin)]
-        assert norms[0] == norms[1]
-        scaler.step(optimizers[0])
-        scaler.update()
-        optimizers[1].step()
-    assert scaler.get_scale() == 2.0**10
-    for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(parameter, other)
+@pytest.mark.parametrize(("clips", "fused"), [("unscaled", False), ("scaled", False), ("scaled", True)])
+def test_a_step_is_that_of_the_unscaled_and_clipped_gradient(clips, fused):
+    """Against the same loop without a scaler. The fused optimizer takes scaled gradients, the other does not.
 
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_clipping_is_part_of_the_unscaling(fused):
-    """The fused one takes scaled gradients, the other does not."""
-    model, max_norm = Step(), 0.05
+    After `unscale_`, in float64, a scale that is a power of two changes nothing.
+    """
+    model, max_norm = Step().to(torch.float64 if clips == "unscaled" else torch.float32), 0.05
     twin = copy.deepcopy(model)
     watch_modules(model)
     optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01, fused=fused) for each in (model, twin)]
@@ -196,15 +168,20 @@ def test_clipping_is_part_of_the_unscaling(fused):
             optimizer.zero_grad()
             loss = F.cross_entropy(each(tokens), labels)
             (scaler.scale(loss) if each is model else loss).backward()
-        norm = scaler.clip_grad_norm_(model.parameters(), max_norm)
+        if clips == "unscaled":
+            scaler.unscale_(optimizers[0])
+            norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        else:
+            norm = scaler.clip_grad_norm_(model.parameters(), max_norm)
         torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(twin.parameters(), max_norm))
         scaler.step(optimizers[0])
         optimizers[1].step()
         scaler.update()
         assert not hasattr(optimizers[0], "grad_scale")
+    # torch adds 1e-6 to the norm before it clips; Adam's first steps magnify nothing else.
+    tolerance = 0 if clips == "unscaled" else 1e-4
     for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
-        # torch adds 1e-6 to the norm before it clips; Adam's first steps magnify nothing else
-        torch.testing.assert_close(parameter, other, rtol=0, atol=1e-4)
+        torch.testing.assert_close(parameter, other, rtol=0, atol=tolerance)
 
 
 class ScaledSGD(torch.optim.Optimizer):
@@ -256,10 +233,17 @@ def test_unscaling_float16_gradients_says_why_not():
             unscale(optimizer)
 
 
-def test_unscaling_twice_and_clipping_too_late():
+def test_unscaling_and_clipping_twice_or_too_late_and_closures_are_refused():
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = AutomaticLossScaler()
+    scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+    scaler.clip_grad_norm_(model.parameters(), 1.0)
+    with pytest.raises(BrimfulError, match="once for each update"):
+        scaler.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.update()
+    with pytest.raises(BrimfulError, match="no closure"):
+        scaler.step(optimizer, closure=lambda: 0.0)
     for _ in range(2):
         optimizer.zero_grad()
         scaler.scale(model(torch.ones(1, 2)).sum()).backward()
@@ -337,29 +321,6 @@ def test_the_state_of_another_scaler_is_refused():
     with pytest.raises(BrimfulError, match="it lacks above, lower, updates"):
         scaler.load_state_dict(torch.amp.GradScaler("cpu").state_dict() | {"scale": 4.0})
     assert scaler.get_scale() == 8.0
-
-
-def test_a_closure_is_refused():
-    """It would make gradients after they were unscaled."""
-    parameter = nn.Parameter(torch.ones(2))
-    optimizer = torch.optim.SGD([parameter], lr=1.0)
-    scaler = AutomaticLossScaler()
-    with pytest.raises(BrimfulError, match="no closure"):
-        scaler.step(optimizer, lambda: 0.0)
-    with pytest.raises(BrimfulError, match="no closure"):
-        scaler.step(optimizer, closure=lambda: 0.0)
-    assert parameter.tolist() == [1.0, 1.0]
-
-
-def test_a_second_clipping_is_refused_until_the_update():
-    parameters = [nn.Parameter(torch.ones(2)) for _ in range(2)]
-    scaler = AutomaticLossScaler(init_scale=8.0)
-    scaler.scale(sum(p.sum() for p in parameters)).backward()
-    scaler.clip_grad_norm_(parameters[:1], 1.0)
-    with pytest.raises(BrimfulError, match="once for each update"):
-        scaler.clip_grad_norm_(parameters[1:], 1.0)
-    scaler.update()
-    assert scaler.clip_grad_norm_(parameters, 1.0).item() == pytest.approx(2 * 8 / 16)
 
 
 def test_complex_parameters_are_left_alone():

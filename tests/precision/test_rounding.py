@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from brimful.base.errors import BrimfulError
-from brimful.base.randomness import derive_key, hash_words
+from brimful.base.randomness import hash_words
 from brimful.optim.lamb import Lamb
 from brimful.optim.muon import Muon
 from brimful.precision import narrow
@@ -114,20 +114,6 @@ def test_the_bits_are_those_of_the_hash(seed):
     bits = x.view(torch.int32).numpy() + np.concatenate(noise).astype(np.int64)
     expected = torch.from_numpy((bits >> 16).astype(np.int16)).view(torch.bfloat16)
     assert torch.equal(round_stochastically(x, torch.bfloat16, seed), expected)
-
-
-def test_neighbouring_places_and_keys_are_independent(seed):
-    """Correlations of the choices for 0.5 of the spacing, within 6 standard errors."""
-    x = torch.full((2 * BLOCK,), 1.0 + 2.0**-12)
-    keys = [int(derive_key(seed, step, index)) for step in range(2) for index in range(2)]
-    for dtype, half in ((torch.bfloat16, 2.0**-8), (torch.float16, 2.0**-11)):
-        x.fill_(1 + half)
-        choices = [round_stochastically(x, dtype, key).float().gt(1).double() * 2 - 1 for key in keys]
-        pairs = [(a, b) for i, a in enumerate(choices) for b in choices[:i]]
-        first = choices[0]
-        pairs += [(first[:-lag], first[lag:]) for lag in (1, 2, 3, BLOCK // 4, BLOCK // 2, BLOCK)]
-        for a, b in pairs:
-            assert (a * b).mean().abs() <= 6 / len(a) ** 0.5
 
 
 @pytest.mark.gpu
@@ -294,7 +280,7 @@ def test_scaled_gradients(name, rounding, seed):
     assert torch.equal(*results)
 
 
-@pytest.mark.parametrize("rounding", ["stochastic", "master", "nearest"])
+@pytest.mark.parametrize("rounding", ["stochastic", "master"])
 @pytest.mark.parametrize("name", ["adamw, fused", "sgd"])
 def test_found_inf_leaves_the_weights(name, rounding, seed):
     ps = parameters(torch.float16, seed)
@@ -345,21 +331,6 @@ def test_hooks_of_the_wrapped_optimizer_see_float32_before_it_is_rounded(seed):
         sums = p.double() + optimizer.state[p]["compensation"].double()
         # The compensation, at most half a spacing of 2^-6 (weights below 4), has 8 bits.
         torch.testing.assert_close(sums, start.double() + 1e-3, rtol=0, atol=2.0**-15)
-
-
-def test_an_error_inside_a_step_leaves_the_groups_whole(seed):
-    ps = parameters(torch.bfloat16, seed)
-    inner = torch.optim.SGD(ps, lr=0.1)
-    optimizer = NarrowWeights(inner)
-    handle = inner.register_step_pre_hook(lambda *_: 1 / 0)
-    set_gradients(ps, 0, seed)
-    with pytest.raises(ZeroDivisionError):
-        optimizer.step()
-    handle.remove()
-    for each in (optimizer, inner):
-        assert all(p is q for p, q in zip(each.param_groups[0]["params"], ps, strict=True))
-    optimizer.step()
-    assert not torch.equal(bits(ps), bits(parameters(torch.bfloat16, seed)))
 
 
 def test_closures_absent_gradients_and_groups_added_later():

@@ -1,12 +1,13 @@
 """Freed memory comes back without page faults, in huge pages."""
 
+import resource
 import subprocess
 import sys
 
 import pytest
 
 from brimful.base import machine
-from brimful.base.machine import available_memory
+from brimful.base.resources import available_memory, can_reserve_memory
 from brimful.train import freed_memory
 
 CODE = """
@@ -101,9 +102,7 @@ def heap_of_a_process(how: str) -> tuple[int, int, bool]:
 
 
 @pytest.mark.skipif(available_memory() < 4 << 30, reason="half of the memory is less than two blocks")
-@pytest.mark.skipif(
-    not machine.can_reserve_memory(), reason="this system has no huge pages, or limits addresses"
-)
+@pytest.mark.skipif(not can_reserve_memory(), reason="this system has no huge pages, or limits addresses")
 def test_the_heap_is_advised_and_takes_no_memory_before_it_is_used():
     advised, taken, in_heap = heap_of_a_process("free")
     assert advised >= freed_memory.BLOCK_BYTES
@@ -129,7 +128,7 @@ def test_a_process_whose_addresses_are_limited_reserves_none():
     ],
 )
 def test_a_heap_is_reserved_where_that_costs_nothing(monkeypatch, tmp_path, mode, page, perturbed, expected):
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda limit: (machine.resource.RLIM_INFINITY,) * 2)
+    monkeypatch.setattr("resource.getrlimit", lambda limit: (resource.RLIM_INFINITY,) * 2)
     monkeypatch.delenv("MALLOC_PERTURB_", raising=False)
     if perturbed:
         monkeypatch.setenv("MALLOC_PERTURB_", "7")
@@ -139,4 +138,4 @@ def test_a_heap_is_reserved_where_that_costs_nothing(monkeypatch, tmp_path, mode
         if value is not None:
             (tmp_path / path).parent.mkdir(parents=True)
             (tmp_path / path).write_text(f"{value}\n")
-    assert machine.can_reserve_memory(tmp_path) == expected
+    assert can_reserve_memory(tmp_path) == expected

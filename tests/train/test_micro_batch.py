@@ -11,7 +11,7 @@ from torch import nn
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.base.machine import available_memory
+from brimful.base.resources import available_memory
 from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.rows import RowStream, list_sizes

@@ -87,6 +87,7 @@ class _Manifest(TypedDict):
 
 def prepare_corpus(config: PrepareConfig) -> Record:
     """Prepare a corpus; `brimful.prepare` says what comes back and what is refused."""
+    # Mistakes in the options and missing packages are refused before any file is read.
     find_charset(config.read.encoding)
     Cleaner(config.clean)
     if config.dedup.near:
@@ -193,6 +194,7 @@ class Preparation:
         require_unchanged(self.inventory, self.tokenizer_settings)
         manifest = find_commit(self.out / MANIFEST, _Manifest)
         if manifest is None or manifest["settings"] != self.settings or self.config.retrain_tokenizer:
+            # While its shards change, the folder must not open as a corpus.
             (self.out / MANIFEST).unlink(missing_ok=True)
         if manifest and manifest["settings"].get(CLEANING) != self.settings[CLEANING]:
             warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")

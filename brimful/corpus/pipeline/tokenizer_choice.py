@@ -143,6 +143,7 @@ def describe_tokenizer(directory: Path, config: PrepareConfig) -> dict[str, Any]
     tokenizer = load(directory / "tokenizer.json")
 
     def are_same(first: str, second: str) -> bool:
+        # A loaded tokenizer has no option that says so, so its normaliser shows it.
         normalizer = tokenizer.normalizer
         return normalizer is not None and normalizer.normalize_str(first) == normalizer.normalize_str(second)
 
@@ -178,6 +179,7 @@ def tokens_per_estimate(directory: Path, names: Sequence[str]) -> float:
     """Return real tokens per token that `compute_keys` estimated, over the first texts of a few parts."""
     tokenizer = load(directory / "tokenizer.json")
     tokens = estimated = 0
+    # Parts lie in the order of the inputs, so a few from all over stand for the whole generation.
     for name in names[:: max(1, len(names) // CALIBRATION_PARTS)]:
         part = TextPart(directory, name)
         first_documents = np.ones(min(CALIBRATION_DOCUMENTS, len(part.documents)), bool)

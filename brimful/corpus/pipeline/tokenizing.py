@@ -136,6 +136,7 @@ def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
             for script, counts in encoded.scripts.items():
                 counters.scripts.setdefault(script, Counter()).update(counts)
             counters.lacking.update(encoded.lacking)
+            # A document without tokens takes no place in the shard.
             sources = np.array([inputs, records], np.int64).T  # (texts, 2)
             yield replace(tokens, lengths=tokens.lengths[has_tokens], sources=sources[has_tokens])
 

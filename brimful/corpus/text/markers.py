@@ -28,12 +28,22 @@ def plain_markers(tokenizer: "Tokenizer", markers: Collection[str], *, splits: b
         markers: the names of the markers.
         splits: whether all special added tokens are plain text, as the tokenizer's folder says.
     """
+    from tokenizers import Tokenizer
+
     markers = sorted(set(markers))
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     # AutoTokenizer adds the tokens that `save` names, too.
     pieces = [name for name in markers if name not in added and tokenizer.token_to_id(name) is not None]
     tokenizer.add_special_tokens(pieces)
-    tokenizer = _with_special_tokens(tokenizer, markers, splits)
+    before = marker_names(tokenizer)
+    special = set(markers)
+    if splits:
+        special |= before
+    if before != special & added.union(pieces):
+        state = json.loads(tokenizer.to_str())
+        for token in state["added_tokens"]:
+            token["special"] = token["content"] in special
+        tokenizer = Tokenizer.from_str(json.dumps(state))
     tokenizer.encode_special_tokens = True
     reachable = [name for name in markers if _is_reachable(tokenizer, name)]
     if reachable:
@@ -51,23 +61,6 @@ def is_cut_of_markers(part: dict[str, Any]) -> bool:
         and regex.startswith("(?<=")
         and not re.search(r"\s", regex)
     )
-
-
-def _with_special_tokens(tokenizer: "Tokenizer", markers: list[str], splits: bool) -> "Tokenizer":
-    """Return a tokenizer whose special tokens are the markers, and all special added tokens if it splits."""
-    from tokenizers import Tokenizer
-
-    before = marker_names(tokenizer)
-    special = set(markers)
-    if splits:
-        special |= before
-    added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    if before == special & added:
-        return tokenizer
-    state = json.loads(tokenizer.to_str())
-    for token in state["added_tokens"]:
-        token["special"] = token["content"] in special
-    return Tokenizer.from_str(json.dumps(state))
 
 
 def _is_reachable(tokenizer: "Tokenizer", name: str) -> bool:

@@ -81,7 +81,7 @@ def read(path: str | Path) -> "Tokenizer":
         tokenizer.encode_special_tokens = True
         return tokenizer
     names = {role: token_name(tokenizer, role) for role in TOKEN_NAMES}
-    tokens_around = {tokenizer.id_to_token(index) or "" for index in ids_around(tokenizer)}
+    tokens_around = set(filter(None, map(tokenizer.id_to_token, ids_around(tokenizer))))
     if not tokens_around and names["cls"] and names["sep"] and names["cls"] != names["sep"]:
         warn(
             f"{folder}: its tokenizer puts no {names['cls']} and {names['sep']} around texts, as its files"
