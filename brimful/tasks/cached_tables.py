@@ -30,7 +30,7 @@ from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.special_ids import truncation_side
-from brimful.data.examples import TEXTS_AT_ONCE, Examples, as_ragged
+from brimful.data.examples import TEXTS_AT_ONCE, Examples
 from brimful.data.ragged import Ragged
 from brimful.tables.annotations import layout_of_files
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
@@ -216,8 +216,8 @@ def _pack_examples(facts: Facts, part: Examples) -> Rows:
     facts |= {"max_length": part.max_length, "pad": part.pad, "overlap": part.overlap}
     rows: dict[str, Any] = {
         "texts": part.text_of_example + before,
-        "tokens": as_ragged(part.tokens, np.int32),
-        "segments": as_ragged(part.segments, np.uint8),
+        "tokens": Ragged.of(part.tokens, np.int32),
+        "segments": Ragged.of(part.segments, np.uint8),
     }
     if part.characters is not None:
         rows["characters"] = part.characters
