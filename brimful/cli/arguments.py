@@ -4,10 +4,9 @@ The texts of the command line become a nested mapping of values, which is laid o
 names. `build` makes the configuration of the result, as it does for Python callers.
 """
 
-import contextlib
 import difflib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brimful.base.config import build, fill_defaults, flatten, merge, read_yaml
@@ -34,12 +33,16 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     words = [argument for argument in arguments if argument not in HELP_FLAGS]
     common_values: dict[str, Any] = {}
     flag_values: dict[str, Any] = {}
-    with _point_to_help(prog):
-        for option, value in _read_values(words, options):
-            if option.schema is Common:
-                common_values[option.path[0]] = value
-            else:
-                _set_value(flag_values, option.path, value)
+    help_hint = f"({prog} --help)"
+    try:
+        pairs = _read_values(words, options)
+    except UsageError as error:
+        raise UsageError(f"{error} {help_hint}") from error
+    for option, value in pairs:
+        if option.schema is Common:
+            common_values[option.path[0]] = value
+        else:
+            _set_value(flag_values, option.path, value)
     common = Common(**common_values)
     file_values: dict[str, Any] = {}
     if common.config is not None:
@@ -51,28 +54,16 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
         text = write_help(schema, prog, fill_defaults(schema, values), every="--help-all" in arguments)
         print(text, end="")
         raise SystemExit(0)
-    with _point_to_help(prog):
-        _require(options, flatten(values), prog.split()[-1])
+    present = flatten(values)
+    absent = [option.flag for option in options if option.required and option.key not in present]
+    if absent:
+        raise UsageError(f"{prog.split()[-1]} needs {' and '.join(absent)} {help_hint}")
     with settings_from(common.config, alone=not flag_values):
         return build(schema, values), common
 
 
-@contextlib.contextmanager
-def _point_to_help(prog: str) -> Iterator[None]:
-    """Let an error about the arguments end with the command that explains them."""
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(f"{error} ({prog} --help)") from error
-
-
 def _read_values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[Option, Any]]:
-    """Return the options that the arguments name, in their order, with their values.
-
-    Raises:
-        UsageError: an option is unknown, or has a missing or wrong value; one with several values is
-            repeated, which would drop some; an argument belongs to no option.
-    """
+    """Return the options that the arguments name, in their order, with their values."""
     flags = {flag: option for option in [*options, *list_options(Common)] for flag in option.flags}
     values: list[tuple[Option, Any]] = []
     positional: list[str] = []
@@ -93,6 +84,7 @@ def _read_values(arguments: Sequence[str], options: Sequence[Option]) -> list[tu
         texts = [text] if equals else []
         while remaining and option.takes(remaining[0], texts):
             texts.append(remaining.popleft())
+        # Values given a second time would replace the first ones.
         if option.several and any(option is earlier for earlier, _ in values):
             raise UsageError(f"{flag} is given twice: write all its values behind one {flag}")
         values.append((option, option.value(texts)))
@@ -107,11 +99,7 @@ def _read_values(arguments: Sequence[str], options: Sequence[Option]) -> list[tu
 
 
 def _resolve_flag(flag: str, flags: Mapping[str, Option], options: Sequence[Option]) -> str:
-    """Return the flag in full: `--encoding` is `--read.encoding` if no other option has that name.
-
-    Raises:
-        UsageError: there is no such flag. The message names the option that is probably meant.
-    """
+    """Return the flag in full: `--encoding` is `--read.encoding` if no other option has that name."""
     if flag in flags:
         return flag
     short_name = _without_group(flag)
@@ -144,13 +132,3 @@ def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> Non
     for name in path[:-1]:
         values = values.setdefault(name, {})
     values[path[-1]] = value
-
-
-def _require(options: Sequence[Option], values: Mapping[str, Any], verb: str) -> None:
-    """
-    Raises:
-        UsageError: required options have no value.
-    """
-    absent = [option.flag for option in options if option.required and option.key not in values]
-    if absent:
-        raise UsageError(f"{verb} needs {' and '.join(absent)}")

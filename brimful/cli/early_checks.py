@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 TRAINING_VERBS = ("pretrain", "finetune", "evaluate", "distil", "distil-encoder")
 MODEL_OPTIONS = ("encoder", "encoders", "start_from", "teacher", "student")
 TABLE_OPTIONS = ("train", "dev", "test", "more_tests")
-FILE_OPTIONS = ("unlabelled",)
 
 
 def check_inputs(verb: str, config: Any) -> None:
@@ -71,7 +70,7 @@ def _check_texts(verb: str, config: Any) -> None:
         if not Path(path).exists():
             raise BrimfulError(f"{path} does not exist")
     tables = [path for path in _paths(config, TABLE_OPTIONS) if path != "none"]
-    _check_files([*tables, *_paths(config, FILE_OPTIONS)])
+    _check_files([*tables, *_paths(config, ("unlabelled",))])
     if verb in ("finetune", "evaluate"):
         layout = find_layout(config)
         if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:

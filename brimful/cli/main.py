@@ -59,7 +59,6 @@ SCHEMAS = {
     "demo": "brimful.commands.demo:DemoConfig",
 }
 """The configuration of each verb, in a module without torch: mistakes are reported before torch is loaded."""
-
 MAX_WORD_CHARACTERS = 500
 """Characters of a word of an error, such as a path; a longer one is shortened to its ends."""
 

@@ -1,6 +1,7 @@
 """The options of a verb, as its configuration declares them, and how texts become their values."""
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import textwrap
@@ -166,16 +167,10 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 
 def _convert(annotation: Any, texts: Sequence[str]) -> Any:
-    """Return the value of the first type that the texts fit.
-
-    Raises:
-        ValueError: they fit no type.
-    """
+    """Return the value of the first type that the texts fit, or raise ValueError."""
     for kind in _alternatives(annotation):
-        try:
+        with contextlib.suppress(ValueError):
             return _convert_to(kind, texts)
-        except ValueError:
-            continue
     raise ValueError
 
 
@@ -202,17 +197,16 @@ def _fits(annotation: Any, text: str) -> bool:
     return True
 
 
-def list_options(schema: type) -> list[Option]:
-    """Return the options of a configuration and of its groups, in its order."""
-    return list(_options(schema, "", (), None))
-
-
-def _options(schema: type, prefix: str, path: tuple[str, ...], group: Any) -> Iterator[Option]:
-    """Yield the options of a group.
+def list_options(
+    schema: type, prefix: str = "", path: tuple[str, ...] = (), group: Any = None
+) -> list[Option]:
+    """Return the options of a configuration and of its groups, in its order.
 
     Args:
+        prefix, path: the place of a group: how its flags begin, and the names of the groups around it.
         group: an instance of the schema, whose values are the defaults in this place; None at the top.
     """
+    options: list[Option] = []
     hints = typing.get_type_hints(schema, include_extras=True)
     for field in dataclasses.fields(schema):
         annotation, argument = hints[field.name], Argument()
@@ -223,13 +217,14 @@ def _options(schema: type, prefix: str, path: tuple[str, ...], group: Any) -> It
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if dataclasses.is_dataclass(annotation):
-            prefix_of_group = f"{argument.group or name}."
-            yield from _options(typing.cast(type, annotation), prefix_of_group, place, default)
+            inner = typing.cast(type, annotation)
+            options += list_options(inner, f"{argument.group or name}.", place, default)
         else:
             flag = f"--{name}"
             if argument.positional:
                 flag = name.upper()
-            yield Option(flag, schema, place, annotation, argument, default)
+            options.append(Option(flag, schema, place, annotation, argument, default))
+    return options
 
 
 @cache

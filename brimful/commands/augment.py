@@ -39,7 +39,7 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     if path.resolve() == Path(config.input).resolve():
         raise BrimfulError(f"--output {path} is the input; name another file")
     texts = [row[column] for column in columns for row in rows]
-    facts = {"rows": len(rows), "distinct_texts": len(set(texts))}
+    facts: dict[str, Any] = {"rows": len(rows), "distinct_texts": len(set(texts))}
     if config.dry_run:
         ModelFolder.open(config.encoder, "encoder")
         Words.read(config.stop_words, config.lexicon)
@@ -64,10 +64,5 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
                         add(copy)
             rows_written += len(distinct)
             advance()
-    return {
-        **facts,
-        "written": rows_written,
-        "words": candidates.facts,
-        "seconds": time.perf_counter() - started,
-        "output": str(path),
-    }
+    facts |= {"written": rows_written, "words": candidates.facts}
+    return facts | {"seconds": time.perf_counter() - started, "output": str(path)}

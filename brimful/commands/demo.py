@@ -138,14 +138,11 @@ def require_place(config: DemoConfig) -> None:
     try:
         saved = build(DemoConfig, read_yaml(saved_file))
     except BrimfulError as error:
-        raise BrimfulError(
-            f"{config.out} holds something else than a demo: {error}; choose another --out"
-        ) from error
+        reason = f"{config.out} holds something else than a demo"
+        raise BrimfulError(f"{reason}: {error}; choose another --out") from error
     if replace(saved, out=config.out, dry_run=config.dry_run) != config:
-        raise BrimfulError(
-            f"{config.out} holds a demo with other options, those in {saved_file}: give the same ones to"
-            " continue it, or remove the folder"
-        )
+        remedy = "give the same ones to continue it, or remove the folder"
+        raise BrimfulError(f"{config.out} holds a demo with other options, those in {saved_file}: {remedy}")
 
 
 def run_line(words: Sequence[str], request: StopRequest) -> None:

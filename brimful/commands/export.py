@@ -166,22 +166,16 @@ def _export(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
 
 
 def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None:
-    """Return the gate with its texts; None if the format computes in float32 and the user names no texts.
-
-    Raises:
-        BrimfulError: there are no texts, they cannot be read, the head is of no task, or a package that runs
-            the format is not installed.
-    """
+    """Return the gate with its texts; None if the format computes in float32 and the user names no texts."""
     form.require_machine(model.encoder)
     if not form.rounds and not (config.test or config.calibrate):
         return None
     if form.runs_with:
         require_packages(f"comparing --format {form.name} on texts (--test, --calibrate)", *form.runs_with)
     if model.head is None and not form.makes_vectors:
-        raise BrimfulError(
-            f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared on texts:"
-            " leave --test and --calibrate out, or choose --format sentence-transformers"
-        )
+        reason = f"--format {form.name} says nothing of an encoder's vectors, so they cannot be compared"
+        remedy = "leave --test and --calibrate out, or choose --format sentence-transformers"
+        raise BrimfulError(f"{reason} on texts: {remedy}")
     texts = find_texts(model, config.test, config.calibrate, find_run_tables(model.source))
     if texts is None:
         raise BrimfulError(

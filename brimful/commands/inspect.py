@@ -142,19 +142,10 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
 
 
 def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
-    """The rows of an update of a run, for all ranks together.
+    """Return the rows of an update of a run, for all ranks together, with at most `most` tokens of each.
 
-    The search for it starts at the last known cursor before it, of a checkpoint or a spike, or at the start
-    of the run. From there the sequences of each update are chosen again, without reading their tokens. Blocks
+    Sequences are chosen again, without reading their tokens, from the last cursor before the update. Blocks
     are planned again in a temporary folder, so a run in progress is not touched.
-
-    Args:
-        update: counted from 1.
-        most: tokens of a row to show.
-
-    Raises:
-        BrimfulError: the run is not one of pretrain or has no such update, or its data has changed or cannot
-            be opened.
     """
     from brimful.corpus.text.tokenizer import load
     from brimful.data.mixture import open_sources, parse_sources
@@ -210,10 +201,8 @@ def _read_run_config(directory: Path) -> "PretrainConfig":
     try:
         return build(PretrainConfig, read_yaml(directory / CONFIG))
     except BrimfulError as error:
-        raise BrimfulError(
-            f"{directory} holds no finished corpus (no {MANIFEST}) and no pretraining run"
-            f" (its {CONFIG}: {error})"
-        ) from error
+        message = f"{directory} holds no finished corpus (no {MANIFEST}) and no pretraining run"
+        raise BrimfulError(f"{message} (its {CONFIG}: {error})") from error
 
 
 def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
@@ -268,19 +257,16 @@ def _examples(directory: Path, corpus: Corpus, max_examples: int) -> dict[str, l
         for rule, examples in text["examples"].items():
             for example in examples:
                 source = _describe_source(text, example["input"], example["record"])
-                by_rule[rule].append(_example(source, example["before"], example["after"]))
+                texts = {"before": example["before"], "after": example["after"]}
+                by_rule[rule].append({"source": source, **texts})
         for code, reason in enumerate(DECISIONS[1:], start=1):
             duplicates = by_rule[f"dropped: {reason}"]
             duplicates += _dropped_duplicates(directory, text, code, max_examples - len(duplicates))
     for shard in corpus.shards:
         require_shape(shard.record, _Examples, f"the record of {shard.name}", _REMEDY)
         for rule, lines in shard.record["examples"].items():
-            by_rule[rule] += [_example(shard.name, line) for line in lines]
+            by_rule[rule] += [{"source": shard.name, "before": line, "after": ""} for line in lines]
     return {rule: examples[:max_examples] for rule, examples in sorted(by_rule.items()) if examples}
-
-
-def _example(source: str, before: str, after: str = "") -> dict[str, str]:
-    return {"source": source, "before": before, "after": after}
 
 
 def _describe_source(text: dict[str, Any], number: int, record: int) -> str:
@@ -307,7 +293,8 @@ def _dropped_duplicates(
     chosen[numbers] = True
     examples = []
     for _, words, file, record in TextPart(directory, text["name"]).rows(0, chosen):
-        examples.append(_example(_describe_source(text, file, record), words[:EXCERPT_CHARACTERS]))
+        source = _describe_source(text, file, record)
+        examples.append({"source": source, "before": words[:EXCERPT_CHARACTERS], "after": ""})
     return examples
 
 
@@ -333,9 +320,7 @@ def verify_folder(directory: Path) -> dict[str, Any]:
     """
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder; give one that prepare or a training command wrote")
-    records: set[Path] = set()
-    files: set[Path] = set()
-    damaged: set[Path] = set()
+    records, files, damaged = set[Path](), set[Path](), set[Path]()
     size, problems = 0, list[str]()
     paths = sorted(directory.rglob("*.json"))
     with show_progress("verify", len(paths)) as advance:
@@ -359,19 +344,13 @@ def verify_folder(directory: Path) -> dict[str, Any]:
     for problem in problems:
         say(problem)
     if problems:
-        raise BrimfulError(
-            f"{pluralise(len(problems), 'problem')} below {directory}: put the right files back, or make them"
-            " again"
-        )
+        count = pluralise(len(problems), "problem")
+        raise BrimfulError(f"{count} below {directory}: put the right files back, or make them again")
     return {"records": len(records), "files": len(files), "bytes": size}
 
 
 def _is_record(path: Path) -> bool:
-    """Return whether a file is a commit record, perhaps a damaged one.
-
-    Raises:
-        BrimfulError: it is not JSON, as a damaged record may be.
-    """
+    """Return whether a file is a commit record, perhaps a damaged one; raise if it is not JSON."""
     value = read_json(path)
     if path.name in (CHECKSUMS, EXPORT):
         return True
@@ -389,9 +368,8 @@ def _check_shards(path: Path, record: dict[str, Any]) -> None:
     for shard in record["shards"]:
         shard_record = path.parent / "shards" / f"{shard['name']}.json"
         if not shard_record.is_file() or read_object(shard_record).get("crc32") != shard["crc32"]:
-            raise BrimfulError(
-                f"{shard_record} is missing, or not the shard that {path} names; run prepare again"
-            )
+            flaw = f"is missing, or not the shard that {path} names"
+            raise BrimfulError(f"{shard_record} {flaw}; {_REMEDY}")
 
 
 def _files_to_record(directory: Path) -> Iterator[tuple[Path, Path]]:

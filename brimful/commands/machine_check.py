@@ -97,10 +97,7 @@ def measure_devices(ranks: World, host: str) -> list[dict[str, Any]]:
 
 
 def measure_flops(device: torch.device, dtype: torch.dtype) -> float | None:
-    """Return the operations a second of products of large matrices, the median over the slices of a burst.
-
-    None: memory is full.
-    """
+    """Return the operations a second of products of large matrices; None if memory is full."""
     side = MATRIX_SIDE[device.type]
     try:
         a = torch.randn(side, side, device=device).to(dtype)

@@ -62,11 +62,7 @@ def _choose_plans(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
 
 
 def summarise_plans(facts: Mapping[str, Any]) -> Summary:
-    """Return how full rows get with each plan, as a screen shows it.
-
-    Args:
-        facts: the result of `pack`.
-    """
+    """Return how full rows get with each plan: the result of `pack`, as a screen shows it."""
     plans = facts["plans"]
     first = plans[0]
     mean = first["tokens"] / max(1, first["sequences"])
@@ -122,9 +118,8 @@ def pack(config: PackConfig) -> dict[str, Any]:
     best: Plan | None = None
     with show_progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:
-            PLANNERS[algorithm](
-                np.array([0, 1]), 8, 1
-            )  # loads the compiled loops, which takes longer than a plan
+            # Loads the compiled loops, which takes longer than a plan.
+            PLANNERS[algorithm](np.array([0, 1]), 8, 1)
             started = time.perf_counter()
             try:
                 plan = PLANNERS[algorithm](counts, config.capacity, depth)

@@ -117,9 +117,8 @@ def _check_options(config: PredictConfig, task: PredictionForm | None, layout: F
     """Refuse options that are not for a model of this task; None is an encoder."""
     if task is None:
         if config.scores or config.abstain_below is not None:
-            raise BrimfulError(
-                f"{config.model} is an encoder, which gives vectors; leave --scores and --abstain-below out"
-            )
+            reason = f"{config.model} is an encoder, which gives vectors"
+            raise BrimfulError(f"{reason}; leave --scores and --abstain-below out")
         return
     require_task(layout, task.name)
     if config.pooling != "auto":

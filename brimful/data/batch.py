@@ -29,13 +29,13 @@ class PackedBatch:
         positions: int32 (T,), restarting at 0 in each sequence.
         segments: uint8 (T,), the token type (0 or 1).
         offsets: int32 (S + 1,), where sequences start; `offsets[-1] == T`.
-        lengths: tokens in each real sequence, then in each filler sequence, on the host; sums to T. Empty
-            sequences are not listed.
-        real_sequences: how many of `lengths` are real; the others are filler. max_length: the longest that a
-        sequence may be. mlm_positions: int64 (M,), unused slots 0. mlm_labels: int64 (M,), unused slots -100.
+        lengths: tokens of each real, then each filler sequence, on the host; sums to T. No empty sequences.
+        real_sequences: how many of `lengths` are real; the others are filler.
+        max_length: the longest that a sequence may be.
+        mlm_positions: int64 (M,), unused slots 0.
+        mlm_labels: int64 (M,), unused slots -100.
         targets: per sequence int64/float32 (S,) or (S, C), or bits; per token int64 (T,). -100, NaN or 0
-        stands
-            for a missing target.
+            stands for a missing target.
         sequence_index: int64 (real_sequences,) on the host: the index in the data of each sequence.
         predictions, dropped_predictions: the number of predictions, and of those that did not fit M.
     """

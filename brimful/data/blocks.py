@@ -135,9 +135,9 @@ class Blocks:
                 record = find_commit(record_path, verify=True, inputs=inputs)
                 if record is None:
                     record = self._commit_plan(stem, record_path, inputs, epoch, block)
-                arrays = {
-                    name: map_file(Path(f"{stem}.{name}"), dtype) for name, dtype in PLAN_ARRAYS.items()
-                }
+                arrays = {}
+                for name, dtype in PLAN_ARRAYS.items():
+                    arrays[name] = map_file(Path(f"{stem}.{name}"), dtype)
                 break
             except FileNotFoundError:
                 continue  # another rank, ahead of this one, has just dropped it

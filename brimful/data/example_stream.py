@@ -95,8 +95,7 @@ class ExampleStream:
         return np.split(index[order], row_offsets[1:-1]), {"epoch": epoch, "example": start}
 
     def _count_first_slots(self) -> int:
-        """Count what the first updates of a run need. A resume finds the same S, and so the same bits of
-        sums."""
+        """Count what the first updates need. A resume finds the same S, and so the same bits of sums."""
         needed, cursor = 0, self.start()
         for _ in range(SAMPLED_UPDATES):
             update, cursor = self.plan_update(cursor)

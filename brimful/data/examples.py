@@ -6,7 +6,7 @@ imports torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -66,14 +66,17 @@ class Examples:
     @property
     def typed(self) -> bool:
         """Whether a token has another type than 0, as in pairs of texts."""
-        if isinstance(self.segments, Ragged):
-            return self.segments.any()
+        # Parts may hold elements of no example: they can answer no at once, which is the usual answer.
+        if isinstance(self.segments, Ragged) and not any(part.any() for part in self.segments.parts):
+            return False
         return any(types.any() for types in self.segments)
 
     @cached_property
     def text_of_example(self) -> np.ndarray:
         """int64 (n,): the text of each example."""
-        return np.arange(len(self)) if self.texts is None else self.texts
+        if self.texts is None:
+            return np.arange(len(self))
+        return self.texts
 
     @cached_property
     def first_of_text(self) -> np.ndarray:
@@ -86,27 +89,25 @@ class Examples:
         return np.diff(np.append(self.first_of_text, len(self)))
 
     def take_texts(self, index: np.ndarray) -> "Examples":
-        """Take all examples of the texts `index` (int64), in their order; text i of the result is
-        `index[i]`."""
+        """Take all examples of the texts `index` (int64), in order; text i of the result is `index[i]`."""
         counts = self.count_of_text[index]
         chosen = list_ranges(self.first_of_text[index], counts)
 
         def take(values: Any) -> Any:
+            if values is None:
+                return None
             if isinstance(values, Ragged):
                 return values.take(chosen)
             if isinstance(values, np.ndarray):
                 return values[chosen]
             return [values[i] for i in chosen]
 
-        return replace(
-            self,
-            tokens=take(self.tokens),
-            segments=take(self.segments),
-            targets={name: take(values) for name, values in self.targets.items()},
-            texts=None if self.texts is None else np.repeat(np.arange(len(index)), counts),
-            characters=None if self.characters is None else self.characters.take(chosen),
-            cut=0,
-        )
+        texts = self.texts
+        if texts is not None:
+            texts = np.repeat(np.arange(len(index)), counts)  # numbered anew, in the order of `index`
+        targets = {name: take(values) for name, values in self.targets.items()}
+        tokens, segments, characters = take(self.tokens), take(self.segments), take(self.characters)
+        return Examples(tokens, segments, targets, self.max_length, self.pad, texts, characters, self.overlap)
 
     @classmethod
     def chain(cls, parts: Sequence["Examples"]) -> "Examples":
@@ -118,15 +119,15 @@ class Examples:
         first = parts[0]
         if len(parts) == 1:
             return first
-        texts, begin = list[np.ndarray](), 0
+        texts, begin, has_windows = list[np.ndarray](), 0, False
         for part in parts:
+            has_windows = has_windows or part.texts is not None
             texts.append(begin + part.text_of_example)
             if len(part):
                 begin = int(texts[-1][-1]) + 1
-        has_windows = any(part.texts is not None for part in parts)
         return cls(
-            tokens=Ragged.chain([as_ragged(part.tokens, np.int32) for part in parts]),
-            segments=Ragged.chain([as_ragged(part.segments, np.uint8) for part in parts]),
+            tokens=Ragged.chain([Ragged.of(part.tokens, np.int32) for part in parts]),
+            segments=Ragged.chain([Ragged.of(part.segments, np.uint8) for part in parts]),
             targets={name: _chain_target(name, like, parts) for name, like in first.targets.items()},
             max_length=first.max_length,
             pad=first.pad,
@@ -143,11 +144,6 @@ class Examples:
         total = np.zeros((len(counts), *outputs.shape[1:]), dtype=np.float64)
         np.add.at(total, self.texts, outputs)
         return (total / counts[:, None]).astype(np.float32)
-
-
-def as_ragged(arrays: Sequence[np.ndarray] | Ragged, dtype: type) -> Ragged:
-    """Return the arrays as they are if they are ragged, else copies of them in one."""
-    return arrays if isinstance(arrays, Ragged) else Ragged.of(arrays, dtype)
 
 
 def missing_target(dtype: np.dtype) -> int | float:
@@ -167,7 +163,9 @@ def _chain_target(name: str, like: Any, parts: Sequence[Examples]) -> np.ndarray
         elif target is None:
             target = np.full((len(part), *like.shape[1:]), missing, like.dtype)
         chained.append(target)
-    return Ragged.chain(chained) if isinstance(like, Ragged) else np.concatenate(chained)
+    if isinstance(like, Ragged):
+        return Ragged.chain(chained)
+    return np.concatenate(chained)
 
 
 def _shorten_long_texts(
@@ -225,15 +223,19 @@ def encode_texts(
     tokenizer.no_padding()
     tokenizer.no_truncation()
     side = truncation_side(tokenizer)
-    options: dict[str, Any] = {"direction": side} if overlap is None else {"stride": overlap}
-    if overlap is not None and second is not None:
-        options["strategy"] = "only_second"
+    options: dict[str, Any] = {"direction": side}
+    if overlap is not None:
+        options = {"stride": overlap}
+        if second is not None:
+            options["strategy"] = "only_second"
     whole = overlap is not None or second is not None or (characters and side == "left")
-    texts = _shorten_long_texts(tokenizer, texts, max_length, whole, where)
+    inputs: list[Any] = list(_shorten_long_texts(tokenizer, texts, max_length, whole, where))
     if second is not None:
         second = _shorten_long_texts(tokenizer, second, max_length, whole, where)
-    inputs: list[Any] = list(texts) if second is None else list(zip(texts, second, strict=True))
-    encode = tokenizer.encode_batch if characters else tokenizer.encode_batch_fast  # which has no characters
+        inputs = list(zip(inputs, second, strict=True))
+    encode = tokenizer.encode_batch_fast  # which has no characters
+    if characters:
+        encode = tokenizer.encode_batch
     tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
     counts: list[int] = []  # of each text's windows
     cut = 0
@@ -242,18 +244,21 @@ def encode_texts(
             _require_room(tokenizer, inputs, max_length, overlap, where)
         tokenizer.enable_truncation(max_length, **options)
         for start in range(0, max(len(inputs), 1), TEXTS_AT_ONCE):
-            encodings = encode(inputs[start : start + TEXTS_AT_ONCE])
-            if overlap is None:
-                cut += sum(bool(encoding.overflowing) for encoding in encodings)
-            else:
-                counts += [1 + len(encoding.overflowing) for encoding in encodings]
-                encodings = [window for encoding in encodings for window in (encoding, *encoding.overflowing)]
-            ids = [np.array(encoding.ids or [pad], dtype=np.int32) for encoding in encodings]
-            types = [np.array(encoding.type_ids or [0], dtype=np.uint8) for encoding in encodings]
+            windows = list[Encoding]()
+            for encoding in encode(inputs[start : start + TEXTS_AT_ONCE]):
+                overflow = encoding.overflowing  # each access makes a new list
+                windows.append(encoding)
+                if overlap is not None:
+                    counts.append(1 + len(overflow))
+                    windows += overflow
+                elif overflow:
+                    cut += 1
+            ids = [np.array(encoding.ids or [pad], dtype=np.int32) for encoding in windows]
+            types = [np.array(encoding.type_ids or [0], dtype=np.uint8) for encoding in windows]
             tokens.append(Ragged.of(ids, np.int32))
             segments.append(Ragged.of(types, np.uint8))
             if characters:
-                places.append(_locate_tokens(encodings, second is not None))
+                places.append(_locate_tokens(windows, second is not None))
     except TypeError as error:  # the tokenizer does not say which text it was
         for index, value in enumerate(inputs):
             for text in [value] if second is None else value:

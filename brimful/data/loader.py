@@ -82,6 +82,11 @@ def prefetch(
         # torch does not reuse the pinned memory before the copy is done.
         return tensor.pin_memory().to(device, non_blocking=True)
 
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        # The caller's stream uses the memory, which belongs to the stream of the copies.
+        tensor.record_stream(torch.cuda.current_stream(device))
+        return tensor
+
     def make() -> Generator[Update, None, None]:
         following = cursor
         for _ in range(updates):
@@ -96,32 +101,22 @@ def prefetch(
                     copied = side.record_event()
             yield Update(batches, sums, following, copied=copied)
 
-    with closing(_work_ahead(make(), depth) if depth else make()) as made:
+    items = make()
+    if depth:
+        items = _work_ahead(items, depth)
+    with closing(items) as made:
         for _ in range(updates):
             started = time.perf_counter()
             update = next(made)
             if update.copied is not None:
-                _wait_for_copies(update.batches, update.copied, torch.cuda.current_stream(device))
+                torch.cuda.current_stream(device).wait_event(update.copied)
+                for batch in update.batches:
+                    batch.map(keep)
             yield update._replace(waited=time.perf_counter() - started)
 
 
-def _wait_for_copies(
-    batches: list[PackedBatch], copied: torch.cuda.Event, current: torch.cuda.Stream
-) -> None:
-    """Let the caller's CUDA stream wait for the copies, and keep their memory until it has used them."""
-    current.wait_event(copied)
-
-    def record(tensor: torch.Tensor) -> torch.Tensor:
-        tensor.record_stream(current)
-        return tensor
-
-    for batch in batches:
-        batch.map(record)
-
-
 def _work_ahead(items: Iterator[Update], depth: int) -> Generator[Update, None, None]:
-    """Yield the items, made by a thread that is at most `depth` of them ahead and ends with this
-    generator."""
+    """Yield the items, made by a thread that is at most `depth` ahead and ends with this generator."""
     ready: queue.SimpleQueue[Update | BaseException] = queue.SimpleQueue()
     slots = threading.Semaphore(depth)
     stopped = threading.Event()

@@ -74,8 +74,7 @@ def _match(first, second, first_order, second_order, document, room, key, partne
 
 
 def _split_stretches(stretches: Stretches, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
-    """Draw where the second segment of each stretch begins, int64 (n,): at a sentence; `end` without
-    another."""
+    """Draw where the second segment of each stretch begins, int64 (n,): at a sentence, or else `end`."""
     split = np.empty(len(stretches.begin), dtype=np.int64)
     draws = hash_words(key, stretches.identity())
     shards, begins = np.unique(stretches.shard, return_index=True)  # stretches ascend by shard
@@ -103,8 +102,7 @@ def pair_stretches(
     split = _split_stretches(stretches, sentence_bits, key)
     first, second = split - stretches.begin, stretches.end - split  # tokens of both segments, (n,)
     paired = second > 0
-    # The top bit of a hash is a fair coin. Its key is the complement, as `split` has drawn from the key
-    # itself.
+    # The top bit of a hash is a fair coin; of the complement, as `split` has drawn from the identity.
     is_random = paired & (hash_words(key, ~stretches.identity()) >> np.uint64(63)).astype(bool)
     exchanged = np.flatnonzero(is_random)
     matched = np.empty(len(exchanged), dtype=np.int64)

@@ -25,7 +25,9 @@ class Ragged:
 
     @classmethod
     def of(cls, arrays: Iterable[np.ndarray], dtype: np.dtype | type, width: tuple[int, ...] = ()) -> Self:
-        """Copy arrays of the shapes (length, *width)."""
+        """Copy arrays of the shapes (length, *width); ragged ones are returned as they are."""
+        if isinstance(arrays, cls):
+            return arrays
         arrays = list(arrays)
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         values = np.empty((int(lengths.sum()), *width), dtype=dtype)
@@ -42,14 +44,11 @@ class Ragged:
     @classmethod
     def chain(cls, ragged: Sequence[Self]) -> Self:
         """Put the arrays of all one after the other, as views: nothing is copied."""
-        parts: list[np.ndarray] = []
-        part_index = []
+        parts, columns = list[np.ndarray](), []
         for each in ragged:
-            part_index.append(each.part + len(parts))
+            columns.append((each.part + len(parts), each.starts, each.lengths))
             parts += each.parts
-        starts = np.concatenate([each.starts for each in ragged])
-        lengths = np.concatenate([each.lengths for each in ragged])
-        return cls(parts, np.concatenate(part_index), starts, lengths)
+        return cls(parts, *np.concatenate(columns, axis=1))
 
     @property
     def dtype(self) -> np.dtype:
@@ -81,11 +80,6 @@ class Ragged:
             for part, start, length in zip(*places, strict=True):
                 yield self.parts[part][start : start + length]
 
-    def any(self) -> bool:
-        """Whether an element of an array is not zero."""
-        # Parts may hold elements of no array: they can answer no at once, which is the usual answer.
-        return any(part.any() for part in self.parts) and any(array.any() for array in self)
-
     def map_parts(self, function: Callable[[np.ndarray], np.ndarray]) -> Self:
         """Change the elements: the function gets each of `parts`, and keeps its length."""
         return replace(self, parts=[function(part) for part in self.parts])
@@ -96,8 +90,7 @@ class Ragged:
 
 
 def list_ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """List start, start + 1, ... of each range, one after the other: int64. `counts` (int64) has the
-    lengths."""
+    """List start, start + 1, ... of each range in turn: int64. `counts` (int64) has the lengths."""
     # A range's number at place p is its start plus p, less the place where the range begins.
     numbers = np.repeat(starts - (np.cumsum(counts) - counts), counts)
     return numbers + np.arange(len(numbers))

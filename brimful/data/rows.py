@@ -116,8 +116,7 @@ class RowStream:
         return batches, plan.following
 
     def micro_batches(self, cursor: Cursor, which: slice = slice(None)) -> tuple[list[list[Row]], Cursor]:
-        """The rows of the update's micro-batches (all of them, or `which`), and the cursor of the next
-        update."""
+        """The rows of the update's micro-batches (all, or `which`), and the cursor of the next update."""
         plan, update = self._plan(cursor), cursor["update"]
         rows = [self._choose_rows(plan.rows, chosen, update) for chosen in plan.micro_batches[which]]
         return rows, plan.following
@@ -155,8 +154,7 @@ class RowStream:
         names = [source.name for source in self.sources]
         following = {"update": update + 1, "sources": dict(zip(names, places, strict=True))}
 
-        tokens = np.concatenate([part.tokens for part in rows])
-        costs = np.concatenate([part.costs for part in rows])
+        tokens, costs = np.concatenate([(part.tokens, part.costs) for part in rows], axis=1)  # (2, rows)
         key = derive_key(self.seed, "update", update)
         order, ends = divide(order, tokens, costs, phase, size, key)
         S = None
@@ -224,7 +222,9 @@ class RowStream:
             # By the highest rate of the run, so that M is one constant.
             predictions=count_prediction_slots(slots, masking.highest_rate, self._tokens_per_word),
         )
-        return batch if self.fixed_shapes else batch.with_fewer_predictions()
+        if self.fixed_shapes:
+            return batch
+        return batch.with_fewer_predictions()
 
 
 def list_sizes(phases: Sequence[Phase], most: int) -> list[int]:

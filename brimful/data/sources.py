@@ -42,9 +42,8 @@ class BlockRows(NamedTuple):
 
     def first(self, count: int) -> "BlockRows":
         """The first `count` of them."""
-        return self._replace(
-            numbers=self.numbers[:count], tokens=self.tokens[:count], costs=self.costs[:count]
-        )
+        some = slice(count)
+        return self._replace(numbers=self.numbers[some], tokens=self.tokens[some], costs=self.costs[some])
 
 
 @dataclass(eq=False)
@@ -94,7 +93,9 @@ class Source:
         row, epoch = place["row"], place["epoch"]
         block = None
         if place.get("data") == self._any_blocks.identity:
-            block, order = self._open(place["max_length"] if row else max_length, epoch, place["block"])
+            if row:
+                max_length = place["max_length"]
+            block, order = self._open(max_length, epoch, place["block"])
         if block is None or place["plan"] not in (None, block.digest):
             raise BrimfulError(
                 "the checkpoint was made from other data or packing (or another scipy); start a new run"
@@ -118,8 +119,7 @@ class Source:
         self._planner.shutdown(cancel_futures=True)
 
     def _open(self, max_length: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
-        """Open a block, and draw the order of its rows. When it is first opened, the next block is
-        planned."""
+        """Open a block, and draw the order of its rows. The first opening plans the next block."""
         key, blocks = (max_length, epoch, number), self.blocks[max_length]
         if key in self._opened:
             return self._opened[key]

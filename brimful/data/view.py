@@ -97,7 +97,9 @@ class BatchView:
             at += end - begin
             kinds[at] = _SPECIAL  # [SEP]
             at += 1
-        pair = int(sequences.pair[index]) if len(sequences.pair) else NO_PAIR
+        pair = None
+        if len(sequences.pair) and sequences.pair[index] != NO_PAIR:
+            pair = int(sequences.pair[index])
         borders = [*np.flatnonzero(starts[:most]).tolist(), min(most, len(truth))]
         words = []
         for a, b in pairwise(borders):
@@ -107,7 +109,7 @@ class BatchView:
             "epoch": part.epoch + 1,
             "tokens": len(truth),
             "predictions": int((kinds >= _MASKED).sum()),
-            "pair": None if pair == NO_PAIR else pair,
+            "pair": pair,
             "places": places,
             "words": words,
         }
@@ -202,16 +204,22 @@ def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
             show(f"╭ {number}: {', '.join(facts)}")
             for place in sequence["places"]:
                 show(f"│ {_format_place(sequence, place)}")
-            text = " ".join("".join(map(_format_run, word)) for word in sequence["words"])
-            count = sum(len(run["ids"]) for word in sequence["words"] for run in word)
-            show(f"│ {text}{' …' if count < sequence['tokens'] else ''}")
+            texts, count = [], 0
+            for word in sequence["words"]:
+                texts.append("".join(map(_format_run, word)))
+                count += sum(len(run["ids"]) for run in word)
+            if count < sequence["tokens"]:
+                texts.append("…")
+            show(f"│ {' '.join(texts)}")
         if hidden:
             tokens = sum(sequence["tokens"] for sequence in hidden)
             show(f"… and {pluralise(len(hidden), 'sequence')} of {pluralise(tokens, 'token')}")
 
 
 def _format_place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
-    after = f" after {place['after']:,}" if place["after"] else ""
+    after = ""
+    if place["after"]:
+        after = f" after {place['after']:,}"
     return (
         f"{escape_controls(sequence['source'])}, epoch {sequence['epoch']}: {escape_controls(place['path'])},"
         f" record {place['record']}{after}, tokens {place['begin']:,} to {place['end']:,} of"
@@ -228,5 +236,7 @@ def _format_run(run: dict[str, Any]) -> str:
         return f"‹{truth}→{truth}›"
     if run["kind"] == "random":
         return f"‹{truth}→{escape_controls(' '.join(run['sees']))}›"
-    times = f"×{len(run['sees'])}" if len(run["sees"]) > 1 else ""
-    return f"‹{truth}→{escape_controls(run['sees'][0])}{times}›"
+    mask = escape_controls(run["sees"][0])
+    if len(run["sees"]) > 1:
+        mask += f"×{len(run['sees'])}"
+    return f"‹{truth}→{mask}›"

@@ -5,6 +5,7 @@ light page and the dark one. Text stays text, in the page's font. The same chart
 """
 
 import io
+import math
 import re
 import warnings
 from typing import Any
@@ -94,10 +95,11 @@ def draw_chart(chart: SummaryChart) -> Figure:
 
 def _draw_lines(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
     """Curves over one axis, which is logarithmic where they end at very different sizes."""
+    ends, lowest = list[float](), math.inf
     for series in chart.series:
         axes.plot(series.xs, series.ys)
-    ends = [series.ys[-1] for series in chart.series]
-    lowest = min(min(series.ys) for series in chart.series)
+        ends.append(series.ys[-1])
+        lowest = min(lowest, *series.ys)
     _format_axis(axes.xaxis)
     _format_axis(axes.yaxis, chart.share, is_logarithmic=lowest > 0 and max(ends) > 10 * min(ends))
     axes.grid(axis="y")
@@ -146,7 +148,9 @@ def _format_axis(axis: Any, share: bool = False, *, is_logarithmic: bool = False
         axis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
 
     def format_tick(value: float, _: int) -> str:
-        return f"{100 * value:g}{NARROW_SPACE}%" if share else format_short(value)
+        if share:
+            return f"{100 * value:g}{NARROW_SPACE}%"
+        return format_short(value)
 
     axis.set_major_formatter(format_tick)
 

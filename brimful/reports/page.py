@@ -74,20 +74,21 @@ def list_charts(run: Run) -> list[SummaryChart]:
     if run.summary is not None:
         if run.summary.test is not None:
             charts += draw_scatter(run.summary.test, run.summary.models)
-        # Summaries of earlier versions may have other kinds.
-        charts += [chart for chart in run.summary.charts if chart.kind in DRAW]
+        for chart in run.summary.charts:
+            if chart.kind in DRAW:  # summaries of earlier versions may have other kinds
+                charts.append(chart)
     return charts + draw_curves(run)
 
 
 def put_together(runs: Sequence[Run]) -> Run:
     """Return what several runs say together: their models on the same test rows, and each run's verdict."""
     groups = group_models(runs)
-    compared = [test for test, models in groups.items() if len(models) > 1]
-    compared.sort(key=lambda test: -len(groups[test]))
-    tables, charts = [], []
-    for test in compared:
-        tables += compare_models(test, groups[test])
-        charts += draw_scatter(test, groups[test])
+    compared, tables, charts = [], [], []
+    for test in sorted(groups, key=lambda test: -len(groups[test])):
+        if len(groups[test]) > 1:
+            compared.append(test)
+            tables += compare_models(test, groups[test])
+            charts += draw_scatter(test, groups[test])
     rows = [[run.name, run.title, run.verdict] for run in runs]
     tables += make_table("All runs", ["Run", "Kind", "What came out"], rows)
     verdict = f"{len(runs)} runs, of which no two models were measured on the same test rows."
@@ -181,7 +182,9 @@ def draw_curves(run: Run) -> list[SummaryChart]:
             curves_of.setdefault(key, []).append(Series(name, xs, ys))
     charts = []
     for name, curves in curves_of.items():
-        note = f"The first {MAX_CURVES} of {len(curves)}." if len(curves) > MAX_CURVES else ""
+        note = ""
+        if len(curves) > MAX_CURVES:
+            note = f"The first {MAX_CURVES} of {len(curves)}."
         is_detail = name != "loss" and not name.startswith(VALIDATION)
         title, drawn = capitalise(name.replace(".", ": ")), curves[:MAX_CURVES]
         charts.append(SummaryChart(title, "lines", "updates", name, drawn, note, is_detail=is_detail))

@@ -112,11 +112,7 @@ def _list_inside(directory: Path) -> list[Path]:
 
 
 def _load_run(directory: Path, root: str) -> Run:
-    """Read a run directory and the runs directly inside it.
-
-    Args:
-        root: the folder that its name starts below.
-    """
+    """Read a run directory and the runs directly inside it; its name starts below the folder `root`."""
     config, text = directory / CONFIG, ""
     if config.is_file():
         read_yaml(config)  # refuses a damaged one; the page shows it as it was written

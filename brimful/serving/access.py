@@ -29,10 +29,8 @@ def read_token() -> bytes:
         return b""
     token = value.strip()
     if not re.fullmatch("[!-~]+", token):
-        raise BrimfulError(
-            f"{TOKEN_VARIABLE} is empty, or has characters that no header holds: unset it, or set it by"
-            " $(openssl rand -hex 32)"
-        )
+        remedy = "unset it, or set it by $(openssl rand -hex 32)"
+        raise BrimfulError(f"{TOKEN_VARIABLE} is empty, or has characters that no header holds: {remedy}")
     return token.encode()
 
 
@@ -67,11 +65,9 @@ class Access:
             return
         host = headers.get(b"host", b"").decode("latin-1")
         if self.local and host and not is_local(host):
-            raise RefusedError(
-                421,
-                f"without {TOKEN_VARIABLE} a server of this machine alone answers requests to localhost, not"
-                f" to Host: {host:.100}; set {TOKEN_VARIABLE}, or let a proxy send Host: localhost",
-            )
+            reason = f"without {TOKEN_VARIABLE} a server of this machine alone answers requests to localhost"
+            remedy = f"set {TOKEN_VARIABLE}, or let a proxy send Host: localhost"
+            raise RefusedError(421, f"{reason}, not to Host: {host:.100}; {remedy}")
         if scope["method"] == "POST":  # a page may send GET, and cannot read the answer
             self._check_page(headers, host)
 
@@ -82,9 +78,8 @@ class Access:
         is_bearer = len(values) == 1 and kind.lower() == b"bearer"
         # The time of the comparison does not depend on how much of the token is right.
         if not is_bearer or not hmac.compare_digest(token.strip(), self.token):
-            raise RefusedError(
-                401, "the token is missing or wrong: send one header Authorization: Bearer TOKEN"
-            )
+            remedy = "send one header Authorization: Bearer TOKEN"
+            raise RefusedError(401, f"the token is missing or wrong: {remedy}")
 
     def _check_page(self, headers: dict[bytes, bytes], host: str) -> None:
         """Refuse the request of a page that another server sent. Programs send neither header."""
@@ -95,16 +90,11 @@ class Access:
         else:  # a browser before 2023
             is_foreign = origin != "" and origin.partition("://")[2].lower() != host.lower()
         if is_foreign:
-            raise RefusedError(
-                403, f"a page of {origin or 'another server'} asks: let its own server ask, or a proxy"
-            )
+            asker = f"a page of {origin or 'another server'}"
+            raise RefusedError(403, f"{asker} asks: let its own server ask, or a proxy")
 
     def check_body(self, headers: dict[bytes, bytes]) -> None:
-        """Refuse a body by its headers.
-
-        Raises:
-            RefusedError: 415.
-        """
+        """Refuse a body by its headers, with 415."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise RefusedError(415, "the body is compressed; send it as it is, without Content-Encoding")
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()

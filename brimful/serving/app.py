@@ -163,11 +163,7 @@ class App:
         return 200, content, response_headers
 
     def _show(self, method: str, path: str) -> Response:
-        """Return what GET shows at a path.
-
-        Raises:
-            RefusedError: 404 or 405.
-        """
+        """Return what GET shows at a path; refuse another path with 404, another method with 405."""
         service = self.service
         if path == "/":
             response = (200, *self.page)
@@ -200,11 +196,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def error_response(error: RefusedError, methods: bytes = b"") -> Response:
-    """Return the response to a request that is refused.
-
-    Args:
-        methods: the methods that the path has.
-    """
+    """Return the response to a request that is refused; `methods` are those that its path has."""
     kind = error.kind or ERROR_TYPES.get(error.status, "invalid_request")
     message = {"message": str(error), "type": kind, "param": None, "code": str(error.status)}
     status, content, headers = json_response({"error": message}, error.status)

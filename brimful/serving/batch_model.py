@@ -61,8 +61,7 @@ class BatchModel:
             self.task, self.abstains = task.name, task.abstains
             self.pairs = True if task.problem_type == "question_answering" else served.pairs
             self.labels = _scored_labels(served)
-        probe = served.make_table(["a"], ["a"] if self.pairs else None)
-        self._pad = served.encode(probe, None).examples.pad
+        self._pad = served.encode(served.make_table(["a"], ["a"] if self.pairs else None), None).examples.pad
 
     def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[QueuedText]:
         """Tokenize texts or pairs. Only one thread may do so at a time.
@@ -86,9 +85,8 @@ class BatchModel:
         for row, (first, count) in enumerate(zip(firsts, counts, strict=True)):
             windows = slice(first, first + count)
             text_b = None if second is None else second[row]
-            text = QueuedText(
-                texts[row], text_b, tokens[windows], segments[windows], characters[windows], overlap
-            )
+            arrays = tokens[windows], segments[windows], characters[windows]
+            text = QueuedText(texts[row], text_b, *arrays, overlap)
             if overlap is None and text.lengths[0] >= served.max_length:
                 text.cut = self._find_cuts(readable[row], text_b)
             queued.append(text)
@@ -141,25 +139,22 @@ class BatchModel:
         """
         second = [text.second for text in texts if text.second is not None]
         windows, outputs, characters = list[QueuedWindow](), list[np.ndarray](), list[np.ndarray]()
-        owners, overlap = list[int](), None
-        for row, text in enumerate(texts):
-            for place, output in enumerate(text.outputs):
-                windows.append(QueuedWindow(text, place))
-                outputs.append(output)
-                owners.append(row)
+        for text in texts:
+            windows += [QueuedWindow(text, place) for place in range(len(text.outputs))]
+            outputs += text.outputs
             characters += text.characters
-            if text.overlap is not None:
-                overlap = text.overlap
-        examples = self._make_examples(
-            windows,
-            # Without windows `Examples` needs no owners: example i is text i.
-            texts=np.array(owners) if len(windows) > len(texts) else None,
-            characters=Ragged.of(characters, np.int32, (2,)),
-            overlap=overlap,
-        )
+        # Without windows `Examples` needs no owners: example i is text i.
+        owners: np.ndarray | None = None
+        if len(windows) > len(texts):
+            owners = np.repeat(np.arange(len(texts)), [len(text.outputs) for text in texts])
+        overlap = max((text.overlap for text in texts if text.overlap is not None), default=None)
+        spans = Ragged.of(characters, np.int32, (2,))
+        examples = self._make_examples(windows, texts=owners, characters=spans, overlap=overlap)
         data = Encoded(self.served.make_table([text.text for text in texts], second or None), examples)
-        joined: Any = np.stack(outputs) if outputs[0].ndim == 1 else None  # (texts, C)
-        if joined is None:
+        joined: Any
+        if outputs[0].ndim == 1:
+            joined = np.stack(outputs)  # (texts, C)
+        else:
             joined = Ragged.of(outputs, np.float32, outputs[0].shape[1:])  # (tokens, C) of each window
         answers = self.served.answers(joined, data)
         rows = self.served.rows(answers, data)
@@ -193,7 +188,8 @@ class BatchModel:
             entry |= {"labels": [], "width": self.width}
         entry |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision}
         entry |= {"batch_tokens": self.budget, "batches_at_a_time": self.workers}
-        return entry | {"tokens_per_second": round(self.speed)}
+        entry["tokens_per_second"] = round(self.speed)
+        return entry
 
     def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
         """Find `workers`, `speed` and `budget` with made-up texts.
@@ -255,9 +251,7 @@ def _spans_of(encoding: Encoding, number: int) -> list[tuple[int, int]]:
     return [span for span, sequence in places if sequence == number]
 
 
-def open_models(
-    options: Sequence[ModelOptions], call: Callable[[Callable[[], Any]], Any]
-) -> dict[str, BatchModel]:
+def open_models(options: Sequence[ModelOptions], call: Callable[..., Any]) -> dict[str, BatchModel]:
     """Open and measure models, each under its folder's name.
 
     Args:

@@ -55,36 +55,32 @@ class ClassifyBody(CommonFields):
         Raises:
             RefusedError: a field is missing, or two fields contradict each other.
         """
-        if self.text is not None and self.texts is not None:
-            raise RefusedError(422, "one of text and texts is needed, not both")
+        if (self.text is None) == (self.texts is None):
+            reason = "none" if self.text is None else "both"
+            raise RefusedError(422, f"one of text and texts is needed, not {reason}")
         if self.text is not None and self.texts_b is None:
             return [self.text], None if self.text_b is None else [self.text_b]
         if self.texts is not None and self.text_b is None:
             if self.texts_b is not None and len(self.texts_b) != len(self.texts):
-                counts = f"{len(self.texts)} texts cannot be paired with {len(self.texts_b)} texts_b"
-                raise RefusedError(422, counts)
+                count = len(self.texts_b)
+                raise RefusedError(422, f"{len(self.texts)} texts cannot be paired with {count} texts_b")
             return self.texts, self.texts_b
-        if self.text is None and self.texts is None:
-            raise RefusedError(422, "one of text and texts is needed, not none")
         raise RefusedError(422, "text_b goes with text, and texts_b with texts")
 
     def check_model(self, model: BatchModel, texts: int) -> None:
         """Refuse a model that cannot answer so many texts with these fields."""
         if model.width:
-            raise RefusedError(
-                422, f"{model.name} is an encoder, which gives vectors: post to /v1/embeddings"
-            )
+            message = f"{model.name} is an encoder, which gives vectors: post to /v1/embeddings"
+            raise RefusedError(422, message)
         if self.abstain_below is not None and not model.abstains:
             raise RefusedError(422, f"{model.name} does {model.task}; abstain_below is for classification")
         if self.top_k is not None and not model.labels:
             raise RefusedError(422, f"{model.name} does {model.task}; top_k is for classification")
         labels = len(model.labels)
         if texts * min(self.top_k or labels, labels) > MAX_SCORES:
-            raise RefusedError(
-                422,
-                f"{texts:,} texts of {labels:,} labels have more scores than the {MAX_SCORES:,} of an"
-                " answer: send fewer texts, or top_k for the likeliest labels alone",
-            )
+            message = f"{texts:,} texts of {labels:,} labels have more scores than the {MAX_SCORES:,} of an"
+            remedy = "send fewer texts, or top_k for the likeliest labels alone"
+            raise RefusedError(422, f"{message} answer: {remedy}")
 
     def write_answer(self, model: BatchModel, texts: Sequence[QueuedText]) -> bytes:
         """Return the answer in JSON."""
@@ -175,9 +171,8 @@ def decode_body(decoder: "msgspec.json.Decoder[Any]", content: bytes) -> Any:
     except UnicodeDecodeError:
         raise RefusedError(400, "the body is not UTF-8") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RefusedError(
-            400, f"the body is not JSON ({error}), or a text holds half a surrogate pair"
-        ) from None
+        message = f"the body is not JSON ({error}), or a text holds half a surrogate pair"
+        raise RefusedError(400, message) from None
     return body
 
 
@@ -191,14 +186,11 @@ def _refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
 
 
 class BodyReader:
-    """Reads the body of a request, which arrives in pieces.
-
-    Args:
-        receive: the ASGI function that returns the next piece.
-    """
+    """Reads the body of a request, which arrives in pieces."""
 
     def __init__(self, receive: Callable[[], Any]) -> None:
-        self._receive, self._has_ended = receive, False
+        self._receive = receive  # the function of ASGI that returns the next piece
+        self._has_ended = False
 
     async def read(self) -> bytes:
         """Return the whole body.
@@ -254,7 +246,7 @@ def make_request(model: BatchModel, body: Body) -> QueuedRequest:
         overlap = served.overlap
     if overlap is not None:  # windows read all of a text
         max_tokens = MAX_TEXT_CHARACTERS
-    # An estimate until the texts are tokenized: two characters a token, and two markers.
+    # An estimate until texts are tokenized: two characters a token, and two markers.
     tokens = sum(min(len(text) // 2 + 2, max_tokens) for text in (*texts, *(second or ())))
     reject = body.overflow == "reject"
     return QueuedRequest(model, texts, second, overlap=overlap, reject=reject, tokens=tokens)

@@ -231,10 +231,7 @@ class RequestQueue:
             self._to_read.notify()
 
     def take_texts(self) -> list[UnreadText]:
-        """Return the texts to tokenize next, of one request after the other.
-
-        They have at most `SLICE_CHARACTERS`, unless a single text has more.
-        """
+        """Return the texts to tokenize next, of at most `SLICE_CHARACTERS`, or one that is longer."""
         texts, characters = list[UnreadText](), 0
         line = self._unread
         while line:

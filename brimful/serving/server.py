@@ -72,10 +72,8 @@ class ServerProcess:
         self.listener = open_listener(config)
         local = ip_address(self.listener.getsockname()[0]).is_loopback
         if not token and not local:
-            warn(
-                f"--host {config.host} is open to other machines, and {TOKEN_VARIABLE} is not set: set it, or"
-                " keep to 127.0.0.1 behind a proxy"
-            )
+            reason = f"--host {config.host} is open to other machines, and {TOKEN_VARIABLE} is not set"
+            warn(f"{reason}: set it, or keep to 127.0.0.1 behind a proxy")
         allow_open_files(MAX_CONNECTIONS + 64)
         sys.setswitchinterval(SWITCH_SECONDS)
         # Nothing is logged: a path or a header may hold what nobody else should read.
@@ -191,9 +189,8 @@ def open_listener(config: ServeConfig) -> socket.socket:
         if error.errno and error.errno > 0:  # negative: of the lookup of a name
             reason = os.strerror(error.errno)
         address = f"--host {config.host} --port {config.port}"
-        raise BrimfulError(
-            f"cannot listen on {address}: {reason}; choose another --host or --port"
-        ) from error
+        message = f"cannot listen on {address}: {reason}; choose another --host or --port"
+        raise BrimfulError(message) from error
     listener.setblocking(False)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
     return listener

@@ -178,11 +178,7 @@ class Service:
         return "ready" if self.models else "loading"
 
     def refuse_if_busy(self) -> None:
-        """Refuse a request before its body is read.
-
-        Raises:
-            RefusedError: 429 or 503.
-        """
+        """Refuse a request before its body is read, with 429 or 503."""
         self.queue.refuse_if_full()
         if not self.models:
             raise RefusedError(503, "the server is loading", 1, kind="loading")

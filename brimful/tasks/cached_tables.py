@@ -30,7 +30,7 @@ from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
 from brimful.corpus.text.special_ids import truncation_side
-from brimful.data.examples import TEXTS_AT_ONCE, Examples, as_ragged
+from brimful.data.examples import TEXTS_AT_ONCE, Examples
 from brimful.data.ragged import Ragged
 from brimful.tables.annotations import layout_of_files
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
@@ -101,7 +101,7 @@ class TaskFiles:
     _tables: dict[Path, tuple[Table, Facts]] = field(default_factory=dict)
 
     def read(self, path: Path | str) -> Table:
-        """Read a table; errors are those of `read_file`."""
+        """Read a table; raises as `read_file`."""
         path = Path(path)
         if path not in self._tables:
             key = self._key(path)
@@ -113,7 +113,7 @@ class TaskFiles:
     def encode(
         self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
     ) -> Encoded:
-        """Encode a table; errors are those of `read_file` and `Task.encode`."""
+        """Encode a table; raises as `read_file` and `Task.encode`."""
         table = self.read(path)
         key = self._tables[Path(path)][1] | {
             "labels": task.labels,
@@ -216,8 +216,8 @@ def _pack_examples(facts: Facts, part: Examples) -> Rows:
     facts |= {"max_length": part.max_length, "pad": part.pad, "overlap": part.overlap}
     rows: dict[str, Any] = {
         "texts": part.text_of_example + before,
-        "tokens": as_ragged(part.tokens, np.int32),
-        "segments": as_ragged(part.segments, np.uint8),
+        "tokens": Ragged.of(part.tokens, np.int32),
+        "segments": Ragged.of(part.segments, np.uint8),
     }
     if part.characters is not None:
         rows["characters"] = part.characters

@@ -21,11 +21,7 @@ from brimful.tasks.task import Metric, Task
 
 
 def list_label_names(table: Table) -> list[str]:
-    """Return the labels of a table, sorted; numbers by value.
-
-    Raises:
-        BrimfulError: there are fewer than two.
-    """
+    """Return the labels of a table, sorted, numbers by value. Fewer than two are a BrimfulError."""
     assert table.labels is not None
     names = sorted(set(table.labels))
     if len(names) < 2:
@@ -114,14 +110,8 @@ class Classification(Classes, Task):
 
 
 def _correlate(predicted: np.ndarray, labelled: np.ndarray, right: np.ndarray) -> float:
-    """The correlation of labels and predictions (Gorodkin, 2004; for two classes: Matthews, 1975).
-
-    Args:
-        predicted, labelled, right: float64 (classes,), how many rows have each as prediction, label, both.
-
-    Returns:
-        0 if all labels or all predictions are the same.
-    """
+    """The correlation of labels and predictions (Gorodkin, 2004; for two classes: Matthews, 1975), from how
+    many rows have each class, float64 (classes,); 0 if all labels or all predictions are the same."""
     n = labelled.sum()
     covariance = right.sum() * n - labelled @ predicted
     spread = (n**2 - labelled @ labelled) * (n**2 - predicted @ predicted)

@@ -59,8 +59,8 @@ def encode(
     targets: dict[str, np.ndarray] | None = None,
     prompt: str = "",
 ) -> Encoded:
-    """Encode each row as [CLS] prompt text [SEP] (text_b [SEP]), in at most `max_length` tokens; the options
-    are those of `data.examples.encode_texts`."""
+    """Encode each row as [CLS] prompt text [SEP] (text_b [SEP]), in at most `max_length` tokens, with the
+    options of `data.examples.encode_texts`."""
     examples = encode_texts(
         tokenizer,
         [prompt + text for text in table.texts] if prompt else table.texts,

@@ -84,11 +84,8 @@ class PredictionForm(Protocol):
         """Return what `brimful predict` writes for each text: its `prediction`, and other columns."""
 
     def scores(self, answers: Any) -> np.ndarray:
-        """Return what `brimful predict --scores` writes: a number for each of `labels`, float32 (rows, C).
-
-        Raises:
-            BrimfulError: the task has no such numbers.
-        """
+        """Return what `brimful predict --scores` writes: a number for each of `labels`, float32 (rows, C). A
+        task without such numbers raises a BrimfulError."""
         raise BrimfulError(
             f"a model of {self.name} has no scores of whole texts, which --scores and .npy hold"
         )

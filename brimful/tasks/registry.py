@@ -41,11 +41,7 @@ def require_task_name(name: str) -> None:
 
 
 def find_task(name: str) -> type["Task"]:
-    """Import the task that `--task` names, with torch.
-
-    Raises:
-        BrimfulError: there is no task of that name.
-    """
+    """Import the task that `--task` names, with torch. An unknown name is a BrimfulError."""
     require_task_name(name)
     if name == "classification":
         from brimful.tasks.classification import Classification
@@ -69,11 +65,7 @@ def find_task(name: str) -> type["Task"]:
 
 
 def find_form(problem_type: str) -> type["PredictionForm"]:
-    """Import the form of predictions of a task, without torch.
-
-    Args:
-        problem_type: one of `PROBLEM_TYPES`.
-    """
+    """Import the form of predictions of a task, by its problem_type in `PROBLEM_TYPES`, without torch."""
     if problem_type == "question_answering":
         from brimful.tasks.answer_form import Answers
 

@@ -37,11 +37,7 @@ class Tagging:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Tagging":
-        """Read tags from their names.
-
-        Raises:
-            BrimfulError: they describe no spans.
-        """
+        """Read tags from their names; names that describe no spans are a BrimfulError."""
         tag_of_name = read_tags(names)
         unmarked = frozenset(name for name, tag in tag_of_name.items() if tag.label == name)
         return cls(tuple(tag_of_name[name] for name in names), unmarked)

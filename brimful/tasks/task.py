@@ -133,11 +133,8 @@ class Task(PredictionForm, Protocol):
         return {}
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """Return the targets of each example, or of each token, that depend on what a window holds.
-
-        Raises:
-            BrimfulError: as `targets`.
-        """
+        """Return the targets of each example, or of each token, that depend on what a window holds; raises
+        as `targets`."""
         return {}
 
     def strata(self, table: Table) -> Sequence[object]:
@@ -158,11 +155,8 @@ class Task(PredictionForm, Protocol):
         return float(batch.real_sequences)
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to ().
-
-        Raises:
-            BrimfulError: this task has no use for such a temperature.
-        """
+        """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to (). A
+        temperature that the task has no use for is a BrimfulError."""
 
     def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
         """Return the metrics of the answers, and `n`."""

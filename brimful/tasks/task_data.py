@@ -180,7 +180,7 @@ def _numbers(table: Table) -> np.ndarray:
 
 
 def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
-    """Return the other rows of a table, and those of the given numbers in its file, as a table of its own."""
+    """Return the other rows of a table, and the rows with the given numbers in its file, as a table."""
     is_part = np.isin(_numbers(data.table), rows)
     part = data.take(np.flatnonzero(is_part))
     path = part.table.path

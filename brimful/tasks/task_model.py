@@ -117,11 +117,8 @@ class TaskModel:
         return rows
 
     def encode(self, table: Table) -> Encoded:
-        """Encode a table without labels.
-
-        Raises:
-            BrimfulError: as `Task.encode`; or pairs are not what the model was trained on.
-        """
+        """Encode a table without labels; raises as `Task.encode`, and for pairs if the model was trained on
+        single texts, or the reverse."""
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
         assert self.encoder.tokenizer is not None
@@ -209,12 +206,9 @@ def compute_outputs(
 
 def reorder_outputs(head: TaskHead, order: Sequence[int]) -> None:
     """Put a head's outputs into another order, in place: output i becomes what `order[i]` was."""
-    index = list(order)
-    if index == list(range(len(index))):
-        return
     with torch.no_grad():
         for tensor in (head.classifier.weight, head.classifier.bias):
-            tensor.copy_(tensor[index])
+            tensor.copy_(tensor[list(order)])
 
 
 def fold(head: TaskHead) -> None:

@@ -17,7 +17,7 @@ def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
     is_space = np.array(list(map(str.isspace, text[first:end])), dtype=bool)
     if not is_space.any():
         return places
-    # The characters that are no space, with one before all tokens and one behind them.
+    # The places of characters that count, with one before all tokens and one behind them.
     letters = np.concatenate([[-1], first + np.flatnonzero(~is_space), [np.iinfo(np.int64).max]])
     starts = np.minimum(letters[np.searchsorted(letters, places[:, 0])], places[:, 1])
     ends = np.maximum(letters[np.searchsorted(letters, places[:, 1]) - 1] + 1, starts)
@@ -31,8 +31,7 @@ def find_word_units(words: list[tuple[int, int]], places: np.ndarray) -> tuple[n
     without a token (a zero-width space, say) are left out.
 
     Args:
-        words: the characters of each word, ascending.
-        places: int (tokens, 2), the characters of each token, ascending, none empty.
+        words, places: the characters of each word, and of each token, (tokens, 2), ascending, none empty.
 
     Returns:
         The characters (units, 2) and the token (units,) of each unit, int64.

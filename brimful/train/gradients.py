@@ -210,8 +210,8 @@ class Gradients:
         if self.scaler:
             count_elsewhere(self.parameters, False)
 
-    def metrics(self) -> dict[str, float]:
-        """The metrics of loss scaling since the last call. All ranks call it."""
+    def collect_metrics(self) -> dict[str, float]:
+        """Collect the metrics of loss scaling since the last call. All ranks call it."""
         if not self.scaler:
             return {}
         own = self.scaler.metrics()

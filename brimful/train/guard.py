@@ -101,7 +101,7 @@ class Guard:
         """Count the updates left out among the 16 before a spike."""
         return sum(step >= spike.update - 2 * PATIENCE for step in self.left_out)
 
-    def action(self, spike: Spike) -> SpikePolicy:
+    def choose_action(self, spike: Spike) -> SpikePolicy:
         """Choose what to do about a spike: the policy, or `stop` after too many."""
         return "stop" if self.count_left_out(spike) >= PATIENCE else self.policy
 

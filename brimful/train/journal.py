@@ -124,7 +124,7 @@ class Journal:
         if self.board:
             self.board.write(step, values)
 
-    def training(
+    def write_training(
         self,
         step: int,
         losses: Mapping[str, float],
@@ -181,7 +181,7 @@ class Journal:
         if fraction >= MAX_WAIT_FRACTION:
             warn(f"{title}: {fraction:.0%} of its time it waited for data: give each rank more CPU cores")
 
-    def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+    def write_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write a line of validation metrics, if there are any."""
         if metrics:
             self._write(step, {f"validation.{name}": value for name, value in metrics.items()})
@@ -192,7 +192,7 @@ class Journal:
             return f"{self.directory / SPIKES} names the batch"
         return f"the batch: {self.shows} {spike.update + 1}"
 
-    def spike(self, spike: Spike, action: SpikePolicy) -> None:
+    def write_spike(self, spike: Spike, action: SpikePolicy) -> None:
         """Write a line about a spike and what is done about it."""
         if self.writes:
             if action != "stop":  # or the run's error message says it

@@ -68,7 +68,7 @@ class Totals:
     flops: int = 0
     seconds: float = 0.0
 
-    def plus(self, counts: Mapping[str, float], seconds: float) -> "Totals":
+    def add(self, counts: Mapping[str, float], seconds: float) -> "Totals":
         """Add the counts of one more update."""
         sums = {name: getattr(self, name) + int(counts.get(name, 0)) for name in COUNTS}
         return Totals(**sums, seconds=self.seconds + seconds)
@@ -124,8 +124,8 @@ class Window:
         self.losses.append(loss)
         self.norms.append(norm)
 
-    def means(self, world: "World") -> dict[str, float]:
-        """The mean of each term over the updates and all ranks."""
+    def average(self, world: "World") -> dict[str, float]:
+        """Average each term over the updates and all ranks."""
         totals = read_scalars(list(self.sums.values()))
         means = world.sum([total / self.updates for total in totals])
         return dict(zip(self.sums, means, strict=True))

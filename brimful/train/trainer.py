@@ -198,10 +198,10 @@ class Trainer:
         limit = self.runtime.world.waits(config.hang_limit)
         with deterministic(config.deterministic), closing(self.journal), limit:
             over = self.schedule.over(self.progress.step, self.progress.totals.seconds)
-            if over or self._out_of_patience():
+            if over or self._is_out_of_patience():
                 self.metrics = self._evaluate()
                 self._is_best(self.metrics)  # a signal may have come between the update and its evaluation
-            if not (over or self._out_of_patience()):
+            if not (over or self._is_out_of_patience()):
                 if self.runtime.world.is_main and self.runtime.world.size > 1:
                     _describe_ranks(self.runtime.world.size)
                 self._train(evaluate_first)
@@ -222,7 +222,7 @@ class Trainer:
             show_progress(self.title, config.steps, done=done, visible=world.is_main) as advance,
             self.checkpoints,
             catch_stop_signals() as self.request,
-            closing(self._updates()) as updates,
+            closing(self._prefetch_updates()) as updates,
         ):
             started = time.perf_counter()
             for update in updates:
@@ -232,7 +232,7 @@ class Trainer:
                     self._leave_out(result.spike)
                 last = self._count(update, result, started)
                 self._between_updates(last, result.stop)
-                if not last and self._out_of_patience():
+                if not last and self._is_out_of_patience():
                     last = True
                     if self.window.updates:
                         self._log()
@@ -251,8 +251,8 @@ class Trainer:
         is_saved = bool(self.training.config.checkpoint_every)
         return StoppedError(number, f"at step {self.progress.step}", is_saved=is_saved)
 
-    def _updates(self) -> Generator[Update]:
-        """The stream's updates from the current step on."""
+    def _prefetch_updates(self) -> Generator[Update]:
+        """Prefetch the updates of the stream from the current step on."""
         config = self.training.config
         return prefetch(
             self.stream,
@@ -285,11 +285,11 @@ class Trainer:
         self.progress.step += 1
         self.progress.cursor = update.cursor
         due = any(self._list_due(False, result.stop))
-        now = self._clock(waits=due)
+        now = self._read_clock(waits=due)
         self._add(result.counts, now - started)
         last = self._is_last()
         if last and not due:  # the hours are over between two lines: the clock waits now, and is right
-            self._add({}, self._clock(waits=True) - now)
+            self._add({}, self._read_clock(waits=True) - now)
             last = self._is_last()
         if due or last:
             spike = self.guard.judge(self.window)
@@ -297,15 +297,15 @@ class Trainer:
                 self._leave_out(spike)
         return last
 
-    def _clock(self, *, waits: bool) -> float:
-        """The time in seconds, after what was launched if `waits`."""
+    def _read_clock(self, *, waits: bool) -> float:
+        """Read the time in seconds, after what was launched if `waits`."""
         if waits and self.runtime.device.type == "cuda":
             torch.cuda.synchronize(self.runtime.device)
         return time.perf_counter()
 
     def _add(self, counts: Mapping[str, float], seconds: float) -> None:
-        self.progress.totals = self.progress.totals.plus(counts, seconds)
-        self.window.totals = self.window.totals.plus(counts, seconds)
+        self.progress.totals = self.progress.totals.add(counts, seconds)
+        self.window.totals = self.window.totals.add(counts, seconds)
 
     def _is_last(self) -> bool:
         """Whether the run is over. Where hours are limited, the main rank's clock decides for all ranks."""
@@ -344,8 +344,8 @@ class Trainer:
         self.checkpoints.check()
 
     def _log(self) -> None:
-        means = self.window.means(self.runtime.world)
-        self.journal.training(
+        means = self.window.average(self.runtime.world)
+        self.journal.write_training(
             self.progress.step,
             losses={term: means[term] for term in self.objective.coefficients},
             watched={name: means[name] for name in self.objective.watched},
@@ -353,14 +353,14 @@ class Trainer:
             totals=self.progress.totals,
             learning_rate=self.state.learning_rate,
             by_source=self.stream.tokens_by_source(self.progress.cursor),
-            scaling=self.gradients.metrics(),
+            scaling=self.gradients.collect_metrics(),
         )
         self.window = Window()
 
     def evaluate(self) -> dict[str, float]:
         """Evaluate the encoder as it is now; the metrics also go to metrics.jsonl."""
         metrics = self._evaluate()
-        self.journal.evaluation(self.progress.step, metrics)
+        self.journal.write_evaluation(self.progress.step, metrics)
         return metrics
 
     def _evaluate(self) -> dict[str, float]:
@@ -392,7 +392,7 @@ class Trainer:
             line += f"; the best so far {best[1]:.4g} at step {best[0]:,}"
         say(line)
 
-    def _out_of_patience(self) -> bool:
+    def _is_out_of_patience(self) -> bool:
         """Whether none of the last `config.patience` evaluations was better than an earlier one."""
         config, best = self.training.config, self.progress.best
         limit = config.patience * config.evaluate_every  # updates
@@ -460,8 +460,8 @@ class Trainer:
         Raises:
             BrimfulError: the policy is to stop, or too many recent updates were left out.
         """
-        action, before = self.guard.action(spike), self.guard.count_left_out(spike)
-        self.journal.spike(spike, action)
+        action, before = self.guard.choose_action(spike), self.guard.count_left_out(spike)
+        self.journal.write_spike(spike, action)
         if action == "stop":
             others = f", and {before} of the updates before it were left out" if before else ""
             raise BrimfulError(

@@ -44,7 +44,8 @@ def test_cores_are_those_of_the_tightest_limit(tmp_path, files, cores):
 def test_memory_of_a_group_counts_its_page_cache(tmp_path):
     files = {
         "proc/meminfo": "MemTotal: 900 kB\nMemAvailable:  800 kB\n",
-        "proc/self/cgroup": "0::/a\n",
+        "proc/self/cgroup": "0::/a/b\n",
+        "sys/fs/cgroup/a/b/memory.max": "max\n",
         "sys/fs/cgroup/a/memory.max": "100000\n",
         "sys/fs/cgroup/a/memory.current": "60000\n",
         "sys/fs/cgroup/a/memory.stat": "inactive_file 3000\nactive_file 2000\nanon 9\n",

@@ -1,6 +1,7 @@
 """Small trainers on made-up examples, and what two of them must have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +9,18 @@ import pytest
 import torch
 
 from brimful.base.distributed import World
+from brimful.corpus.shards import Corpus
+from brimful.data.config import Phase
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples
+from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
-from brimful.model.heads import SequenceHead
-from brimful.model.shape import EncoderConfig
+from brimful.model.heads import MaskedLMHead, SequenceHead
+from brimful.model.shape import EncoderConfig, preset
+from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.optim.config import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
+from brimful.optim.schedule import Cycle, ScheduleConfig
 from brimful.tasks.classification import Classification
 from brimful.tasks.task_data import make_evaluation
 from brimful.train.config import TrainerConfig
@@ -23,6 +28,7 @@ from brimful.train.metrics import read_metrics
 from brimful.train.objective import Objective, Runtime
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
+from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 from builders.tables import encoded
 
 TASK = Classification(["0", "1"])
@@ -102,6 +108,45 @@ def trainer_of(
             seed=trainer_seed,
         ),
     )
+
+
+def toy_rows(
+    directory: Path, seed: int, phases: Sequence[Phase], *, micro: int = 1, ranks: int = 1
+) -> RowStream:
+    """Rows of sixty documents of 40 tokens."""
+    folder = directory / "corpus"
+    corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
+    return toy_stream(
+        {"toy": (corpus, 1.0)}, phases, directory / "blocks", seed, micro=micro, rank=0, world=ranks
+    )
+
+
+def row_trainer(
+    directory: Path,
+    seed: int,
+    phases: Sequence[Phase],
+    *,
+    micro: int = 1,
+    objective: type[MaskedLM] = MaskedLM,
+    runtime: Runtime = RUNTIME,
+    schedule: ScheduleConfig | None = None,
+    cycles: Sequence[Cycle] = (),
+    weight_decay: float = 0.1,
+    **config,
+) -> Trainer:
+    """A trainer of a small BERT without dropout on `toy_rows`."""
+    torch.manual_seed(seed)
+    shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=32)
+    encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
+    training = Training(
+        config=TrainerConfig(**{"log_every": 1} | config),
+        optimizer=OptimizerConfig(learning_rate=1e-2, weight_decay=weight_decay),
+        schedule=schedule or ScheduleConfig(),
+        cycles=cycles,
+        seed=seed,
+    )
+    stream = toy_rows(directory, seed, phases, micro=micro)
+    return Trainer(encoder, objective(MaskedLMHead(encoder), {}), stream, runtime, directory, training)
 
 
 def weights(trainer: Trainer) -> dict[str, torch.Tensor]:

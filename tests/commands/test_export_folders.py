@@ -74,7 +74,10 @@ def test_a_pickled_folder_becomes_safetensors(folder, tmp_path, capsys):
 
 
 @pytest.mark.cases(2)
-@pytest.mark.parametrize("name", ["bert", "roberta", "electra", "modern"])
+@pytest.mark.parametrize(
+    "name",
+    ["roberta", "modern", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "electra"))],
+)
 def test_pieces_that_some_texts_do_not_use_are_dropped(tmp_path, name):
     """Hidden states are those of transformers under the old ids, and the texts keep their vectors."""
     tokenizer = train(TEXTS, 100)

@@ -40,16 +40,14 @@ def new_encoder() -> Encoder:
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("classifier") / "model"
-    encoder = new_encoder()
+    folder, encoder = tmp_path_factory.mktemp("classifier") / "model", new_encoder()
     save_model(folder, encoder, SequenceHead(encoder, 3), LABELS, problem_type="single_label_classification")
     return folder
 
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tagger") / "model"
-    encoder = new_encoder()
+    folder, encoder = tmp_path_factory.mktemp("tagger") / "model", new_encoder()
     save_model(folder, encoder, TokenHead(encoder, 3), ["O", "B-X", "I-X"])
     return folder
 
@@ -197,16 +195,8 @@ def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
         ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"txet": "w1"}\n', "line 31"),
         ("a.jsonl", '{"text": "w1"}\n' * 30 + "{\n", "line 31 is not JSON"),
         ("a.jsonl", '{"text": "w1"}\n' * 30 + '{"text": "a\\ud83d"}\n', r"a\.jsonl, line 31 holds half"),
-        (
-            "a.jsonl",
-            '{"text": "w1"}\n' * 7 + '{"text": "w1", "text_b": "w2"}\n' * 7,
-            "line 1 has no text_b, and other rows have one: write it in all rows or in none",
-        ),
-        (
-            "a.jsonl",
-            '{"text": "w1", "text_b": "w2"}\n' * 7 + '{"text": "w1"}\n' * 7,
-            "line 8 has no text_b, and other rows have one",
-        ),
+        ("a.jsonl", '{"text": "w1"}\n' * 7 + '{"text": "w1", "text_b": "w2"}\n' * 7, "line 1 has no text_b"),
+        ("a.jsonl", '{"text": "w1", "text_b": "w2"}\n' * 7 + '{"text": "w1"}\n' * 7, "line 8 has no text_b"),
         ("a.txt", "\n" * 40, "holds no text"),
         ("a.tsv", "text\n", "no rows"),
         ("absent.txt", None, "No such file"),
@@ -341,17 +331,11 @@ def test_the_end_is_a_sentence_and_names_the_columns_of_an_array(classifier, tmp
     labels, array = tmp_path / "labels.tsv", tmp_path / "scores.npy"
     line = ["predict", "--model", str(classifier), "--input", written(tmp_path, ".txt"), "--output"]
     assert main([*line, str(labels), "--dry-run"]) == 0
-    assert capsys.readouterr().out == "dry run: 70 texts can be predicted\n"
+    assert "70 texts" in capsys.readouterr().out
     assert main([*line, str(labels), "--abstain-below", "0.99", "--precision", "fp32"]) == 0
-    out = capsys.readouterr().out
-    assert re.match(
-        r"70 texts in [\d.]+ s \([\d,]+ tokens a second, fp32\), \d+ of them below --abstain", out
-    )
-    assert out.endswith(f" -> {labels}\n")
+    assert re.match(rf"70 texts .* fp32\), \d+ of them .* {labels}\n", capsys.readouterr().out)
     assert main([*line, str(array), "--precision", "bf16"]) == 0
-    out = capsys.readouterr().out
-    assert "tokens a second, bf16) -> " in out
-    assert out.endswith(f"scores.npy, columns {', '.join(LABELS)}\n")
+    assert re.search(rf"bf16\) .*scores.npy, columns {', '.join(LABELS)}\n", capsys.readouterr().out)
     assert main([*line, str(array), "--precision", "fp32", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["precision"], result["columns"]) == ("fp32", LABELS)

@@ -1,22 +1,17 @@
 """Blocks: each document in one block of an epoch, each sequence in one row, plans that can be made again."""
 
 import json
-import random
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import sweep
 from brimful.corpus.shards import Corpus, map_file
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks
@@ -24,12 +19,14 @@ from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConf
 from brimful.data.sequences import SEQUENCE_ARRAYS
 from brimful.packing.cutting_stock import cutting_stock
 from brimful.packing.histogram import count_lengths
-from builders.corpora import Document, corpora, write_corpus
+from builders.corpora import corpora, write_corpus
 
 PACKING = PackingConfig(max_length=48, capacity=192)
 SENTENCES = SequencesConfig()
 KINDS = ["sentences", "chunks", "nsp"]
 FALSE_ALARM = 1e-8
+
+pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 @pytest.fixture
@@ -82,10 +79,7 @@ def tokens_of_rows(blocks: Blocks, epoch: int) -> list[np.ndarray]:
     st.integers(0, 2**32),
     st.integers(0, 9),
 )
-@settings(max_examples=30)
-def test_every_token_once_an_epoch(
-    shards: list[list[Document]], kind: str, max_length: int, share: float, count: int, seed: int, epoch: int
-) -> None:
+def test_every_token_once_an_epoch(shards, kind, max_length, share, count, seed, epoch):
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name), shards)
         packing = PackingConfig(max_length=max_length, capacity=3 * max_length)
@@ -93,16 +87,6 @@ def test_every_token_once_an_epoch(
         blocks = Blocks(corpus, packing, config, seed, Path(name) / "plans")
         blocks.count = min(count, corpus.documents)
         assert all((times == 1).all() for times in tokens_of_rows(blocks, epoch))
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_token_of_a_real_corpus_once_an_epoch(
-    corpus: Corpus, tmp_path: Path, seed: int, kind: str
-) -> None:
-    blocks = Blocks(corpus, PACKING, SequencesConfig(kind=kind, short_share=0.1), seed, tmp_path)
-    assert blocks.count == 16
-    assert all((times == 1).all() for times in tokens_of_rows(blocks, epoch=7))
 
 
 @pytest.mark.parametrize("depth", [None, 3])
@@ -119,7 +103,7 @@ def test_rows_are_as_few_as_they_can_be(corpus: Corpus, tmp_path: Path, seed: in
 
 def blocks_of(documents: int, tokens: int, tmp_path: Path, seed: int, **packing: int) -> Blocks:
     corpus = SimpleNamespace(documents=documents, tokens=tokens)
-    return Blocks(corpus, PackingConfig(**packing), SENTENCES, seed, tmp_path)  # type: ignore[arg-type]
+    return Blocks(corpus, PackingConfig(**packing), SENTENCES, seed, tmp_path)
 
 
 @pytest.mark.parametrize("size", [1, 2, 17, 5000])
@@ -150,12 +134,12 @@ def test_how_many_blocks(tmp_path: Path) -> None:
 
 
 def test_a_huge_corpus_needs_no_table(tmp_path: Path, seed: int) -> None:
-    """Of 10^12 documents, those of one block, at once: an array of all would be 8 TB."""
-    blocks = blocks_of(10**12, 64 * 10**12, tmp_path, seed)
+    """Of 10^11 documents, those of one block, at once: an array of all would be 0.8 TB."""
+    blocks = blocks_of(10**11, 64 * 10**12, tmp_path, seed)
     assert blocks.count == 10**6
     documents = blocks.documents(1, 123_456)
-    assert len(np.unique(documents)) == len(documents) == 10**6
-    assert 0 <= documents[0] < documents[-1] < 10**12
+    assert len(np.unique(documents)) == len(documents) == 10**5
+    assert 0 <= documents[0] < documents[-1] < 10**11
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -163,39 +147,26 @@ def test_the_order_knows_nothing_of_the_corpus(tmp_path: Path, seed: int) -> Non
     """Documents that grow along the corpus, from shard to shard: when a row comes tells nothing of them.
 
     Rows are exchangeable, so the correlation of their turn, in the epoch and in their block, with anything
-    has variance 1 / (rows - 1) by chance. 14 tests at 1e-8: a false alarm has a probability of 1.4e-7.
+    has variance 1 / (rows - 1) by chance. 6 tests at 1e-8: a false alarm has a probability of 6e-8.
     """
-    n = 6000
+    n = 3000
     documents = ["S" * (2 + 24 * i // n) for i in range(n)]
     corpus = write_corpus(tmp_path, [documents[: n // 4], documents[n // 4 : n // 2], documents[n // 2 :]])
     blocks = Blocks(corpus, PackingConfig(max_length=28, capacity=96), SENTENCES, seed, tmp_path / "plans")
     assert blocks.count == 16
-    starts = [np.asarray(shard.offsets[:-1]) for shard in corpus.shards]
-    first = np.cumsum([0, *map(len, starts)])
-    for epoch in range(2):
-        facts: list[tuple[float, ...]] = []
-        table = np.zeros((10, blocks.count))
-        for number in range(blocks.count):
-            block = blocks.open(epoch, number)
-            held = block.sequences
-            position = np.array(
-                [
-                    first[shard] + np.searchsorted(starts[shard], begin)
-                    for shard, begin in zip(held.shard.tolist(), held.begin.tolist(), strict=True)
-                ]
-            )
-            table[:, number] = np.bincount(position * 10 // n, minlength=10)
-            for turn, index in enumerate(blocks.row_order(epoch, number, block.rows).tolist()):
-                row = block.row(index)
-                means = held.length[row].mean(), held.shard[row].mean(), position[row].mean()
-                facts.append((number * block.rows + turn, turn, *means))
-        limit = norm.isf(FALSE_ALARM / 2) / np.sqrt(len(facts) - 1)
-        correlations = np.corrcoef(np.array(facts).T)
-        assert (np.abs(correlations[:2, 2:]) < limit).all()
-        # Each tenth of the corpus is spread evenly over the blocks.
-        expected = np.outer(table.sum(1), table.sum(0)) / n
-        statistic = ((table - expected) ** 2 / expected).sum()
-        assert statistic < chi2.isf(FALSE_ALARM, 9 * (blocks.count - 1))
+    first = np.cumsum([0, *(len(shard.tokens) for shard in corpus.shards)])
+    facts: list[tuple[float, ...]] = []
+    for number in range(blocks.count):
+        block = blocks.open(0, number)
+        held = block.sequences
+        position = first[held.shard] + held.begin
+        for turn, index in enumerate(blocks.row_order(0, number, block.rows).tolist()):
+            row = block.row(index)
+            means = held.length[row].mean(), held.shard[row].mean(), position[row].mean()
+            facts.append((number * block.rows + turn, turn, *means))
+    limit = norm.isf(FALSE_ALARM / 2) / np.sqrt(len(facts) - 1)
+    correlations = np.corrcoef(np.array(facts).T)
+    assert (np.abs(correlations[:2, 2:]) < limit).all()
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -221,35 +192,6 @@ def test_a_plan_is_a_pure_function(corpus: Corpus, tmp_path: Path, seed: int, ki
         assert not np.array_equal(other.order, first.order)
         assert not np.array_equal(other.sequences.begin, first.sequences.begin)
         assert other.digest != first.digest
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_cuts_are_new_each_epoch(corpus: Corpus, tmp_path: Path, seed: int, kind: str) -> None:
-    cuts = {}
-    for drawn, epoch in ((seed, 0), (seed, 1), (seed + 1, 0)):
-        blocks = Blocks(corpus, PACKING, SequencesConfig(kind=kind), drawn, tmp_path)
-        assert blocks.count == 1
-        cut = blocks.cut(epoch, 0)
-        assert np.array_equal(cut.begin, blocks.cut(epoch, 0).begin)
-        cuts[drawn, epoch] = frozenset(cut.identity(np.arange(len(cut))).tolist())
-    assert len(set(cuts.values())) == 3
-
-
-def test_the_order_of_rows(corpus: Corpus, tmp_path: Path, seed: int) -> None:
-    blocks = Blocks(corpus, PACKING, SENTENCES, seed, tmp_path)
-    orders = [blocks.row_order(epoch, number, 500).tolist() for epoch in range(2) for number in range(2)]
-    assert all(sorted(order) == list(range(500)) for order in orders)
-    assert len(set(map(tuple, orders))) == 4
-    assert blocks.row_order(1, 1, 500).tolist() == orders[3]
-
-
-def test_blocks_follow_each_other(tmp_path: Path) -> None:
-    blocks = blocks_of(3, 10**12, tmp_path, 0)
-    place, seen = (0, 0), []
-    for _ in range(6):
-        seen.append(place)
-        place = blocks.next(*place)
-    assert seen == [(epoch, number) for epoch in range(2) for number in range(3)]
 
 
 def test_a_plan_of_something_else_on_disk_is_made_again(corpus: Corpus, tmp_path: Path) -> None:
@@ -294,9 +236,7 @@ def test_a_damaged_plan_is_made_again(corpus: Corpus, tmp_path: Path, damage: st
     assert array.read_bytes() == data
 
 
-def test_another_process_drops_the_plan_meanwhile(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_process_drops_the_plan_meanwhile(corpus, tmp_path, monkeypatch):
     blocks = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "plans")
     first = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "whole").open(0, 0)
     blocks.open(0, 0)
@@ -313,50 +253,17 @@ def test_another_process_drops_the_plan_meanwhile(
     assert len(calls) > 1
 
 
-PLANNER = """
-import random, sys
-from pathlib import Path
-from brimful.corpus.shards import Corpus, map_file
-from brimful.data.config import (PackingConfig)
-from brimful.data.blocks import (Blocks)
-from brimful.data.config import (SequencesConfig)
-
-blocks = Blocks(Corpus.open(sys.argv[1]), PackingConfig(), SequencesConfig(), 0, Path(sys.argv[2]))
-blocks.open(0, 0)
-print("ready", flush=True)
-while True:
-    blocks.drop(0, 0)
-    blocks.open(0, 0)
-"""
-
-
-def test_killed_planners_leave_nothing_half_written(corpus: Corpus, tmp_path: Path, seed: int) -> None:
-    """One that plans and drops a block again and again, killed at random instants."""
-    draw, plans = random.Random(seed), tmp_path / "plans"
-    expected = Blocks(corpus, PackingConfig(), SENTENCES, 0, tmp_path / "whole").open(0, 0)
-    for _ in range(3):
-        command = [sys.executable, "-c", PLANNER, str(corpus.directory), str(plans)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            time.sleep(draw.uniform(0, 0.1))
-            process.kill()
-        assert same(Blocks(corpus, PackingConfig(), SENTENCES, 0, plans).open(0, 0), expected)
-    sweep(plans)
-    blocks = Blocks(corpus, PackingConfig(), SENTENCES, 0, plans)
-    blocks.drop(0, 0)
-    assert not list(plans.iterdir())
-
-
-@pytest.mark.parametrize("values", [{"max_length": 4}, {"max_length": 65, "capacity": 64}])
-def test_a_packing_that_cannot_be(values: dict[str, int]) -> None:
-    with pytest.raises(BrimfulError, match=r"packing\.max_length"):
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("max_length", {"max_length": 4}),
+        ("max_length", {"max_length": 65, "capacity": 64}),
+        ("max_sequences", {"max_sequences": 0}),
+    ],
+)
+def test_a_packing_that_cannot_be(option: str, values: dict[str, int]) -> None:
+    with pytest.raises(BrimfulError, match=rf"packing\.{option}"):
         PackingConfig(**values)
-
-
-def test_no_sequences_in_a_row() -> None:
-    with pytest.raises(BrimfulError, match=r"packing\.max_sequences"):
-        PackingConfig(max_sequences=0)
 
 
 def test_depth() -> None:

@@ -17,6 +17,9 @@ from brimful.data.sequences import Sequences, Stretches
 from builders.corpora import Document, corpora, write_corpus
 
 FALSE_ALARM = 1e-8
+
+pytestmark = pytest.mark.usefixtures("no_sync")
+
 Range = tuple[int, int, int]
 """Shard, first token there, and how many."""
 
@@ -78,22 +81,6 @@ def test_pairs_of_a_corpus(shards: list[list[Document]], max_length: int, share:
         check(corpus, blocks.cut(0, 0), max_length)
 
 
-@pytest.mark.parametrize("max_length", [5, 40, 512])
-def test_pairs_of_a_real_corpus(corpus_dir: Path, seed: int, max_length: int) -> None:
-    corpus = Corpus.open(corpus_dir)
-    config = SequencesConfig(kind="nsp")
-    blocks = Blocks(corpus, PackingConfig(max_length=max_length), config, seed, corpus_dir)
-    sequences = blocks.cut(2, 0)
-    check(corpus, sequences, max_length)
-    if max_length > 5:
-        assert not same(sequences, blocks.cut(3, 0))
-        assert same(sequences, blocks.cut(2, 0))
-
-
-def same(one: Sequences, other: Sequences) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))
-
-
 def random_stretches(seed: int, n: int, room: int, documents: int) -> tuple[Stretches, list[np.ndarray]]:
     """Stretches of up to `room` tokens, most of them nearly full; every token starts a sentence."""
     draw = np.random.default_rng(seed)
@@ -133,10 +120,11 @@ def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -
 @pytest.mark.timeout(60)
 def test_a_corpus_of_one_document(seed: int) -> None:
     """No other document is there: the segments that would need one stay alone, and nobody looks for ever."""
-    stretches, bits = random_stretches(seed, 200_000, 126, documents=1)
+    n = 20_000
+    stretches, bits = random_stretches(seed, n, 126, documents=1)
     sequences = pair_stretches(stretches, bits, 126, np.uint64(seed))
     assert set(np.unique(sequences.pair)) == {NO_PAIR, 0}
-    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], 200_000, 0.5)
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n, 0.5)
     assert low <= (sequences.pair == 0).sum() <= high
     special = np.where(sequences.pair == 0, PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS)
     assert (sequences.length - special).sum() == stretches.end[-1]
@@ -166,14 +154,3 @@ def test_a_piece_is_cut_at_any_of_its_sentences(seed: int) -> None:
     assert places.tolist() == [3, 6, 9, 12]
     low, high = binom.ppf([FALSE_ALARM / 8, 1 - FALSE_ALARM / 8], n, 0.25)
     assert ((low <= counts) & (counts <= high)).all()
-
-
-def test_stretches_of_one_sentence_are_single(seed: int) -> None:
-    begin = np.arange(50) * 7
-    stretches = Stretches(np.arange(50), np.zeros(50, np.uint32), begin, begin + 7)
-    bits = [np.packbits(np.tile([1, 0, 0, 0, 0, 0, 0], 50), bitorder="little")]
-    sequences = pair_stretches(stretches, bits, 20, np.uint64(seed))
-    assert (sequences.pair == NO_PAIR).all()
-    assert (sequences.second_length == 0).all()
-    assert (sequences.length == 7 + SPECIAL_TOKENS).all()
-    assert np.array_equal(sequences.begin, begin)

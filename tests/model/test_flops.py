@@ -78,7 +78,7 @@ def test_mfu_is_written_where_the_peak_is_known(tmp_path):
     for peak, name in ((None, "unknown"), (6000.0, "known")):
         (tmp_path / name).mkdir()
         journal = Journal(tmp_path / name, SINGLE_RANK, peak=peak)
-        journal.training(1, {"mlm": 2.0}, {"accuracy": 0.5}, window, totals, 1e-3, {}, {})
+        journal.write_training(1, {"mlm": 2.0}, {"accuracy": 0.5}, window, totals, 1e-3, {}, {})
         (line,) = read_metrics(tmp_path / name / "metrics.jsonl")
         assert ("MFU" in journal.note) == ("mfu" in line) == (peak is not None)
     assert line["mfu"] == 0.25

@@ -7,7 +7,7 @@ from torch.nn.functional import mse_loss
 
 from brimful.data.batch import PackedBatch
 from brimful.objectives import imitation
-from brimful.objectives.imitation import attention_score_sum, uses_gram
+from brimful.objectives.imitation import attention_score_sum
 
 LENGTHS = (1, 7, 40, 90)
 
@@ -64,12 +64,6 @@ def test_attention_scores_are_those_of_whole_matrices(seed, ours, theirs):
         assert not one[batch.real_tokens :].any()
 
 
-def test_both_forms_are_used():
-    """Of heads of 8, a sequence of 7 tokens takes the first form and one of 90 the second."""
-    assert not uses_gram(7, 8, 8)
-    assert uses_gram(90, 8, 8)
-
-
 @pytest.mark.parametrize("gram", [False, True])
 def test_bf16_projections_are_compared_in_float32(monkeypatch, seed, gram):
     """A student whose scores differ from its teacher's by 3 %: in bfloat16 the value would cancel."""
@@ -89,12 +83,3 @@ def test_bf16_projections_are_compared_in_float32(monkeypatch, seed, gram):
     ):
         assert one.dtype == torch.bfloat16  # its rounding is all that is left
         assert (one.double() - other).norm() < 4e-3 * other.norm()
-
-
-def test_without_a_gradient_none_is_made(seed):
-    torch.manual_seed(seed)
-    batch = batch_of(LENGTHS)
-    vectors = [random_heads(len(batch.tokens), 2, 4) for _ in range(4)]
-    pairs = (vectors[0], vectors[1]), (vectors[2], vectors[3])
-    assert attention_score_sum(*pairs, batch) > 0
-    assert attention_score_sum(pairs[0], pairs[0], batch) == pytest.approx(0, abs=1e-9)

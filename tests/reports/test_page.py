@@ -269,9 +269,7 @@ def test_a_terminal_compares_the_models_of_several_runs(
     assert main(["report", str(finetune_run), str(distil_run), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{out}: finetune is the best, accuracy 90.0 ")
-    assert [name for name in ("finetune", "student", "TF-IDF") if f"\n  {name} " in printed] == [
-        *("finetune", "student", "TF-IDF")
-    ]
+    assert all(f"\n  {name} " in printed for name in ("finetune", "student", "TF-IDF"))
 
 
 def test_matplotlib_and_torch_are_not_imported_before_they_are_needed() -> None:

@@ -53,17 +53,10 @@ def folder(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, out: Path, encoder: str, table: str = "single", **options: object) -> Path:
-    path = str(folder / f"{table}.tsv")
-    finetune(
-        encoder=str(folder / encoder),
-        train=path,
-        test=path,
-        out=str(out),
-        epochs=1.0,
-        precision="fp32",
-        **options,
-    )
+def run(folder: Path, out: Path, encoder: str, table: str = "single.tsv", **options: object) -> Path:
+    path = str(folder / table)
+    options |= {"encoder": str(folder / encoder), "train": path, "test": path, "out": str(out)}
+    finetune(epochs=1.0, precision="fp32", **options)
     return out
 
 
@@ -108,8 +101,14 @@ def test_a_model_of_the_mean_predicts_and_is_distilled_and_exported(folder: Path
     assert names == ["input_ids", "attention_mask"]
 
 
+def test_pooling_is_refused_where_nothing_is_pooled(folder: Path, tmp_path: Path) -> None:
+    (folder / "spans.jsonl").write_text('{"text": "good bad", "spans": [[0, 4, "N"]]}\n' * 8)
+    with pytest.raises(BrimfulError, match="pooling"):
+        run(folder, tmp_path / "run", "plain", "spans.jsonl", task="token-classification", pooling="mean")
+
+
 def test_a_model_of_pairs_reads_token_types(folder: Path, tmp_path: Path) -> None:
-    finished = run(folder, tmp_path / "run", "embedder", "pairs")
+    finished = run(folder, tmp_path / "run", "embedder", "pairs.tsv")
     assert reads_token_types(ModelFolder(finished / "model"), load_model(finished / "model")[0].config)
 
 

@@ -51,10 +51,8 @@ def test_values_are_read_and_wrong_ones_named_by_row() -> None:
 
 def test_metrics(seed: int) -> None:
     random = np.random.default_rng(seed)
-    outputs, labels = (
-        random.normal(size=(50, 1)).astype(np.float32),
-        random.normal(size=50).astype(np.float32),
-    )
+    outputs, labels = np.split(random.normal(size=(50, 2)).astype(np.float32), 2, axis=1)
+    labels = labels[:, 0]
     data = labelled("label", labels)
     found = Regression().measure(outputs, data)
     assert found["n"] == 50
@@ -136,17 +134,10 @@ def finetuned(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
             words = random.permutation(["good"] * good + ["bad"] * (8 - good))
             rows.append(f"{' '.join(words)}\t{50 + 10 * good}")
         (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n")
-    finetune(
-        encoder=str(folder / "encoder"),
-        task="regression",
-        train=str(folder / "train.tsv"),
-        test=str(folder / "test.tsv"),
-        out=str(folder / "run"),
-        learning_rates=[1e-4, 3e-3],
-        epochs=6.0,
-        dropout=0.0,
-        precision="fp32",
-    )
+    files = {"encoder": "encoder", "train": "train.tsv", "test": "test.tsv", "out": "run"}
+    options = {option: str(folder / file) for option, file in files.items()}
+    options |= {"learning_rates": [1e-4, 3e-3], "epochs": 6.0, "dropout": 0.0, "precision": "fp32"}
+    finetune(task="regression", **options)
     return folder / "run"
 
 

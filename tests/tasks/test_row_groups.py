@@ -39,18 +39,8 @@ def test_what_does_not_tell_texts_apart() -> None:
         "!?",
         "??",
     ]
-    assert group_alike_rows(table([*texts, *sentences(30, 1)])).tolist()[:10] == [
-        0,
-        0,
-        0,
-        0,
-        1,
-        2,
-        3,
-        2,
-        4,
-        5,
-    ]
+    groups = group_alike_rows(table([*texts, *sentences(30, 1)]))
+    assert groups.tolist()[:10] == [0, 0, 0, 0, 1, 2, 3, 2, 4, 5]
 
 
 def test_numbers_count_where_all_texts_differ_by_them_alone() -> None:
@@ -181,11 +171,8 @@ def test_rows_of_one_source_are_alike_in_whatever_order_they_stand(seed: int) ->
     again = group_alike_rows(table(*map(list, zip(*(rows[row] for row in order), strict=True))))
     parts = {frozenset(np.flatnonzero(groups == group).tolist()) for group in groups}
     assert {frozenset(order[row] for row in np.flatnonzero(again == group)) for group in again} == parts
-    copies = find_held_out_copies(
-        table(["another", "another"], articles[:2]),
-        [table(titles[:1], articles[:1])],
-        table(titles[1:2], articles[1:2]),
-    )
+    test, train = table(titles[:1], articles[:1]), table(titles[1:2], articles[1:2])
+    copies = find_held_out_copies(table(["another", "another"], articles[:2]), [test], train)
     assert copies.tolist() == [True, False]
 
 

@@ -1,113 +1,49 @@
 """How many rows micro-batches have, and the error where they do not fit in memory."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from math import gcd
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.base.resources import available_memory
-from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig, Phase
-from brimful.data.rows import RowStream, list_sizes
+from brimful.data.rows import list_sizes
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.config import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
 from brimful.runs.folder import RunFolder
 from brimful.stages.pretrain import resolve_pretraining
 from brimful.stages.pretrain_config import PretrainConfig
-from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
-from brimful.train.objective import Runtime
-from brimful.train.step_memory import MAX_HIDDEN_NUMBERS, HeldBytes, choose_rows, choose_rows_on_cpu
+from brimful.train.step_memory import MAX_HIDDEN_NUMBERS, choose_rows, choose_rows_on_cpu
 from brimful.train.trainer import Trainer
-from brimful.train.training import Training
-from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
+from builders.training import row_trainer, toy_rows
 
-ROOT = Path(__file__).parents[2]
-RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
 PACKING = PackingConfig(max_length=32, capacity=64)
 ROWS = [Phase(4, PackingConfig(max_length=16, capacity=64), 16), Phase(4, PACKING, 24)]
 SEQUENCES = [Phase(8, PACKING, 30, "sequences")]
 
 
 class Narrow(MaskedLM):
-    """Runs out of memory from an update on, where a micro-batch has more than so many rows."""
+    """Has memory for so many micro-batches."""
 
-    rows = 1 << 30
-    begins = 0
-    made: list[int]
+    fitting = 1 << 30
 
     def loss(self, encoder, batch, layout=None):
-        found = super().loss(encoder, batch, layout)
-        rows = batch.tokens.numel() // PACKING.capacity
-        self.made.append(rows)
-        if rows > self.rows and len(self.made) > self.begins:
+        self.fitting -= 1
+        if self.fitting < 0:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
-        return found
-
-
-def stream_of(
-    directory: Path,
-    seed: int,
-    micro: int,
-    phases: Sequence[Phase] = ROWS,
-    *,
-    world: World = RUNTIME.world,
-) -> RowStream:
-    folder = directory / "corpus"
-    corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
-    return toy_stream(
-        {"toy": (corpus, 1.0)},
-        phases,
-        directory / "blocks",
-        seed,
-        micro=micro,
-        rank=world.rank,
-        world=world.size,
-    )
+        return super().loss(encoder, batch, layout)
 
 
 def trainer_of(
-    directory: Path,
-    seed: int,
-    micro: int,
-    *,
-    phases: Sequence[Phase] = ROWS,
-    rows: int = 1 << 30,
-    begins: int = 0,
-    runtime: Runtime = RUNTIME,
-    **config: float | str,
+    directory: Path, seed: int, micro: int, *, phases: list[Phase] = ROWS, fitting: int = 1 << 30, **config
 ) -> Trainer:
-    """Of a small BERT without dropout. `Narrow` has no memory above `rows`, after `begins` micro-batches."""
-    torch.manual_seed(seed)
-    shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=PACKING.max_length)
-    encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
-    world = runtime.world
-    stream = stream_of(directory, seed, micro, phases, world=world)
-    objective = Narrow(MaskedLMHead(encoder), {})
-    objective.rows, objective.begins, objective.made = rows, begins, []
-    return Trainer(
-        encoder,
-        objective,
-        stream,
-        runtime,
-        directory,
-        Training(
-            config=TrainerConfig(**{"steps": 8, "log_every": 1} | config),  # type: ignore[arg-type]
-            optimizer=OptimizerConfig(learning_rate=1e-2),
-            schedule=ScheduleConfig(),
-            seed=seed,
-        ),
-    )
+    trainer = row_trainer(directory, seed, phases, micro=micro, objective=Narrow, steps=8, **config)
+    trainer.objective.fitting = fitting  # type: ignore[attr-defined]
+    return trainer
 
 
 def losses(directory: Path) -> list[float]:
@@ -122,7 +58,7 @@ def test_a_run_without_memory_continues_with_the_size_that_it_names(
 ) -> None:
     """With the losses of one whose micro-batches were so small from the start: 2e-5, as fp32 sums of the same
     numbers in another order go through eight updates at a large rate."""
-    trainer = trainer_of(tmp_path / "a", seed, 4, phases=phases, rows=2, begins=20, checkpoint_every=1)
+    trainer = trainer_of(tmp_path / "a", seed, 4, phases=phases, fitting=20, checkpoint_every=1)
     with pytest.raises(
         BrimfulError, match=r"out of memory at step \d: rows_per_micro_batch is 4; set it to 2 \(to continue"
     ):
@@ -139,7 +75,7 @@ def test_a_run_without_memory_continues_with_the_size_that_it_names(
 
 def test_one_row_is_the_least(seed: int, tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match=r"step 1: micro-batches have one row; lower packing\.capacity"):
-        trainer_of(tmp_path, seed, 1, rows=0).run("test")
+        trainer_of(tmp_path, seed, 1, fitting=0).run("test")
 
 
 def test_other_errors_stay_what_they_are(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +122,7 @@ def test_on_a_cpu_a_micro_batch_has_as_many_rows_as_are_asked_of_it(
 ) -> None:
     """So many that their hidden states have MAX_HIDDEN_NUMBERS numbers at most, without trying; at least
     one."""
-    stream = stream_of(tmp_path, seed, 1, world=World(0, ranks, torch.device("cpu")))
+    stream = toy_rows(tmp_path, seed, ROWS, ranks=ranks)
     width = MAX_HIDDEN_NUMBERS // (PACKING.capacity * max(1, most)) + (most == 0)
     assert choose_rows_on_cpu(stream, max(1, width)) == stream.rows_per_micro_batch == chosen  # type: ignore
 
@@ -194,8 +130,7 @@ def test_on_a_cpu_a_micro_batch_has_as_many_rows_as_are_asked_of_it(
 def test_on_a_cpu_the_last_micro_batch_of_an_update_of_sequences_is_nearly_full(
     seed: int, tmp_path: Path
 ) -> None:
-    stream = trainer_of(tmp_path, seed, 1, phases=SEQUENCES).stream
-    assert isinstance(stream, RowStream)
+    stream = toy_rows(tmp_path, seed, SEQUENCES)
     rows = len(stream.micro_batches(stream.start())[0])
     chosen = choose_rows_on_cpu(stream, 1)
     best = [size for size in (1, 2, 4, 8, 16) if size <= rows and -rows // size * -size <= 1.125 * rows]
@@ -221,40 +156,6 @@ def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pyt
     assert with_free(1 << 40) > with_free(13_000_000) >= 1
     with pytest.raises(BrimfulError, match="not even micro-batches of one row fit"):
         with_free(0)
-
-
-@pytest.mark.parametrize(
-    ("config", "precision", "expected"),
-    [
-        ({}, "bf16", 8),
-        ({}, "fp16", 12),
-        ({"weights": "bf16"}, "bf16", 10),
-        ({"weights": "bf16", "rounding": "master"}, "bf16", 14),
-        ({"weights": "fp16", "rounding": "kahan"}, "fp16", 12),
-    ],
-)
-def test_bytes_that_a_run_will_yet_hold_for_each_number(config, precision, expected) -> None:
-    """Beside itself and its gradient: moments, rounding, running mean."""
-    held = HeldBytes.of([nn.Linear(7, 3)], OptimizerConfig(), TrainerConfig(**config), precision)
-    assert held.later == 24 * expected
-
-
-def test_memory_that_is_left(tmp_path: Path) -> None:
-    """Of the machine, or of a control group and those around it; page cache counts as left."""
-
-    def write(path: str, text: str) -> None:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-
-    assert 0 < available_memory(tmp_path) < 1 << 50  # a machine that does not tell
-    write("proc/meminfo", "MemTotal: 2000 kB\nMemAvailable: 1500 kB\nHugePages_Total: 0\n")
-    assert available_memory(tmp_path) == 1500 << 10
-    write("proc/self/cgroup", "0::/job/step\n")
-    for group, limit, used in (("job", "1000000", 600_000), ("job/step", "max", 0)):
-        write(f"sys/fs/cgroup/{group}/memory.max", f"{limit}\n")
-        write(f"sys/fs/cgroup/{group}/memory.current", f"{used}\n")
-        write(f"sys/fs/cgroup/{group}/memory.stat", "anon 5\ninactive_file 50000\nactive_file 40000\n")
-    assert available_memory(tmp_path) == 490_000
 
 
 @pytest.mark.parametrize(

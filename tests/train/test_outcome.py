@@ -23,23 +23,14 @@ def rows(facts: dict[str, Any]) -> dict[str, str]:
     return {row[0]: row[1] for row in table.rows}
 
 
-def test_a_pretraining_says_its_loss_and_how_full_its_rows_were() -> None:
-    verdict = summarise_pretraining(FACTS).verdict.replace("\u202f", " ")
-    assert verdict == (
-        "Trained on 500 k real tokens in 1 min 40 s; the loss on held-out text is 4.49, which is normal"
-        " (guessing by frequency: 6.90)."
-    )
-    shown = rows(FACTS)
-    assert shown["Real tokens in a row, if padded"].startswith("41.3")
-    assert "Overfits" not in shown
-
-
-def test_a_loss_that_is_not_normal_has_advice() -> None:
-    facts = FACTS | {"verdict": FACTS["verdict"] | {"loss_is_normal": False}}
-    assert "no better than guessing by frequency" in summarise_pretraining(facts).verdict
-    assert "optimizer.learning_rate" in summarise_pretraining(facts).verdict
+def test_a_pretraining_shows_its_loss_and_how_full_its_rows_were() -> None:
+    verdict = summarise_pretraining(FACTS).verdict
+    assert all(part in verdict for part in ("4.49", "normal", "6.90"))
+    assert rows(FACTS)["Real tokens in a row, if padded"].startswith("41.3")
+    abnormal = FACTS | {"verdict": FACTS["verdict"] | {"loss_is_normal": False}}
+    assert "optimizer.learning_rate" in summarise_pretraining(abnormal).verdict
 
 
 @pytest.mark.parametrize(("training", "overfits"), [(4.4, False), (3.5, True), (None, False)])
-def test_a_model_that_knows_its_own_rows_better_says_so(training: float | None, overfits: bool) -> None:
+def test_a_model_that_knows_its_own_rows_better_overfits(training: float | None, overfits: bool) -> None:
     assert ("Overfits" in rows(FACTS | {"training_loss": training})) is overfits

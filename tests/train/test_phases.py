@@ -2,36 +2,22 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-import torch
 
-from brimful.base.distributed import World
 from brimful.base.storage import read_json
-from brimful.base.types import IGNORED
 from brimful.data import blocks as blocks_module
-from brimful.data.batch import PackedBatch
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.loader import Update
-from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
-from brimful.objectives.masked_lm import MaskedLM
-from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, ScheduleConfig
 from brimful.train import trainer as trainer_module
-from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
-from brimful.train.objective import Runtime
 from brimful.train.trainer import StepResult, Trainer
-from brimful.train.training import Training
 from builders.ranks import on_two_ranks
-from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
+from builders.training import RUNTIME, KilledError, assert_same_bits, kill_at, row_trainer, weights
 
-ROOT = Path(__file__).parents[2]
-RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
 SHORT, LONG = PackingConfig(max_length=16, capacity=64), PackingConfig(max_length=32, capacity=64)
 PHASES = [Phase(6, SHORT, 3), Phase(6, LONG, 2)]
 CYCLES = [Cycle(6), Cycle(6, 0.5, 2.0)]
@@ -42,37 +28,11 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 3)
 
 
-def trainer_of(
-    directory: Path,
-    seed: int,
-    *,
-    weight_decay: float = 0.1,
-    schedule: ScheduleConfig | None = None,
-    cycles: list[Cycle] = CYCLES,
-    **config,
-) -> Trainer:
-    """A small BERT on a toy corpus in two phases, of sequences of at most 16 and 32 tokens."""
-    torch.manual_seed(seed)
-    shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=LONG.max_length)
-    encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16))
-    folder = directory / "corpus"
-    if not folder.exists():
-        toy_corpus(folder, [40] * 30, seed)
-    stream = toy_stream({"toy": (blocks_module.Corpus.open(folder), 1.0)}, PHASES, directory / "blocks", seed)
-    return Trainer(
-        encoder,
-        MaskedLM(MaskedLMHead(encoder), {}),
-        stream,
-        RUNTIME,
-        directory,
-        Training(
-            config=TrainerConfig(**{"steps": 12, "log_every": 1} | config),
-            optimizer=OptimizerConfig(learning_rate=1e-2, weight_decay=weight_decay),
-            schedule=schedule or ScheduleConfig(shape="polynomial", warmup=0.4),
-            cycles=cycles,
-            seed=seed,
-        ),
-    )
+def trainer_of(directory: Path, seed: int, **config) -> Trainer:
+    """In two phases, of sequences of at most 16 and 32 tokens."""
+    settings = {"steps": 12, "cycles": CYCLES, "runtime": RUNTIME}
+    settings |= {"schedule": ScheduleConfig(shape="polynomial", warmup=0.4)}
+    return row_trainer(directory, seed, PHASES, **settings | config)
 
 
 def rates(directory: Path) -> list[float]:
@@ -99,68 +59,31 @@ def test_each_phase_has_its_own_peak_and_warmup(seed: int, tmp_path: Path) -> No
     assert rates(tmp_path) == pytest.approx(expected, rel=1e-12)
 
 
-def longest_that_is_trained(batch: PackedBatch) -> int:
-    """The length of the longest sequence with a prediction; a short one may have none."""
-    assert batch.mlm_positions is not None
-    assert batch.mlm_labels is not None
-    places = batch.mlm_positions[batch.mlm_labels != IGNORED]
-    ends = torch.tensor(batch.lengths).cumsum(0)
-    return max((batch.lengths[i] for i in torch.searchsorted(ends, places, right=True)), default=0)
-
-
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_positions_beyond_the_first_phase_are_trained_in_the_second(
-    seed: int, tmp_path: Path, weight_decay: float
-) -> None:
-    """They exist from the start. A row without gradient is not moved by AdamW but for weight decay, which
-    shrinks all rows of a matrix by the same factor: without it, the bits stay. 1e-5: twelve roundings."""
-    trainer = trainer_of(tmp_path, seed, weight_decay=weight_decay)
+def test_positions_beyond_the_first_phase_are_trained_in_the_second(seed: int, tmp_path: Path) -> None:
+    """They exist from the start. Without weight decay AdamW leaves a row without a gradient as it is."""
+    trainer = trainer_of(tmp_path, seed, weight_decay=0.0)
     assert trainer.encoder.position is not None
     positions = trainer.encoder.position.weight
-    before, seen = positions.detach().clone(), []
-    lengths = []
-
-    def look(update: Update) -> None:
-        seen.append(positions.detach().clone())
-        lengths.append(max(map(longest_that_is_trained, update.batches)))
-
-    watch(trainer, look)
+    states = [positions.detach().clone()]
+    watch(trainer, lambda update: states.append(positions.detach().clone()))
     trainer.run("test")
-    shrunk = 1.0
-    for step, rate in enumerate(rates(tmp_path)[:6]):
-        shrunk *= 1 - rate * weight_decay
-        beyond = seen[step][16:]
-        if weight_decay:
-            torch.testing.assert_close(beyond.double(), before[16:].double() * shrunk, rtol=1e-5, atol=0.0)
-        else:
-            assert torch.equal(beyond, before[16:])
-    moved = (seen[5] - before).abs().amax(1)
-    assert (moved[: max(lengths[:6])] > 5e-4).all()
-    trained, longest = (seen[11] - seen[5]).abs().amax(1), max(lengths[6:])
-    assert max(lengths[:6]) <= 16 < 24 < longest
-    assert (trained[:longest] > 5e-4).all()
-    assert (trained[longest:] < 5e-4).all()
+    moved_first, moved_second = states[6] != states[0], states[12] != states[6]
+    assert moved_first[:8].any(1).all()
+    assert not moved_first[16:].any()
+    assert moved_second[:24].any(1).all()
 
 
 # The clock
 
 
-class Clock:
-    """Seconds that pass in each training update; between updates a million pass."""
-
-    def __init__(self, seconds: list[float]) -> None:
-        self.now, self.seconds = 0.0, itertools.cycle(seconds)
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
 def set_clock(monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> None:
-    clock = Clock(seconds)
+    """Let these seconds pass in training updates, and a million between two updates."""
+    clock, passing = SimpleNamespace(now=0.0), itertools.cycle(seconds)
+    clock.perf_counter = lambda: clock.now
     step, between = Trainer.train_step, Trainer._between_updates
 
     def timed_step(self: Trainer, update: Update) -> StepResult:
-        clock.now += next(clock.seconds)
+        clock.now += next(passing)
         return step(self, update)
 
     def later(self: Trainer, last: bool, stop: bool) -> None:
@@ -200,25 +123,12 @@ def test_its_rates_go_on_where_it_was_killed(
 ) -> None:
     """The same speed gives the same bits; what was done after the checkpoint does not count twice."""
 
-    class KilledError(Exception):
-        pass
-
-    def weights(trainer: Trainer) -> list[torch.Tensor]:
-        return [parameter.detach() for parameter in trainer.state.trained.parameters()]
-
     set_clock(monkeypatch, [7.0])
     whole = timed(tmp_path / "whole", seed)
     whole.run("test")
-    stopped = timed(tmp_path / "killed", seed, checkpoint_every=2)
-
-    def kill(update: Update) -> None:
-        if stopped.progress.step == 5:
-            raise KilledError
-
     set_clock(monkeypatch, [7.0])
-    watch(stopped, kill)
     with pytest.raises(KilledError):
-        stopped.run("test")
+        kill_at(5, timed(tmp_path / "killed", seed, checkpoint_every=2)).run("test")
     set_clock(monkeypatch, [7.0])
     resumed = timed(tmp_path / "killed", seed, checkpoint_every=2)
     assert resumed.resume()
@@ -226,7 +136,7 @@ def test_its_rates_go_on_where_it_was_killed(
     resumed.run("test")
     assert resumed.progress.step == whole.progress.step == 9
     assert rates(tmp_path / "killed") == rates(tmp_path / "whole")
-    assert all(map(torch.equal, weights(resumed), weights(whole)))
+    assert_same_bits(weights(resumed), weights(whole))
     again = timed(tmp_path / "killed", seed, checkpoint_every=2)
     assert again.resume()
     again.run("test")
@@ -240,10 +150,11 @@ from pathlib import Path
 import torch.distributed as dist
 import test_phases as toy
 from brimful.base.distributed import join_ranks
+from brimful.train.objective import Runtime
 
 dist.init_process_group("gloo", timeout=timedelta(seconds=60))
 with join_ranks() as ranks:
-    toy.RUNTIME = toy.Runtime(ranks, "fp32")
+    toy.RUNTIME = Runtime(ranks, "fp32")
     toy.set_clock(toy.pytest.MonkeyPatch(), [7.0] if ranks.is_main else [1.0])
     trainer = toy.timed(Path(sys.argv[1], str(ranks.rank)), 5)
     factors = []

@@ -13,12 +13,10 @@ from brimful.model.shape import EncoderConfig
 from builders.training import VOCABULARY, assert_same_bits, examples_of, trainer_of, weights
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_training_gives_the_same_bits(tmp_path: Path, seed: int, dropout: float):
+def test_training_gives_the_same_bits(tmp_path: Path, seed: int):
     plain, recomputed = (
-        trainer_of(tmp_path / name, seed, dropout=dropout, recompute=name) for name in ("none", "layers")
+        trainer_of(tmp_path / name, seed, dropout=0.1, recompute=name) for name in ("none", "layers")
     )
-    # Both settings give the same bits: an inverted one would show nowhere else.
     assert (plain.encoder.recomputes, recomputed.encoder.recomputes) == (False, True)
     recomputed.run("test")
     plain.run("test")
@@ -47,8 +45,8 @@ def encoder_and_batch(recomputes: bool, architecture: str, dropout: float):
     return encoder.train(), batch
 
 
-def gradients(recomputes: bool, architecture: str, dropout: float, *, compiled: bool = False) -> list[Tensor]:
-    encoder, batch = encoder_and_batch(recomputes, architecture, dropout)
+def gradients(recomputes: bool, architecture: str, *, compiled: bool = False) -> list[Tensor]:
+    encoder, batch = encoder_and_batch(recomputes, architecture, 0.2)
     layout = encoder.prepare(batch)
     forward = torch.compile(encoder, fullgraph=True, dynamic=False) if compiled else encoder
     torch.manual_seed(5)
@@ -59,7 +57,7 @@ def gradients(recomputes: bool, architecture: str, dropout: float, *, compiled: 
 
 @pytest.mark.parametrize("architecture", ["bert", "prenorm", "modern"])
 def test_gradients_are_the_same_with_dropout(architecture: str):
-    plain, again = (gradients(recomputes, architecture, 0.2) for recomputes in (False, True))
+    plain, again = (gradients(recomputes, architecture) for recomputes in (False, True))
     assert len(plain) == len(again) > 10
     assert all(map(torch.equal, plain, again))
 
@@ -74,8 +72,7 @@ def test_fewer_bytes_are_saved():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_a_compiled_step_computes_the_same(dropout: float):
-    plain, again = (gradients(recomputes, "bert", dropout, compiled=True) for recomputes in (False, True))
+def test_a_compiled_step_computes_the_same():
+    plain, again = (gradients(recomputes, "bert", compiled=True) for recomputes in (False, True))
     for ours, theirs in zip(again, plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

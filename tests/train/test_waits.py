@@ -21,7 +21,7 @@ def test_a_long_wait_is_one_warning(tmp_path, capfd, data, expected):
     journal.begin(0)
     totals = Totals(slots=10, tokens=9, seconds=90.0)
     window = Window(norms=[torch.ones(())], waited=data * 90.0, totals=totals)
-    journal.training(1, {"mlm": 1.0}, {}, window, totals, 0.1, {}, {})
+    journal.write_training(1, {"mlm": 1.0}, {}, window, totals, 0.1, {}, {})
     journal.warn_of_waits("train")
     journal.close()
     warnings = capfd.readouterr().err

@@ -67,11 +67,8 @@ class Tfidf:
     strengths: Sequence[float] = TFIDF_STRENGTHS
 
     def fit(self, table: Table) -> Any:
-        """Return the features of a training table, which decides the features of other texts.
-
-        Raises:
-            UnreadError: no text has what this kind reads.
-        """
+        """Return the features of a training table, which decides the features of other texts. UnreadError
+        says that no text has what this kind reads."""
         from scipy.sparse import hstack
         from sklearn.feature_extraction.text import TfidfVectorizer
 

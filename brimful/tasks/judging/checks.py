@@ -275,8 +275,8 @@ def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list
 
 
 def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], dict[str, Any]]:
-    """Return what is odd in the tables of a run, and what summary.json says of them; `own_dev`: dev is no
-    part of train."""
+    """Return what is odd in the tables of a run, and what summary.json says of them; `own_dev`: dev is a
+    table of its own."""
     assert encoder.tokenizer is not None
     parts = {"train": data.train}  # a later table leaks from an earlier one: dev chooses what test measures
     if own_dev and data.dev is not None:

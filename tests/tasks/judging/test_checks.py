@@ -1,5 +1,6 @@
 """What `brimful check` notices: each finding with its count and rows, and nothing in a clean table."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +35,8 @@ def table(rows: list[tuple], name: str = "train.tsv", second: list[str] | None =
 def distinct(count: int, start: int = 0, labels: str = "ab") -> list[tuple[str, str]]:
     """Rows without anything in common, of labels in an order without a pattern."""
     rng = np.random.default_rng(start)
-    return [
-        ("".join(rng.choice(list("abcdefghijklmnop "), 40)), str(rng.choice(list(labels))))
-        for _ in range(count)
-    ]
+    letters, names = list("abcdefghijklmnop "), list(labels)
+    return [("".join(rng.choice(letters, 40)), str(rng.choice(names))) for _ in range(count)]
 
 
 def by_kind(found: list[Finding]) -> dict[str, Finding]:
@@ -99,11 +98,8 @@ def test_conflicts_name_both_rows_and_labels() -> None:
 
 def test_leaks_are_exact_or_nearly_so() -> None:
     train = table([*distinct(100, 1), ("A text of some length that is in both tables", "a")])
-    copies = [
-        (train.texts[3].upper(), train.labels[3]),
-        (train.texts[5], "c"),
-        (train.texts[7][:-1] + "!", "a"),
-    ]
+    copies = [(train.texts[3].upper(), train.labels[3]), (train.texts[5], "c")]
+    copies.append((train.texts[7][:-1] + "!", "a"))
     test = table([*distinct(50, 2), *copies], "test.tsv")
     assert find_overlap(train, test) == ({50: 3, 51: 5}, {52: 7})
     found = by_kind(check_overlap(train, test))
@@ -206,9 +202,7 @@ def test_what_a_run_is_told_before_its_training() -> None:
     assert {finding.kind for finding in findings} == {"duplicates", "leakage", "conflicts"}
     assert {record["table"] for record in told["findings"]} == {"train", "test"}
     assert (told["train"]["n"], told["train"]["tokens"]["median"]) == (4, 3)
-    data = TaskData(
-        Classification(["a", "b"]), train, encoded(["w6", "w5"], ["a", "b"], "dev.tsv"), train, test, 0
-    )
+    data = replace(data, dev=encoded(["w6", "w5"], ["a", "b"], "dev.tsv"))
     (shared,) = (each for each in check_before(data, encoder, own_dev=True)[0] if "dev.tsv" in each.message)
     assert shared.file == "test.tsv"
     assert "what is chosen or trained on dev.tsv is measured too well" in shared.message

@@ -55,9 +55,8 @@ def test_errors_of_other_tasks() -> None:
     assert [e["row"] for e in list_worst_errors(MultiLabel(["a", "b"]), answers, sets)] == [2]
     spans = encoded([[LabelledSpan(0, 3, "PER")], [LabelledSpan(3, 7, "LOC")]], ["Ann ran", "to Rome"])
     task = TokenClassification(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
-    (error,) = list_worst_errors(
-        task, [[Found(LabelledSpan(0, 3, "PER"), 0.9)], [Found(LabelledSpan(0, 2, "LOC"), 0.5)]], spans
-    )
+    found = [[Found(LabelledSpan(0, 3, "PER"), 0.9)], [Found(LabelledSpan(0, 2, "LOC"), 0.5)]]
+    (error,) = list_worst_errors(task, found, spans)
     assert (error["row"], error["text"], error["label"]) == (2, "to Rome", [LabelledSpan(3, 7, "LOC")])
     assert error["prediction"][0]["text"] == "to"
 
