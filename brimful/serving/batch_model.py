@@ -64,14 +64,7 @@ class BatchModel:
         self._pad = served.encode(served.make_table(["a"], ["a"] if self.pairs else None), None).examples.pad
 
     def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[QueuedText]:
-        """Tokenize texts or pairs. Only one thread may do so at a time.
-
-        Args:
-            overlap: tokens that windows of a long text share; None cuts the text.
-
-        Raises:
-            BrimfulError: as the task's `encode`.
-        """
+        """Tokenize texts or pairs, one thread at a time. Windows share `overlap` tokens; None cuts a text."""
         served, tokenizer, readable = self.served, self.served.tokenizer, texts
         is_right = truncation_side(tokenizer) == "right"
         # On the left the beginning goes, from which places in the text are counted.
@@ -120,22 +113,14 @@ class BatchModel:
         return cuts
 
     def outputs(self, windows: Sequence[QueuedWindow]) -> list[np.ndarray]:
-        """Return the model's outputs, float32 (C,) or (tokens, C) of each window.
-
-        Args:
-            windows: windows of single texts only, or of pairs only.
-
-        Raises:
-            BrimfulError: outputs are NaN or infinite.
-        """
+        """Return the outputs of each window, float32 (C,) or (tokens, C): all of texts, or all of pairs."""
         with self.served.on_threads(self._threads):
             return list(self.served.outputs(self._make_examples(windows)))
 
     def answer(self, texts: Sequence[QueuedText]) -> None:
         """Give texts whose outputs are computed their `value` and `scores`.
 
-        Args:
-            texts: single texts only, or pairs only; those that are read in windows share one overlap.
+        They are all single texts or all pairs, and windows share one overlap.
         """
         second = [text.second for text in texts if text.second is not None]
         windows, outputs, characters = list[QueuedWindow](), list[np.ndarray](), list[np.ndarray]()
@@ -195,10 +180,7 @@ class BatchModel:
         """Find `workers`, `speed` and `budget` with made-up texts.
 
         A worker has as few threads as compute `MIN_BATCH_TOKENS` in about `BATCH_SECONDS`. Then batches grow
-        until one takes `BATCH_SECONDS`.
-
-        Args:
-            call: runs a function in a thread that computes.
+        until one takes `BATCH_SECONDS`. `call` runs a function in a thread that computes.
         """
         generator = random.Random(0)
         words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
@@ -252,13 +234,9 @@ def _spans_of(encoding: Encoding, number: int) -> list[tuple[int, int]]:
 
 
 def open_models(options: Sequence[ModelOptions], call: Callable[..., Any]) -> dict[str, BatchModel]:
-    """Open and measure models, each under its folder's name.
+    """Open and measure models, each under its folder's name; refuse two of one name.
 
-    Args:
-        call: as of `BatchModel.measure`.
-
-    Raises:
-        BrimfulError: one cannot be opened, or two have the same name.
+    `call` is for `BatchModel.measure`.
     """
     models: dict[str, BatchModel] = {}
     for each in options:

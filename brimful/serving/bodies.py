@@ -50,11 +50,7 @@ class ClassifyBody(CommonFields):
     top_k: Annotated[int, Meta(ge=1)] | None = None
 
     def texts_and_seconds(self) -> tuple[list[str], list[str] | None]:
-        """Return the texts, and of pairs the second texts.
-
-        Raises:
-            RefusedError: a field is missing, or two fields contradict each other.
-        """
+        """Return the texts, and of pairs the second texts; refuse fields that are missing or contradict."""
         if (self.text is None) == (self.texts is None):
             reason = "none" if self.text is None else "both"
             raise RefusedError(422, f"one of text and texts is needed, not {reason}")
@@ -152,11 +148,7 @@ def _as_raw(row: dict[str, Any]) -> msgspec.Raw:
 
 
 def decode_body(decoder: "msgspec.json.Decoder[Any]", content: bytes) -> Any:
-    """Return the body that JSON holds.
-
-    Raises:
-        RefusedError: 400 if it is not JSON in UTF-8; 422 if a field is unknown, repeated or of a wrong type.
-    """
+    """Return the body that JSON holds; refuse other bytes with 400, and wrong fields with 422."""
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
         body = decoder.decode(content)
@@ -193,12 +185,7 @@ class BodyReader:
         self._has_ended = False
 
     async def read(self) -> bytes:
-        """Return the whole body.
-
-        Raises:
-            RefusedError: 413.
-            LeftError: the client has left.
-        """
+        """Return the whole body; refuse a long one with 413."""
         body = bytearray()
         while not self._has_ended:
             body += await self._next_piece()
@@ -221,11 +208,7 @@ class BodyReader:
 
 
 def make_request(model: BatchModel, body: Body) -> QueuedRequest:
-    """Return the request that asks a model for the answers to a body.
-
-    Raises:
-        RefusedError: 413 or 422: the model cannot read the texts as the body says.
-    """
+    """Return the request for the answers to a body; refuse texts that the model cannot read so."""
     texts, second = body.texts_and_seconds()
     if len(texts) > MAX_TEXTS:
         message = f"{len(texts):,} texts are more than the {MAX_TEXTS:,} of a request: divide it"

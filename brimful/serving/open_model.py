@@ -54,12 +54,7 @@ def find_graph(folder: ModelFolder) -> Path | None:
 
 
 def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> ServedTask | ServedEncoder:
-    """Open the graph of an export, in its own number format whatever the precision.
-
-    Raises:
-        BrimfulError: the runtime is not installed or cannot read the file, the folder is damaged, or the file
-            gives neither a task's outputs nor vectors, or has a pooling of its own.
-    """
+    """Open the graph of an export, in its own number format whatever the precision."""
     require_packages(f"{folder}, an ONNX file,", "onnxruntime")
     check_seal(folder.path)
     shape = shape_of(folder)
@@ -79,7 +74,7 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
             prompt=reading.prompt,
             **common,
         )
-    problem_type = _problem_type_of_class(folder)
+    problem_type = next((PROBLEMS[suffix] for suffix in PROBLEMS if folder.class_name.endswith(suffix)), None)
     if graph.output != "logits" or not (problem_type or "problem_type" in folder.values):
         output = f"{graph.output} of a {folder.class_name or 'model without a name'}"
         reason = f"{graph.path} gives {output}, and neither predictions nor vectors"
@@ -99,14 +94,6 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
         pairs=saved.pairs,
         **common,
     )
-
-
-def _problem_type_of_class(folder: ModelFolder) -> str | None:
-    """Return the problem_type of models of the class that config.json names, if it is a task's."""
-    for suffix, problem_type in PROBLEMS.items():
-        if folder.class_name.endswith(suffix):
-            return problem_type
-    return None
 
 
 class Graph:

@@ -71,11 +71,7 @@ class ServedTask(Served):
         return self.task.from_texts(texts, second)
 
     def encode(self, table: Table, overlap: int | None) -> Encoded:
-        """Return the examples of a table.
-
-        Args:
-            overlap: tokens that windows of a text share; None cuts long texts.
-        """
+        """Return the examples of a table. Windows share `overlap` tokens; None cuts long texts."""
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
         characters = self.task.characters
@@ -125,11 +121,7 @@ class ServedEncoder(Served):
 
 
 def choose_max_length(options: ModelOptions, default: int, longest: int) -> int:
-    """Return the most tokens of an example: as the options say, else the default.
-
-    Raises:
-        BrimfulError: the encoder does not take so many, which are at most `longest`.
-    """
+    """Return the most tokens of an example, at most `longest`: as the options say, else the default."""
     max_length = default if options.max_length is None else options.max_length
     check_length(max_length, longest)
     return max_length

@@ -51,15 +51,12 @@ UNREAD_SECONDS = 75
 
 
 class ServerProcess:
-    """A server from its start to its end.
+    """A server from its start to its end, which refuses an address that cannot be had.
 
     Attributes:
         clients: all connections; the one whose client has been silent for longest is the first.
         error: the error with which the process ends, if any.
         stale: set while the models have to be loaded, at the start and after SIGHUP.
-
-    Raises:
-        BrimfulError: the server cannot listen on the address.
     """
 
     def __init__(self, config: ServeConfig) -> None:
@@ -88,16 +85,9 @@ class ServerProcess:
         self.server.capture_signals = nullcontext  # type: ignore[assignment]  # `_serve` handles them
 
     def run(self, begin: Callable[[], None]) -> dict[str, Any]:
-        """Serve until a signal ends it.
+        """Serve until a signal ends it, and return the number of `texts` that were answered.
 
-        Args:
-            begin: is called just before the server handles signals itself.
-
-        Returns:
-            the number of `texts` that were answered.
-
-        Raises:
-            BrimfulError: a model cannot be opened.
+        `begin` is called just before the server handles signals itself.
         """
         with self.listener:
             asyncio.run(self._serve(begin))
@@ -173,11 +163,7 @@ class ServerProcess:
 
 
 def open_listener(config: ServeConfig) -> socket.socket:
-    """Return the socket that listens on the address of the configuration.
-
-    Raises:
-        BrimfulError: the address cannot be had.
-    """
+    """Return the socket that listens on the address of the configuration."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     is_dual = config.host == "::" and socket.has_dualstack_ipv6()
     try:

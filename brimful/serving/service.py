@@ -184,11 +184,7 @@ class Service:
             raise RefusedError(503, "the server is loading", 1, kind="loading")
 
     def find_model(self, name: str | None) -> BatchModel:
-        """Return the model that a request names, or the only one.
-
-        Raises:
-            RefusedError: no model has the name, or the request must name one of several.
-        """
+        """Return the model that a request names, or the only one; refuse other names."""
         if name is None and len(self.models) == 1:
             return next(iter(self.models.values()))
         served = ", ".join(self.models)
@@ -199,14 +195,10 @@ class Service:
         return self.models[name]
 
     async def finish(self, request: QueuedRequest) -> dict[str, float]:
-        """Wait until a request is over.
+        """Wait until a request is over, and raise the error that left it without results.
 
         Returns:
-            the seconds that it was in the `queue`, and those since then, to `compute`; empty if it has no
-            texts.
-
-        Raises:
-            RefusedError, LeftError: the reason why it has no results.
+            the seconds that it was in the `queue`, and then to `compute`; empty if it has no texts.
         """
         if not request.texts:
             return {}
