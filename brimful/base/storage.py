@@ -302,7 +302,7 @@ def read_object(path: Path | str, *, marked: bool = False) -> dict[str, Any]:
 def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
     """Compute the CRC-32 of a file's bytes, or of its bytes `begin` to `end`."""
     value = 0
-    remaining = sys.maxsize if end is None else end - begin
+    remaining = sys.maxsize if end is None else max(0, end - begin)
     with open(path, "rb") as file:
         file.seek(begin)
         while chunk := file.read(min(remaining, CHUNK_BYTES)):

@@ -81,12 +81,12 @@ class ClassifyBody(CommonFields):
     def write_answer(self, model: BatchModel, texts: Sequence[QueuedText]) -> bytes:
         """Return the answer in JSON."""
         rows = [text.value for text in texts]
+        if model.labels:
+            rows = [text.value | {"scores": self._scores(model.labels, text)} for text in texts]
         if self.abstain_below is not None:
             rows = abstain(rows, self.abstain_below)
         results, tokens = list[msgspec.Raw](), 0
         for row, text in zip(rows, texts, strict=True):
-            if model.labels:
-                row = row | {"scores": self._scores(model.labels, text)}
             length = sum(text.lengths)
             tokens += length
             results.append(_as_raw(row | {"tokens": length, "windows": len(text.lengths)} | text.cut))

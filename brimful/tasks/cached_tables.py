@@ -114,8 +114,9 @@ class TaskFiles:
         self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
     ) -> Encoded:
         """Encode a table; raises as `read_file` and `Task.encode`."""
+        path = Path(path)
         table = self.read(path)
-        key = self._tables[Path(path)][1] | {
+        key = self._tables[path][1] | {
             "labels": task.labels,
             "max_length": max_length,
             "overlap": overlap,
@@ -128,8 +129,7 @@ class TaskFiles:
                 data = task.encode(table, tokenizer, max_length, overlap, labelled=self.labelled)
                 yield _pack_examples(facts, data.examples)
                 return
-            # Of the whole table: a fault in a late row is refused before any text is encoded.
-            targets = task.targets(table) if self.labelled else {}
+            targets = task.targets(table) if self.labelled else {}  # refuses a late row before encoding
             for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
                 rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
                 slice_targets = {name: values[rows] for name, values in targets.items()}

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +198,7 @@ def _drop_lines(text: str, dropped: np.ndarray, counters: _Counters) -> str:
     examples = counters.examples.setdefault(_RECURRING, [])
     if len(examples) < MAX_EXAMPLES:
         examples.append(lines[flags.index(True)][:EXCERPT_CHARACTERS])
-    remaining = "\n".join(compress(lines, (~dropped).tolist())).strip()
+    remaining = "\n".join(line for line, flag in zip(lines, flags, strict=True) if not flag).strip()
     if not remaining:
         counters.counts["dropped: only recurring lines"] += 1
     return remaining
