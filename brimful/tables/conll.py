@@ -95,8 +95,8 @@ class _LineReader:
 
     def read(self, line: str, number: int) -> tuple[str, str] | None:
         """Return the word and the tag of a line; None for a comment."""
-        if not self.width and "\t" in line:
-            self.separator = "tabs"
+        if not self.width:  # a comment decides nothing
+            self.separator = "tabs" if "\t" in line else "spaces"
         if self.separator == "tabs":
             # Other white space than tabs and spaces, such as U+3000, can be a word; a single space, too.
             cells = [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t\n ").split("\t")]

@@ -148,6 +148,11 @@ def test_what_is_a_word(content: str, labelled: bool, texts: list[str], comment:
     assert [comment in line for line in said] == [True] * bool(comment)
 
 
+def test_a_comment_with_a_tab_does_not_decide_what_divides_columns(tmp_path: Path):
+    table, _ = read(tmp_path / "a.conll", "# id\t1\nAnna B-PER\nran O\n")
+    assert list(table.texts) == ["Anna ran"]
+
+
 def test_files_of_conll_u_are_read_with_the_column_of_words(tmp_path: Path):
     rest = "_\t_\t_\t0\t_\t_\t_"
     lines = [f"1-2\tIm\t_\t{rest}", f"1\tIn\tin\t{rest}", f"2\tdem\tder\t{rest}", f"3\tOrt\tOrt\t{rest}"]
