@@ -52,13 +52,12 @@ class Pieces:
         return np.array(list(map(bool, self.texts)))
 
     def tokens(self, words: Sequence[str]) -> Ragged:
-        """Return the ids of each word, int32, as it stands in most texts.
+        """Return the token ids of each word, int32, as it occurs in most texts.
 
-        That is behind a space, or, for Han characters, without one. A word has no ids where they depend on
-        what stands before it.
+        Most words follow a space; Han words do not. A word whose ids depend on the text before it gets none.
         """
         classes = character_classes()
-        # The bracket stands for the text before. No tokenizer here joins it with a word.
+        # The bracket takes the place of earlier text. A word that shares a token with it gets no ids.
         texts = []
         for word in words:
             texts.append(f"({word}" if classes[ord(word[0])] == HAN else f"( {word}")
@@ -76,7 +75,7 @@ class Pieces:
 
 
 MAX_WORDS_OF_TEXTS = 100_000
-"""Words of the texts, the most frequent ones, that may be neighbours beside the encoder's pieces."""
+"""At most about this many frequent words of the texts may be neighbours, besides the encoder's pieces."""
 WORDS_AT_ONCE = 256
 """Words whose cosines with all others are in memory at a time."""
 
@@ -91,7 +90,7 @@ class Neighbours:
 
     Attributes:
         words: the words that may be neighbours.
-        number: the number of each word that can be looked up.
+        number: the index in `words` of each word that can be looked up; words may share one.
         vectors: float32 (words, width), each of length 1 or 0.
     """
 
@@ -115,7 +114,7 @@ class Neighbours:
         """Number the words; return the pieces of each."""
         unknown = unknown_id(pieces.tokenizer)
         parts = [index for index, text in enumerate(pieces.texts) if text]
-        # Pieces that differ in the space before them are one word: the one that begins with the space.
+        # Pieces that differ only in a leading space are one word; the one with the space stands for it.
         parts.sort(key=lambda index: (not pieces.spaced[index], index))
         number_by_pieces: dict[tuple[int, ...], int] = {}
         pieces_of_words: list[np.ndarray] = []
@@ -139,7 +138,7 @@ class Neighbours:
         return pieces_of_words
 
     def nearest(self, words: Sequence[str], choices: int) -> list[list[str]]:
-        """Return the nearest words of each word, the nearest first; no word where it has no vector.
+        """Return the nearest words of each word, nearest first; an empty list for a word without a vector.
 
         A word's neighbours don't include the word itself in other capitals, one of its own pieces, or a word
         of another script, since mean embeddings of pieces may be near to all of these.

@@ -1,4 +1,4 @@
-"""Messages, warnings and progress: lines on stderr of a command; without one, `logging` and `warnings`."""
+"""Messages, warnings and progress: to stderr in a command, else to `logging` and `warnings`."""
 
 import logging
 import math
@@ -28,7 +28,7 @@ def escape_controls(text: str) -> str:
 
 
 def quote_for_shell(path: str) -> str:
-    """Quote a file's name for a command of a shell, also if it is not UTF-8."""
+    """Quote a file name for a shell command, even if the name is not UTF-8."""
     if path.isprintable():
         return shlex.quote(path)
     return "$'\\x" + os.fsencode(path).hex(" ").replace(" ", "\\x") + "'"
@@ -45,10 +45,10 @@ _printing: list[set[str]] = []
 
 @contextmanager
 def print_messages() -> Iterator[None]:
-    """A context, such as a command line, in which messages, warnings and progress are lines on stderr.
+    """A context in which messages, warnings and progress are lines on stderr, as on a command line.
 
     Each warning is printed once. Outside, messages and progress go to the logger `brimful` at INFO, and
-    warnings to `warnings`, so that a caller from Python decides about them.
+    warnings to `warnings`, so that a Python caller can decide what happens to them.
     """
     _printing.append(set())
     try:
@@ -103,7 +103,7 @@ def warn(message: str) -> None:
 
 
 def _level_of_caller() -> int:
-    """The stack level, seen from `warn`, of Brimful's caller. Between its functions there may be torch's."""
+    """The stack level, from `warn`, of the code that called Brimful, even with torch's frames in between."""
     level, level_of_caller = 1, 1
     inner = sys._getframe(1)
     frame = inner.f_back
@@ -119,7 +119,7 @@ def _level_of_caller() -> int:
 def show_progress(title: str, total: int, *, done: int = 0, visible: bool = True) -> Iterator[Advance]:
     """Show a progress bar on a terminal; elsewhere (a log file, CI) say a line every ten seconds.
 
-    A resumed run has `done` some steps before. Ranks that print nothing are not `visible`.
+    `done` counts the steps before a resume. `visible` is false on ranks that print nothing.
     """
     if not visible:
         yield lambda steps=1, note="", limit=math.inf: None

@@ -1,7 +1,7 @@
 """A lock that keeps a folder to one process, and ends with the process, even by kill -9.
 
 It is a POSIX record lock (fcntl) on the file .lock in the folder. Processes that the owner forks do not share
-it, and NFS passes it on to other machines. Without locks of files there is a warning.
+it, and over NFS it holds for other machines too. If file locks are not supported, a warning says so.
 """
 
 import errno
@@ -19,23 +19,23 @@ from brimful.base.storage import LOCK, make_write_error, require_utf8
 _TAKEN_ERRORS = (errno.EACCES, errno.EAGAIN)
 _UNSUPPORTED_ERRORS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _held: set[Path] = set()
-"""The folders of this process. It must not open their locks again: closing the file would free the lock."""
+"""The folders locked by this process. Opening and closing a lock file again would release its lock."""
 
 
 class FolderLock:
     """The locks that a verb holds until it ends; a context manager.
 
-    A verb that another one calls in the same process may work in the same folder.
+    A verb that is called by another one in the same process may use the same folder.
     """
 
     def __init__(self) -> None:
         self._taken: list[tuple[Path, int, list[Path]]] = []
 
     def take(self, folder: Path) -> None:
-        """Keep a folder to this process. A new one is created, and removed at the end if nothing is in it.
+        """Lock a folder for this process. A missing one is created, and removed at the end if it is empty.
 
         Raises:
-            BrimfulError: another process works there, or the folder cannot be written, or is not UTF-8.
+            BrimfulError: another process works there, the folder cannot be written, or its path is not UTF-8.
         """
         place = folder.resolve()
         require_utf8(place)
@@ -92,4 +92,4 @@ def _open_locked(path: Path, folder: Path) -> int:
         except OSError:  # a full disk
             os.close(descriptor)
             raise
-        os.close(descriptor)  # its owner before has removed it since it was opened
+        os.close(descriptor)  # the previous owner removed the file after it was opened here

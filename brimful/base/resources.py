@@ -8,7 +8,7 @@ from pathlib import Path
 from brimful.base.machine import ROOT, count_cores, read_fields, read_kernel_file
 
 MAX_HUGE_PAGE_BYTES = 32 << 20
-"""The largest huge page to ask for. A process would fill few pages of 512 MiB, as some machines have them."""
+"""The largest huge page to ask for. Pages of 512 MiB, which some machines have, would stay mostly empty."""
 
 
 def read_groups(names: Sequence[str], root: Path) -> Iterator[list[str]]:
@@ -43,7 +43,7 @@ def usable_cores(root: Path = ROOT) -> float:
 def available_memory(root: Path = ROOT) -> int:
     """The bytes that are available on this machine and in this process's control groups.
 
-    Half of the installed memory where the system does not say (not on Linux).
+    If the system does not report this (outside Linux), half of the installed memory.
     """
     meminfo = read_kernel_file("proc/meminfo", root)
     if meminfo is None:

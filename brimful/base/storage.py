@@ -28,17 +28,17 @@ CHUNK_BYTES = 1 << 22
 """Bytes of a file that are read at once for its CRC."""
 TEMPORARY = ".tmp-"
 LOCK = ".lock"
-"""The file by which a process keeps a folder to itself (folder_lock.py). An empty folder may hold it."""
+"""The file with which a process locks a folder (folder_lock.py). It does not make a folder non-empty."""
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
-# HOST+RANDOM, and the number of the process.
+# HOST+RANDOM, and the id of the process.
 _PREFIX = rf"{re.escape(TEMPORARY)}([^-+]+)(?:\+[0-9a-f]+)?-(\d+)-({_OLD})?"
 _TEMPORARY_NAME = re.compile(rf"{_PREFIX}(.+)", re.DOTALL)
 _TEMPORARY_PREFIXES = re.compile(rf"^({_PREFIX})*")
 _RUN_FILE = "config.yaml"
 """The file that a run writes first."""
 _FINAL_FILES = ("summary.json", "MANIFEST.json", "plan.json")
-"""Files of a folder whose run is finished, or that holds something else."""
+"""A folder with one of these holds a finished run, or something other than a run."""
 
 
 def _sync(path: Path) -> None:
@@ -50,12 +50,12 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a new temporary name beside `path`, in which `sweep` reads the number of this process."""
+    """Return a new temporary name beside `path`, which tells `sweep` the id of this process."""
     return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
 
 
 def _final_name(name: str) -> str:
-    """The name that a temporary file or folder will have, also the temporary one of a temporary folder."""
+    """The final name of a temporary file or folder, without any of its temporary prefixes."""
     return _TEMPORARY_PREFIXES.sub("", name)
 
 
@@ -69,7 +69,7 @@ def make_write_error(path: Path, error: OSError) -> BrimfulError:
 
 
 def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
-    """Whether another file failed while this one was being written, such as an input."""
+    """Whether the error concerns another file, such as an input, rather than the one being written."""
     if error.filename is None:
         return False
     failed = Path(os.fsdecode(error.filename))
@@ -77,7 +77,7 @@ def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
 
 
 def require_utf8(path: Path | str) -> None:
-    """Refuse a name that is not UTF-8, as archives of other systems have: pyarrow and safetensors fail."""
+    """Refuse a name that is not UTF-8 (from a foreign archive, say): pyarrow and safetensors fail on it."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
@@ -114,7 +114,7 @@ def require_folder_place(
         remedy: the advice at the end of the error.
 
     Raises:
-        BrimfulError: `directory` or a part of its path is a file, or it holds anything else.
+        BrimfulError: `directory` or a part of its path is a file, or the folder holds anything else.
     """
     mode = _mode(directory)
     if mode is not None and not stat.S_ISDIR(mode):
@@ -273,7 +273,7 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_json(path: Path | str, *, marked: bool = False) -> Any:
-    """Read a JSON file. One that is `marked`, by another program, may begin with a byte order mark.
+    """Read a JSON file. If `marked`, it may begin with a byte order mark, as other programs write.
 
     Raises:
         BrimfulError: it is absent or not JSON.
@@ -282,7 +282,7 @@ def read_json(path: Path | str, *, marked: bool = False) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8-sig" if marked else "utf-8"))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested without end
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
         line = getattr(error, "lineno", 1)
         raise BrimfulError(f"{path} is no JSON (line {line}): it is damaged or not Brimful's") from error
 
@@ -312,7 +312,7 @@ def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
 
 
 def _own_crc32(value: dict[str, Any]) -> int:
-    """The CRC-32 of the content of a commit record, without this number."""
+    """The CRC-32 of a commit record's content, without its key `crc32`."""
     facts = {key: fact for key, fact in value.items() if key != "crc32"}
     return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
@@ -348,7 +348,7 @@ class Record(TypedDict):
 
 
 def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None:
-    """Refuse a value read from `path` that has other types than Brimful writes there.
+    """Refuse a value read from `path` whose types differ from what Brimful writes there.
 
     The shape is a type that `msgspec.convert` knows, such as a TypedDict. Further keys are allowed.
     """
@@ -362,7 +362,7 @@ def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None
 def read_record(
     record: Path | str, shape: Any = Record, *, remedy: str = "run the command again"
 ) -> dict[str, Any]:
-    """Read a commit record of this shape (see `require_shape`) without a look at its files.
+    """Read a commit record of this shape (see `require_shape`) without checking its files.
 
     Raises:
         BrimfulError: it is absent, damaged, or not such a record; `remedy` follows the advice to remove it.
@@ -385,7 +385,7 @@ def read_record(
 def read_commit(
     record: Path | str, shape: Any = Record, *, verify: bool = False, remedy: str = "run the command again"
 ) -> dict[str, Any]:
-    """Read a commit record as `read_record` does, and check the sizes of its files; to `verify`, their CRCs.
+    """Read a commit record as `read_record` does, and check the sizes of its files; with `verify`, also CRCs.
 
     Raises:
         BrimfulError: the record or a file is absent, or a file differs from its record.
@@ -419,7 +419,7 @@ def find_commit(
 ) -> dict[str, Any] | None:
     """Return the commit record if `read_commit` accepts it and it holds these facts; otherwise None.
 
-    `damaged` takes the problem of an existing record, or of its files.
+    `damaged` is called with the problem if the record exists but it or its files are bad.
     """
     try:
         content = read_commit(record, shape, verify=verify)
@@ -441,7 +441,7 @@ def _is_alive(process: int) -> bool:
 
 
 def sweep(directory: Path | str, only: str | None = None) -> None:
-    """Remove the temporary files, or those with the final name `only`, of this machine's ended processes.
+    """Remove temporary files of ended processes of this machine, or only those with the final name `only`.
 
     A directory that a killed process moved aside and did not replace is moved back.
     """
@@ -454,7 +454,7 @@ def sweep(directory: Path | str, only: str | None = None) -> None:
         if host != _HOST or _is_alive(int(process)):
             continue
         is_folder = path.is_dir() and not path.is_symlink()
-        with suppress(OSError):  # of another user
+        with suppress(OSError):  # the file may belong to another user
             original = path.with_name(name)
             if moved and is_folder and not name.startswith(TEMPORARY) and not original.exists():
                 os.replace(path, original)

@@ -1,6 +1,6 @@
 """The Summary of a verb's result: one form for the terminal, the page and `--json`.
 
-A verb measures facts (the keys of summary.json) and has one function facts -> Summary beside its work. The
+A verb measures facts (the keys of summary.json), and one function of the verb turns them into a Summary. The
 Summary is stored with the facts under the key `overview`, so that a page can show it for any verb.
 """
 
@@ -36,7 +36,7 @@ class SummaryTable:
     is_detail: bool = False
 
     def has_words(self, place: int) -> bool:
-        """Whether a column is to be read, from the left: a cell in it is neither a number nor empty."""
+        """Whether a column holds words, and so is left-aligned: some cell begins with a letter."""
         return any(row[place][:1].isalpha() for row in self.rows)
 
 
@@ -59,8 +59,8 @@ class SummaryChart:
     """A picture.
 
     Attributes:
-        kind: "lines" over x, or "points" with names. A page leaves out any other, which an earlier version
-            drew.
+        kind: "lines" over x, or "points" with names. A page leaves out other kinds, which
+            earlier versions wrote.
         share: whether y is a proportion, which is written in percent.
     """
 
@@ -76,7 +76,7 @@ class SummaryChart:
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """The metric and the rows that models were measured on: only models with equal ones are compared.
+    """The metric and the rows of a measurement: only models for which both are equal are compared.
 
     Attributes:
         metric: the title of the metric.
@@ -97,14 +97,14 @@ class ModelResult:
     """A model that was measured on test rows.
 
     Attributes:
-        is_own: whether it is the model of this run, which beside other runs is called as its folder is.
-        folder: of the run whose model it is, where it is another run's.
+        is_own: whether it is this run's model, which is named after its folder next to other runs.
+        folder: the folder of the run that the model is from, if that is another run.
         role: a "model" that a verb writes, a "baseline" beside it, or a "guess" that reads no text.
         error: the standard error of `value` over test rows and seeds.
         pairs: the standard error of the difference from other models, by their names, where both were
             measured on the same rows.
-        milliseconds: from one text to its answer.
-        seconds: of its training.
+        milliseconds: the time from a text to its answer.
+        seconds: how long its training took.
     """
 
     name: str
@@ -157,7 +157,7 @@ def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
 def make_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", is_detail: bool = False
 ) -> list[SummaryTable]:
-    """Make a table without the columns that no row fills, in a list; an empty list without rows."""
+    """Return a list of one table, without columns that no row fills; an empty list if nothing is left."""
     filled = []
     for place in range(len(columns)):
         if any(row[place] not in ("", ABSENT) for row in rows):

@@ -17,7 +17,7 @@ def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[N
     Args:
         path: the file, if there is one.
         alone: whether all settings come from the file, so that each error is about it. Otherwise an error is
-            about the file if it holds the name or a text of one of its keys.
+            about the file if it mentions one of its keys, or a value that is text.
     """
     try:
         yield
@@ -34,7 +34,7 @@ def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[N
 
 
 def _is_about(message: str, key: str, value: Any) -> bool:
-    """Whether an error holds the name of a setting, or a text that is its value."""
+    """Whether an error message mentions a setting, by its name or by its text value."""
     named_key = re.match(r"key ([\w.]+)", message)
     if named_key and f"{key}.".startswith(f"{named_key[1]}."):
         return True

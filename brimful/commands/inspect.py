@@ -1,5 +1,5 @@
 """`inspect`: documents of a prepared folder and examples of what cleaning did, or the rows of an update of a
-pretraining. With --verify it checks instead whether the files of any folder are those that were written.
+pretraining. With --verify it only checks that the files of any folder are unchanged.
 
 The rows of an update are made again without training, as a function of the run's configuration and data.
 """
@@ -46,8 +46,8 @@ class InspectConfig:
     EXAMPLE = "data --documents 3"
 
     directory: Annotated[str, Argument(positional=True)]
-    """A folder that prepare wrote, or the run directory of a pretrain, which shows the run's own rows. With
-    --verify any folder, also one above them."""
+    """A folder that prepare wrote, or the run directory of a pretraining, to see its rows. With --verify,
+    any folder, including a parent of such folders."""
     verify: bool = False
     """Check every byte below the folder against the checksums in its commit records, and nothing else."""
     documents: int = 5
@@ -161,7 +161,7 @@ def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
     if update > config.trainer.steps:
         raise BrimfulError(f"there is no update {update:,}: the run has {config.trainer.steps:,}")
     spikes = read_metrics(directory / SPIKES) if (directory / SPIKES).is_file() else []
-    # The cursors behind updates that were done, from which the stream can go on.
+    # The cursors after finished updates, from which the stream can continue.
     states = checkpoint.read_states(directory / "checkpoints")
     cursors = {done: state["cursor"] for done, state in states.items()}
     cursors |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
@@ -305,7 +305,7 @@ _RECORDED_FILES = {
     r"step-\d+": (r"tensors\.safetensors", "checkpoint.json"),
     "result": (r"weights\.safetensors", "result.json"),
 }
-"""Files that have a commit record, by the name of their folder: their name, and the record's."""
+"""By pattern of folder names: the pattern of files that need a commit record, and the record's name."""
 
 
 def verify_folder(directory: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "cutting-stock": cutting_stock,
 }
 DEPTHS: tuple[Depth, ...] = (2, 3, 4, 8, 16, None)
-"""The most sequences of a row that are compared; None is any number."""
+"""The limits on sequences per row that are compared; None means no limit."""
 NNLSHP_DEPTHS = (2, 3)
 """Depths for NNLSHP, which would have too many patterns with more sequences in a row."""
 
@@ -84,7 +84,7 @@ def summarise_plans(facts: Mapping[str, Any]) -> Summary:
 
 
 def show_percent(share: float) -> str:
-    """Return a share in percent. Only a full one is 100: others are rounded down to 99.999."""
+    """Return a share in percent. Only a share of 1 becomes 100: others are at most 99.999."""
     if share < 1:
         share = min(share, 0.99999)
     return f"{share:.3%}".removesuffix("%")

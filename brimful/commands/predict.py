@@ -23,7 +23,7 @@ from brimful.tasks.prediction_files import ARRAYS, FORMATS, open_output
 from brimful.tasks.prediction_form import PredictionForm, Row, predict_rows
 
 MAX_NAMED_COLUMNS = 12
-"""Columns that the last line names."""
+"""The most columns that the last printed line names."""
 
 
 def show_predicted(result: Mapping[str, Any]) -> None:
@@ -49,10 +49,10 @@ def show_predicted(result: Mapping[str, Any]) -> None:
 def predict(config: PredictConfig) -> dict[str, Any]:
     """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
 
-    An export to ONNX is computed by onnxruntime, without torch.
+    A model that was exported to ONNX runs in onnxruntime, without torch.
     Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
     With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
-    every row, then in slices. The output gets its name when it is complete.
+    every row, then in slices. The output file appears under its name only when it is complete.
 
     Returns:
         the number of texts, real tokens per second, the number format (`precision`),
@@ -114,7 +114,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
 
 
 def _check_options(config: PredictConfig, task: PredictionForm | None, layout: FileLayout) -> None:
-    """Refuse options that are not for a model of this task; None is an encoder."""
+    """Refuse options that do not suit a model of this task; an encoder has the task None."""
     if task is None:
         if config.scores or config.abstain_below is not None:
             reason = f"{config.model} is an encoder, which gives vectors"
@@ -133,11 +133,11 @@ def _check_options(config: PredictConfig, task: PredictionForm | None, layout: F
 
 
 def _check_texts(served: ServedTask | ServedEncoder, tables: Iterable[Table]) -> int:
-    """Read all rows, so that a wrong one at the end is named at once, and return their number."""
+    """Read all rows, so that a bad row near the end is reported early, and return their number."""
     texts = 0
     for table in tables:
-        # Only of pairs in windows can a row be impossible: a first text that leaves the second no room. Else
-        # one row shows whether the options fit.
+        # A single row can fail only for pairs in windows, if its first text leaves no room for the second.
+        # Otherwise one row shows whether the options fit.
         if len(table) and table.second is not None and served.overlap is not None:
             served.encode(table, served.overlap)
         elif len(table) and not texts:

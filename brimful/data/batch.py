@@ -1,10 +1,10 @@
 """PackedBatch: the tensors a step needs. Sequences lie one after the other; there is no batch dimension.
 
 Shapes use the letters of the whole project: T token slots, S sequence slots, M prediction slots. For
-compilers all three are fixed for a phase of a run; else S is what a batch needs, and M in training the next
-multiple of STEP. Unused token slots are filled with sequences of pad tokens, which are in no loss and no
-metric. Unused sequence slots are empty sequences at the end, with offset T. Unused prediction slots have
-position 0 and label -100.
+compilers, all three are fixed for a phase of a run. Otherwise S is as large as the batch needs, and in
+training M is rounded up to a multiple of STEP. Unused token slots are filled with sequences of pad tokens,
+which are in no loss and no metric. Unused sequence slots are empty sequences at the end, with offset T.
+Unused prediction slots have position 0 and label -100.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,8 +34,8 @@ class PackedBatch:
         max_length: the longest that a sequence may be.
         mlm_positions: int64 (M,), unused slots 0.
         mlm_labels: int64 (M,), unused slots -100.
-        targets: per sequence int64/float32 (S,) or (S, C), or bits; per token int64 (T,). -100, NaN or 0
-            stands for a missing target.
+        targets: for sequences int64/float32 (S,) or (S, C), or packed bits; for tokens int64 (T,). -100, NaN
+            or 0 stands for a missing target.
         sequence_index: int64 (real_sequences,) on the host: the index in the data of each sequence.
         predictions, dropped_predictions: the number of predictions, and of those that did not fit M.
     """
@@ -70,7 +70,7 @@ class PackedBatch:
         """int64 (T,): the index of the sequence that each token belongs to."""
         sizes = self.offsets.diff()  # (S,)
         index = torch.arange(sizes.numel(), device=sizes.device)
-        # The known size of the result keeps a GPU from waiting for the sum.
+        # Since the size is given, the host does not wait for the GPU to sum the lengths.
         return torch.repeat_interleave(index, sizes, output_size=self.tokens.numel())
 
     def with_fewer_predictions(self) -> "PackedBatch":
@@ -95,7 +95,7 @@ class PackedBatch:
 
 
 def split_filler(slots: int, max_length: int) -> list[int]:
-    """Divide unused slots into filler sequences of at most `max_length` tokens: their lengths."""
+    """Divide unused slots into filler sequences of at most `max_length` tokens; return their lengths."""
     lengths = [max_length] * (slots // max_length)
     if slots % max_length:
         lengths.append(slots % max_length)
@@ -114,7 +114,7 @@ def make_blank(
     """Make a batch with space for sequences of these lengths, one after the other: all tokens are `pad`.
 
     Args:
-        lengths: of the sequences, special tokens included, each 1 to `max_length`.
+        lengths: the tokens of each sequence, special ones included, 1 to `max_length`.
         max_length: the longest that a sequence may be (filler sequences too).
         slots: T; by default the tokens of the sequences.
         sequence_slots: S; by default the number of sequences and filler sequences.

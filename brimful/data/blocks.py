@@ -1,5 +1,5 @@
-"""The corpus as blocks: each epoch deals the shuffled documents to blocks, and each block has one committed,
-memory-mapped plan.
+"""The corpus as blocks: each epoch divides the shuffled documents into blocks, and each block has one
+committed, memory-mapped plan.
 
 A plan holds the sequences of the block's documents and the row of each. It is a pure function of the corpus
 and (seed, epoch, block) (and, where best-fit does not suffice, of the solver's version), so it can be made
@@ -30,10 +30,10 @@ from brimful.packing.pack_first import best_fit
 
 BLOCK_TOKENS = 64_000_000
 BLOCK_ROWS = 1000
-"""About the fewest rows of a block, if the corpus has that many: then about a thousandth of the slots are
-empty, those in its last rows."""
+"""Blocks have at least about this many rows, if the corpus does. Then about a thousandth of the slots are
+empty: those in their last rows."""
 BLOCKS_PER_EPOCH = 16
-"""The blocks of a small corpus, if they have enough rows: new lengths begin with a block."""
+"""Blocks per epoch of a small corpus, if they have enough rows: a new length can only start at a block."""
 PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"
 """Another version of the solver may find another plan with as many rows."""
 PLAN_ARRAYS: dict[str, type[np.generic]] = {**SEQUENCE_ARRAYS, "row_offsets": np.int64, "order": np.int64}

@@ -15,13 +15,13 @@ from brimful.data.sequences import Sequences, Stretches, make_sequences
 
 NO_PAIR = -100
 MAX_DRAWS = 32
-"""Draws of a partner. More draws give closer lengths, and fewer segments without a partner in a block that is
-almost one document."""
+"""The most draws of a partner. More give closer lengths, and leave fewer segments without a partner if nearly
+the whole block is one document."""
 
 
 @compiled
 def _split(begin, end, draws, bits, split):
-    """Cut each stretch at one of its sentence starts after the first; without another one, at its end."""
+    """Cut each stretch at a random sentence start after its first token, or at its end if there is none."""
     starts = np.empty((end - begin).max(), dtype=np.int64)
     for i in range(len(begin)):
         n = 0
@@ -38,7 +38,7 @@ def _match(first, second, first_order, second_order, document, room, key, partne
 
     The longest first segment chooses first, among all second segments that fit `room` with it. These fit
     all later first segments too, and its own second segment is among them, so lengths never leave a segment
-    without a partner. It draws several times, and takes the segment whose length is nearest to its own second
+    without a partner. Each draws several times and takes the segment of the length nearest to its own second
     segment's; otherwise the length of a pair would tell whether it is random. Returns the number n of
     second segments without a first one, which are then `second_order[:n]`.
     """
@@ -91,7 +91,7 @@ def pair_stretches(
     document.
 
     Args:
-        sentence_bits: of each shard.
+        sentence_bits: the sentence starts of each shard, as bits.
         room: the most tokens of a pair, special tokens not counted.
         key: decides which half, where stretches are cut, and the partners.
 
@@ -102,7 +102,7 @@ def pair_stretches(
     split = _split_stretches(stretches, sentence_bits, key)
     first, second = split - stretches.begin, stretches.end - split  # tokens of both segments, (n,)
     paired = second > 0
-    # The top bit of a hash is a fair coin; of the complement, as `split` has drawn from the identity.
+    # The top bit of a hash is a fair coin. The complement is hashed, since `split` used the identity.
     is_random = paired & (hash_words(key, ~stretches.identity()) >> np.uint64(63)).astype(bool)
     exchanged = np.flatnonzero(is_random)
     matched = np.empty(len(exchanged), dtype=np.int64)

@@ -16,7 +16,7 @@ from brimful.base.randomness import hash_words
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SequencesConfig
 
-# Two uniform numbers from a draw of 64 bits: from its upper half and its lower half.
+# A draw of 64 bits gives two uniform numbers, one from each half.
 _UNIT = 1.0 / (1 << 32)
 _S32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
@@ -68,7 +68,7 @@ SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
 
 
 def make_sequences(**arrays: np.ndarray) -> Sequences:
-    """Make sequences from their attributes, cast to their dtypes. Single segments need only three."""
+    """Make sequences from their attributes, cast to their dtypes. Without pairs, three are enough."""
     return Sequences(
         **{name: arrays.get(name, np.empty(0)).astype(dtype) for name, dtype in SEQUENCE_ARRAYS.items()}
     )
@@ -129,9 +129,9 @@ def _cut(starts, ends, keys, sentence_bits, word_bits, room, sentences, short_sh
             if end - begin > limit:
                 cut = _last_bit(preferred, begin, begin + limit)
                 if cut == begin:
-                    # No border within a short limit. Better a longer stretch than a sentence cut in two.
+                    # No border lies within the short limit. Prefer a longer stretch to cutting a sentence.
                     cut = end if whole else _last_bit(preferred, begin, begin + room)
-                # A sentence longer than a sequence: it is cut in stretches, which need not be full either.
+                # A sentence longer than a sequence is cut at a word, within the limit if possible.
                 if cut == begin:
                     cut = _last_bit(word_bits, begin, begin + limit)
                 if cut == begin:
@@ -158,7 +158,7 @@ def cut_documents(
     Raises:
         BrimfulError: a shard's offsets are damaged.
     """
-    first = np.cumsum([0, *(shard.documents for shard in corpus.shards)])  # of each shard
+    first = np.cumsum([0, *(shard.documents for shard in corpus.shards)])  # the first document of each shard
     parts: list[tuple[np.ndarray, ...]] = [  # empty ones, for a corpus or a block without documents
         (np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.int64))
     ]

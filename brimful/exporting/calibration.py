@@ -1,8 +1,8 @@
-"""Calibration: how inference in int8 rounds the inputs of products, found on texts.
+"""Calibration: choose on sample texts how inference in int8 rounds the inputs of products.
 
 Each channel is divided by a factor that lies between the largest input and the largest weight that it meets
-(Xiao et al. 2023, "SmoothQuant", section 4, with alpha 0.5). The step of all channels is the one with the
-least squared error: the largest inputs may be cut off.
+(Xiao et al. 2023, "SmoothQuant", section 4, with alpha 0.5). All channels share the step with the least
+squared error, so the largest inputs may be clipped.
 """
 
 from collections.abc import Iterable
@@ -21,11 +21,11 @@ from brimful.model.initial_weights import Linear
 from brimful.model.int8_rounding import Steps, find_largest_weight, round_weights
 
 BATCH_ROWS = 256
-"""Inputs of a batch that are kept, evenly spread over it."""
+"""The most inputs that are kept of a batch, evenly spread over it."""
 PRODUCT_ROWS = 8192
-"""Inputs of a product, beyond which no batch adds any."""
+"""Once a product has kept this many inputs, further batches add none."""
 SMALLEST_VALUE = 1e-5
-"""A lower bound of the values that a factor is made of, so that channels of zeros have one."""
+"""A lower bound for the values that a factor is made of, so that channels of zeros get one too."""
 FRACTIONS = torch.linspace(1.0, 0.3, 15).tolist()
 """The fractions of the range of the inputs that a step may cover."""
 
@@ -38,7 +38,7 @@ class Inputs:
     rows: list[Tensor] = field(default_factory=list)  # some of the inputs
 
     def add(self, x: Tensor) -> None:
-        """Take in float32 (T, in)."""
+        """Update `largest` with inputs, float32 (T, in), and keep some of them."""
         self.largest = torch.maximum(self.largest, x.abs().amax(0))
         if sum(map(len, self.rows)) < PRODUCT_ROWS:
             # A copy: a view would keep the whole batch in memory.
@@ -53,8 +53,8 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
         batches: batches of texts like those that it will read.
 
     Returns:
-        The loss of each product by name: the error that rounding its inputs and weights makes in its outputs
-        on the kept inputs, in units of their size (root mean squares).
+        The loss of each product by name: the error that rounding its inputs and weights causes in its outputs
+        on the kept inputs, relative to the size of these outputs (root mean squares).
     """
     inputs: dict[str, Inputs] = {}
     hooks = []
@@ -75,7 +75,7 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
     losses = {}
     for name, linear in products(encoder).items():
         x = torch.cat(inputs[name].rows)
-        is_folded = name.endswith(".down") and not encoder.config.gated  # oneDNN rounds its inputs, unscaled
+        is_folded = name.endswith(".down") and not encoder.config.gated  # oneDNN rounds them without factors
         factors = None if is_folded else _find_factors(inputs[name].largest, linear)
         linear.steps = replace(_find_steps(x, factors), largest=find_largest_weight())
         losses[name] = _measure_loss(x, linear)
@@ -96,7 +96,7 @@ def _find_steps(x: Tensor, factors: Tensor | None) -> Steps:
     if low == high:
         return Steps(1.0, 0, factors)
     candidates = []
-    below = FRACTIONS if low < -0.2 * high else [1.0]  # behind GeLU almost nothing is negative
+    below = FRACTIONS if low < -0.2 * high else [1.0]  # after GeLU, inputs are hardly ever far below 0
     for above, under in product(FRACTIONS, below):
         size = (high * above - low * under) / 255
         zero = min(max(round(-low * under / size), 0), 255)

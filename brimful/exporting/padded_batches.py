@@ -11,9 +11,9 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 
 BATCH_SLOTS = 4096
-"""Tokens and padding of a batch."""
+"""The most slots of a batch of several examples: tokens and padding."""
 PADDING_SLOTS = 256
-"""Slots of padding that cost less than another run of the graph; a batch has more only up to a quarter."""
+"""A batch may have this much padding, since another run of the graph costs more, or else up to a quarter."""
 Inputs = dict[str, np.ndarray]
 """input_ids, attention_mask and token_type_ids, int64 (B, L)."""
 Run = Callable[[Inputs], np.ndarray]
@@ -26,8 +26,8 @@ class GraphSession:
 
     Attributes:
         inputs: the names of its inputs.
-        output, shape: the name and the shape of its first output; a size that the inputs decide has a name.
-        run: computes the first output; inputs that it does not have are left out.
+        output, shape: the name and the shape of its first output; a size set by the inputs is a name.
+        run: computes the first output; it ignores inputs that the graph does not have.
     """
 
     inputs: list[str]
@@ -37,7 +37,7 @@ class GraphSession:
 
 
 def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
-    """Open a file of ONNX in onnxruntime on the CPU, which chooses the number of its threads.
+    """Open an ONNX file in onnxruntime on the CPU; onnxruntime chooses the number of threads.
 
     Args:
         spinning: whether threads that wait for work keep their cores busy, which makes single texts faster.
@@ -59,7 +59,7 @@ def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
 
 
 def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:
-    """Yield every example once, beside others of similar length, the longest first: numbers and inputs."""
+    """Yield batches of examples of similar length, the longest first: the examples' numbers and inputs."""
     order = np.argsort(-examples.lengths, kind="stable").tolist()
     lengths = examples.lengths[order].tolist()
     start = 0

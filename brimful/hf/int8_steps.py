@@ -34,7 +34,7 @@ def write_steps(folder: Path, encoder: Encoder) -> None:
 
 
 def read_steps(folder: Path, encoder: Encoder) -> None:
-    """Give the products of an encoder the steps that its folder has, if it has any.
+    """Load the steps in a folder, if there are any, into the products of its encoder.
 
     Raises:
         BrimfulError: the file is damaged, or another model's.
@@ -67,7 +67,7 @@ def _number(tensor: Tensor | None) -> float:
 def calibrated_precision(
     requested: InferencePrecision, encoder: Encoder, device: torch.device, named: object = "the encoder"
 ) -> InferencePrecision:
-    """Choose the number format of a model's inference, however much it reads.
+    """Choose the number format of a model's inference, for any amount of text.
 
     That is int8 if it is requested, or if `auto` is requested, the encoder has steps and the device computes
     with them; else the choice of `resolve`.
@@ -77,7 +77,7 @@ def calibrated_precision(
         named: the folder, for errors.
 
     Raises:
-        BrimfulError: int8 is requested, and the encoder has no steps or the device lacks something.
+        BrimfulError: int8 is requested, and the encoder has no steps or the device cannot compute in int8.
     """
     if requested not in ("auto", "int8"):
         return resolve(requested, device)
@@ -88,7 +88,7 @@ def calibrated_precision(
     if requested == "int8" and not largest:
         raise BrimfulError(
             f"{named} is not calibrated for int8: `brimful export --format int8 --calibrate TEXTS` writes a"
-            " folder that is"
+            " calibrated folder"
         )
     if not largest:
         return resolve(requested, device)
@@ -99,7 +99,7 @@ def calibrated_precision(
 
 
 def lacks_for_int8(device: torch.device, largest: int = NARROW) -> str | None:
-    """Return a name for what inference in int8 needs and a device lacks; None if it lacks nothing.
+    """Return in words what a device lacks for inference in int8; None if it lacks nothing.
 
     Args:
         largest: the largest integer of the weights.
@@ -110,7 +110,7 @@ def lacks_for_int8(device: torch.device, largest: int = NARROW) -> str | None:
 
 
 def forget_steps(encoder: Encoder) -> None:
-    """Take the steps from an encoder whose weights will change."""
+    """Remove the steps of an encoder whose weights will change."""
     for linear in products(encoder).values():
         linear.steps = None  # calibrated for other weights
 

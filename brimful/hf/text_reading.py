@@ -1,8 +1,8 @@
 """How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does.
 
-Without modules.json, the vector is the mean over the tokens, or the first token if Brimful has trained it so.
-Version 3 and later of sentence-transformers reads the modules that are written: a Transformer (the folder
-itself), a Pooling, and for a `SequenceHead` that is linear a Dense without activation, its classifier.
+Without modules.json, the vector is the mean over the tokens, or the first token if Brimful trained it so.
+From version 3, sentence-transformers can read the modules written here: a Transformer (the folder itself),
+a Pooling and, for a linear `SequenceHead`, its classifier as a Dense without activation.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -50,12 +50,12 @@ class TextReading:
     """The way from a text to its vector.
 
     Attributes:
-        max_length: tokens at which texts are cut, the prompt and special tokens included. The side is their
-            tokenizer's (`text.special_ids`).
+        max_length: tokens at which texts are cut, the prompt and special tokens included. The tokenizer
+            decides at which end (`text.special_ids`).
         prompt: the words before each text.
         pooling: how the hidden states of its tokens become the vector.
         unit: whether it is scaled to length 1.
-        problem: why sentence-transformers has other vectors, in words; empty if it has the same.
+        problem: why sentence-transformers computes different vectors; empty if they are the same.
     """
 
     max_length: int
@@ -69,7 +69,7 @@ class TextReading:
 
         Args:
             pooling: None for the folder's own.
-            named, remedy: the folder and the user's way out, for messages.
+            named, remedy: the folder and the advice to the user, for messages.
 
         Raises:
             BrimfulError: the folder's own cannot be computed.
@@ -79,7 +79,7 @@ class TextReading:
                 raise BrimfulError(f"{named}: {self.problem}; {remedy}")
             return self
         if self.problem:
-            warn(f"{named}: {self.problem}: left out, since --pooling names another way")
+            warn(f"{named}: {self.problem}: ignored, since --pooling is given")
         return replace(self, pooling=pooling, problem="")
 
     @property
@@ -120,23 +120,23 @@ def _find_problem(folder: ModelFolder, prompt: str) -> str:
     """Return a setting of the modules that Brimful does not follow, in words; empty if it follows all."""
     kinds = [kind for kind, _ in folder.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
-        return f"its modules are {', '.join(kinds)}, and known are Transformer, Pooling, Normalize"
+        return f"its modules are {', '.join(kinds)}, but only Transformer, Pooling and Normalize are known"
     settings = read_transformer_settings(folder.encoder_path)
     for key in ("processor_kwargs", "tokenizer_args", "processing_kwargs"):
         if settings.get(key):
             return f"{key} of {SETTINGS} is not read"
     if folder.pooling is None:
-        return f"its pooling is {' and '.join(folder.pooling_modes)}, and known are cls, mean, max"
+        return f"its pooling is {' and '.join(folder.pooling_modes)}, but only cls, mean and max are known"
     if prompt and not folder.pooling_values.get("include_prompt", True):
         return "its pooling leaves out the prompt (include_prompt), which is not done here"
     for _, path in folder.modules[2:]:
         if read_values(folder.path / path, "config.json").get("module_input_name", VECTORS) != VECTORS:
-            return f"{path} scales something else than the vector (module_input_name)"
+            return f"{path} scales something other than the vector (module_input_name)"
     return ""
 
 
 def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
-    """Whether the model makes a difference between token types, which pairs of texts have.
+    """Whether the model distinguishes token types, which mark the two texts of a pair.
 
     It does not if its tokenizer gives no token_type_ids: the model was trained with type 0 alone.
     """

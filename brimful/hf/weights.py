@@ -1,7 +1,7 @@
 """The weights of a Hugging Face folder in any of its four forms. Nothing in them is ever run.
 
-They are in model.safetensors or in pytorch_model.bin, or either is cut into several files, which an index
-names. A .bin is read by torch's restricted reader (`weights_only`), which runs no code, or it is refused.
+They are in model.safetensors or pytorch_model.bin, each either one file or several files named by an
+index. A .bin is read by torch's restricted reader (`weights_only`), which runs no code, or it is refused.
 Files are mapped, not read, so a model takes its memory once; only an old .bin cannot be mapped.
 """
 
@@ -29,9 +29,9 @@ _POINTER = b"version https://git-lfs"
 
 @contextmanager
 def naming_weights(folder: ModelFolder) -> Iterator[None]:
-    """Let an error about a model's outputs that are not finite name its folder, and the tensor at fault.
+    """Add the model's folder and the faulty tensor to an error about outputs that are not finite.
 
-    The weights are looked at only then: at each loading, it would take longer than all the rest.
+    The weights are checked only then: a check at each loading would take longer than the loading.
     """
     try:
         yield
@@ -104,7 +104,7 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
         except (SafetensorError, OSError, ValueError) as error:
             raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
         for name, tensor in tensors.items():
-            if not tensor.is_floating_point():  # buffers, such as the numbers of positions
+            if not tensor.is_floating_point():  # buffers, such as position ids
                 continue
             if tensor.dtype not in _DTYPES:
                 raise BrimfulError(
@@ -125,10 +125,10 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
         refused = _REFUSED.search(str(error))
         if refused:
             raise BrimfulError(
-                f"{path} needs more than tensors ({refused[1]}) and is refused: its code would run. Save it"
-                " as safetensors where it is trusted"
+                f"{path} needs more than tensors ({refused[1]}) and is refused, since reading it would run"
+                " code. Save it as safetensors where it is trusted"
             ) from error
-        # Before the reason, torch advises to read the file without restrictions.
+        # Before the reason, torch's message advises reading the file without restrictions.
         message = _REASON.sub("", str(error)).strip()
         reason = next(iter(message.splitlines()), "") or type(error).__name__
         raise BrimfulError(f"{path} is damaged, or holds more than tensors ({reason})") from error
@@ -149,7 +149,7 @@ def _refuse_pointer(path: Path) -> None:
     try:
         with open(path, "rb") as file:
             start = file.read(len(_POINTER))
-    except OSError as error:  # its own words do not name the file, once that is open
+    except OSError as error:  # an error after the opening does not name the file
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     if start == _POINTER:
         raise BrimfulError(f"{path} is only a pointer to the weights: fetch them with `git lfs pull`")

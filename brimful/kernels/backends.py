@@ -23,7 +23,7 @@ class VarlenLayout(Layout):
 
     Attributes:
         offsets: int32 (S + 1,) on the device; empty sequences are allowed.
-        max_length: the same for a phase of a run, since another value builds new kernels.
+        max_length: the same throughout a phase of a run, since each new value builds new kernels.
     """
 
     offsets: Tensor
@@ -74,7 +74,7 @@ class FlexLayout(Layout):
 
     @staticmethod
     def lacks(device: torch.device, dtype: torch.dtype) -> str | None:
-        # Without a compiler it would compute the scores of all pairs of tokens in the row.
+        # Without a compiler, FlexAttention would compute the scores of all pairs of tokens in the row.
         return compiler_lacks(device) if device.type == "cuda" else "a CUDA device"
 
     @classmethod
@@ -119,7 +119,7 @@ class FlexLayout(Layout):
 
         q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))  # (1, heads, T, head_dim)
         attention: Any = flex_attention
-        # A compiled step makes it part of its own graph. On a CPU, only for tests, it has no backward.
+        # A compiled step includes it in its own graph. On a CPU (in tests only) it has no backward.
         if q.is_cuda and not torch.compiler.is_compiling():
             attention = _compiled_flex_attention()
         out = attention(q, k, v, block_mask=self._block_mask(window), kernel_options=self.options)
@@ -151,7 +151,7 @@ def _make_block_mask(
 
     The keys that a block of queries sees are contiguous: from the first token of its first query's sequence
     to the last token of its last query's sequence, at most the window away. So are the blocks of keys that
-    all of its queries see as a whole. The work is (T / 128)^2 numbers, where `create_block_mask` evaluates
+    all of its queries see entirely. The work is (T / 128)^2 numbers, where `create_block_mask` evaluates
     T^2 pairs and waits for the device. The mask is symmetric: blocks of queries by keys are the same numbers.
     """
     from torch.nn.attention.flex_attention import BlockMask

@@ -154,7 +154,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, window: int | No
 
 
 def _is_plain(qkv: Sequence[Tensor], lengths: Tensor, reach: int, rate: float) -> bool:
-    """Whether `_fused_attention` computes this: float32 on a CPU, one job a sequence, without options."""
+    """Whether `_fused_attention` applies: float32 on a CPU, one job per sequence, no window or dropout."""
     longest = max(lengths.tolist(), default=0)
     if rate or longest > MAX_JOB_TOKENS or _hides(reach, longest):
         return False
@@ -162,7 +162,7 @@ def _is_plain(qkv: Sequence[Tensor], lengths: Tensor, reach: int, rate: float) -
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
-    """Compute `_attention` with few operations around the fused kernel: for short texts they take as long."""
+    """Compute `_attention` with few operations around the fused kernel, which matter for short texts."""
     out, scale = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[-1] ** -0.5
     sizes = [size for size in lengths.tolist() if size]
     views = (tensor.transpose(0, 1)[None].split(sizes, 2) for tensor in (q, k, v, out))
@@ -267,7 +267,7 @@ def blockwise_attention_backward(
     reach: int,
     rate: float,
 ) -> Tensor:
-    """Compute the gradients by q, k and v, (T, 3, heads, head_dim), from the gradient by the output."""
+    """Compute the gradients of q, k and v, (T, 3, heads, head_dim), from the gradient of the output."""
     gradients = q.new_empty(q.shape[0], 3, *q.shape[1:])
     heads, itemsize = q.shape[1], q.element_size()
 

@@ -11,8 +11,8 @@ from brimful.kernels.bfloat16_loops import LOG2_E, MIN_EXPONENT, Array, as_float
 @compiled
 def highest(row: Array) -> np.float32:
     """Return the highest number of a row of float32, which is not empty; NaN if any number is."""
-    # Integers have the order of the floats whose bits they are, if all bits of negative ones but the sign are
-    # inverted. A maximum of integers is vectorised; one of floats is not, because of NaN.
+    # Read as integers, floats keep their order if all bits of negative ones except the sign are inverted.
+    # A maximum of integers is vectorised; one of floats is not, because of NaN.
     bits, inverted = row.view(np.int32), np.int32(0x7FFFFFFF)
     top, size = np.int32(-0x80000000), np.int32(0)
     for i in range(len(bits)):
@@ -109,10 +109,10 @@ def norm_gradients(
     """Compute the gradients of `bfloat16_loops.norm_rows`, and its output again.
 
     Args:
-        x, statistics, weight: as there.
-        d_y: bfloat16 (T, hidden), by the output.
-        d_x: float32 (T, hidden), another gradient by x.
-        whole: float32 (T, hidden), written: the sum of both gradients by x.
+        x, statistics, weight: as in `norm_rows`.
+        d_y: bfloat16 (T, hidden), the gradient with respect to the output.
+        d_x: float32 (T, hidden), another gradient with respect to x.
+        whole: float32 (T, hidden), written: the sum of both gradients with respect to x.
         y: bfloat16 (T, hidden), written: the output.
         d_weight: float32 (hidden,), to which the gradient by the weight is added.
     """
@@ -122,7 +122,7 @@ def norm_gradients(
         row, d_row, others = x[token], d_y[token], d_x[token]
         out, results = y[token], whole[token]
         mean, factor = statistics[token, 0], statistics[token, 1]
-        # The gradient loses its own mean (`total`) and what lies along the standardized row (`shared`).
+        # Subtracted from the gradient: its mean (`total`) and its part along the standardized row (`shared`).
         total = shared = np.float32(0.0)
         for i in range(hidden):
             standard, d = (row[i] - mean) * factor, widen(d_row[i])

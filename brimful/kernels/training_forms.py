@@ -1,4 +1,4 @@
-"""Fast forms of training, beside the ones of inference, for code that makes or trains a model."""
+"""Fast forms for training, in addition to those for inference, for code that makes or trains a model."""
 
 import brimful.kernels.inference_forms  # noqa: F401  (whose forms come first)
 from brimful.kernels import bfloat16_layer, compiled_layer, rotation

@@ -1,7 +1,7 @@
 """The one interface of attention, `attend(q, k, v, layout)`, and its plain form.
 
 A layout says which tokens of a flat row see each other. A backend makes it once per batch, outside compiled
-code, and every layer uses it. Attention never crosses a sequence. A window narrows it to the tokens at most
+code, and every layer uses it. Attention never leaves a sequence. A window narrows it to the tokens at most
 `window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
     sdpa    anywhere: exact, sequence by sequence, in float64 too; dropout of probabilities
@@ -57,7 +57,7 @@ class Layout(ABC):
 
     @abstractmethod
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
-        """Compute `attend`. Dropout is 0 where the backend does not support it."""
+        """Compute the module's function `attend`. Dropout is 0 if the backend does not support it."""
 
 
 def attend(
@@ -88,7 +88,7 @@ def attend(
         BrimfulError: the layout's backend does not support dropout.
     """
     if dropout and not layout.drops:
-        raise BrimfulError("only the attention backend 'sdpa' has attention dropout: use that, or 0")
+        raise BrimfulError("only the attention backend 'sdpa' supports dropout: use it, or set dropout to 0")
     if capture is not None:
         capture(q, k, v)
     return layout.attend(q, k, v, window, dropout)

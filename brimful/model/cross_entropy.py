@@ -44,22 +44,22 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of weights * cross-entropy(hidden @ weight.T + bias, labels).
 
-    Matrix products have the dtype of `hidden`, or autocast's. Softmax, sums, and gradients until they have
-    been multiplied by the incoming gradient are in float32 or wider, so loss scaling does not change their
+    Matrix products have the dtype of `hidden`, or autocast's. Softmax and sums are in float32 or wider, as
+    are gradients until they are multiplied by the incoming gradient, so loss scaling does not change their
     rounding.
 
     Args:
         hidden: (M, d).
         weight: (V, d).
         bias: (V,), or None.
-        labels: int64 (M,), -100 where there is no prediction; on the CPU at most 63 of them cost anything.
+        labels: int64 (M,), -100 where there is no prediction; on the CPU at most 63 such rows are computed.
         weights: float (M,), the factor of each prediction's loss; 1 by default. With 1 / (predictions of its
             sequence) the result is the sum of the sequences' means (Krell et al. 2021, section 3.2.3). They
             get no gradient.
 
     Returns:
-        The sum, which can be differentiated once by the first three arguments, and `count_hits`, in which
-        `weights` do not matter: both () in float32, or float64 if `hidden` is.
+        The sum, differentiable once with respect to the first three arguments, and `count_hits`, which
+        ignores `weights`: both () in float32, or float64 if `hidden` is.
 
     Raises:
         BrimfulError: a label outside the vocabulary (on the CPU; elsewhere the sum is infinite). In the plain

@@ -14,10 +14,10 @@ import numpy as np
 from brimful.base.compiled import compiled
 from brimful.packing.histogram import Plan, check_counts, check_limits, depth_limit, lower_bound
 
-# Columns of `groups`: each of its rows is a group of rows with one pattern. A pattern is a chain: the group's
-# own `_TIMES` sequences of `_LENGTH`, after the pattern of its `_PARENT` (-1: there is nothing before).
-# Groups with equal space form a stack: `top` has its newest group or -1, `_BELOW` is the group under this
-# one. `busy` counts the stacks among 64 neighbours, so that a search skips the others.
+# Columns of `groups`: each of its rows is a group of rows with one pattern. A pattern is a chain: first the
+# pattern of the group `_PARENT` (-1: none), then `_TIMES` more sequences of `_LENGTH`. Groups with equal
+# space form a stack: `top[space]` is its newest group or -1, `_BELOW` the group under this one. `busy`
+# counts the stacks for each 64 values of space, so that a search can skip 64 at once.
 _ROWS, _SIZE, _PARENT, _LENGTH, _TIMES, _BELOW = range(6)
 
 
@@ -33,7 +33,7 @@ def _make_space(groups, used):
 
 @compiled
 def _open(groups, used, top, busy, space, depth, rows, parent, length, times):
-    """Add a group: the pattern of `parent` and `times` more sequences of `length`. Return the new number."""
+    """Add a group: the pattern of `parent` and `times` more sequences of `length`. Return the new count."""
     group = groups[used]
     group[_ROWS] = rows
     group[_SIZE] = times + (groups[parent, _SIZE] if parent >= 0 else 0)
@@ -95,7 +95,7 @@ def _longest_first(counts, capacity, depth, groups, top, busy):
             groups = _make_space(groups, used)
             while space < capacity and top[space] < 0:
                 space = space + 1 if busy[space >> 6] else (space >> 6) + 1 << 6
-            if space >= capacity:  # no open row takes this length: new rows, as full as they get
+            if space >= capacity:  # no open row has space for this length: new rows, as full as possible
                 each = min(capacity // length, depth)
                 if unplaced >= each:
                     space = capacity - each * length
@@ -152,8 +152,8 @@ def _pack(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int 
 def spfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
     """Pack by shortest-pack-first histogram packing.
 
-    As published, sequences that fit no open row open a row each, where a packing of one sequence after the
-    other would fill them one by one: lengths that don't vary pack badly.
+    As published, each sequence that fits no open row opens a row of its own, even if several would fit one:
+    lengths that hardly vary are packed badly.
 
     Args:
         counts: int (longest + 1,), number of sequences of each length.
@@ -175,4 +175,4 @@ def lpfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -
 
 
 best_fit = lpfhp
-"""Best-fit decreasing: what the field calls LPFHP elsewhere. The choice where half a millisecond matters."""
+"""LPFHP under its usual name, best-fit decreasing. It is used where half a millisecond matters."""

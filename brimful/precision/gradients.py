@@ -31,7 +31,7 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def list_parameters(groups: Iterable[dict[str, Any]]) -> list[Any]:
-    """Return the parameters of an optimizer's groups, or their numbers in a state."""
+    """Return the parameters of an optimizer's groups, or their indices in a state dict."""
     return [parameter for group in groups for parameter in group["params"]]
 
 

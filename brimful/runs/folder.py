@@ -61,7 +61,7 @@ class Result:
         identity: the identity of its run.
         metrics: metrics of the objective, at the end.
         seconds: time of training, without evaluations.
-        examples: examples that were trained on, each as often as it came.
+        examples: how many examples were trained on, with repetitions.
     """
 
     directory: Path
@@ -75,7 +75,7 @@ class Result:
         return self.directory / _RESULT / _WEIGHTS
 
     def load(self, modules: Mapping[str, nn.Module]) -> None:
-        """Load the weights that these modules had at the training's end, which must have kept them."""
+        """Load the weights that these modules had at the end of the training; they must have been kept."""
         tensors = load_file(self._weights)
         with torch.no_grad():
             for name, parameter in nn.ModuleDict(modules).named_parameters():
@@ -92,7 +92,7 @@ class Result:
 
     def forget_weights(self) -> None:
         """Keep the metrics only."""
-        # The record first: a kill in between leaves a file that no record names, not a record of no file.
+        # Write the record first: a kill in between may leave a file without a record, never the reverse.
         self._commit(self.directory / _RESULT, [])
         self._weights.unlink(missing_ok=True)
 
@@ -186,7 +186,7 @@ class RunFolder:
         try:
             record = read_commit(folder / _RECORD, verify=True)
         except BrimfulError as error:
-            warn(f"training once more: {error}")
+            warn(f"training again: {error}")
             return None
         check_format(folder, record)
         require_shape(record, _ResultRecord, folder / _RECORD, f"remove {folder} and resume again")

@@ -17,7 +17,7 @@ from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
-"""Fine-tuning and distillation are short and their metrics are compared: the same bits are worth the time."""
+"""Fine-tuning and distillation are short, and metrics are compared: reproducible bits are worth the time."""
 NO_DEV = "none"
 """The value of --dev with which a training uses all rows of train."""
 TablePaths = tuple[str, str | None, str | None]
@@ -68,9 +68,9 @@ class TrainingOptions(RunOptions):
     batch: int = 16
     """Examples in an update."""
     micro_batch_tokens: int = 4096
-    """The most tokens of one forward and backward pass: fewer where memory runs out, more on a large GPU."""
+    """The most tokens of one forward and backward pass: fewer save memory, more suit a large GPU."""
     optimizer: DecayConfig = DecayConfig()
-    """AdamW, with the rate of each training."""
+    """AdamW; each training sets its own learning rate."""
     schedule: CurveConfig = CurveConfig()
     trainer: LoopConfig = TASK_TRAINER
     """The number of updates follows from epochs."""
@@ -105,9 +105,9 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     out: str | None = incidental(None)
     """Run directory to create; the model ends up in RUN/model."""
     dev: str | None = incidental(None)
-    """A table of the same columns, to choose and to calibrate on. By default, with several learning rates, a
-    fifth of train, which the final training reads too; with one, a tenth to calibrate probabilities, which
-    the training does not read. none: with one rate, train on all rows."""
+    """A table of the same columns, to choose and to calibrate on. By default a part of train: with several
+    learning rates a fifth, on which the final training trains too; with one rate a tenth, which only
+    calibrates probabilities. none (with one rate): train on all rows."""
     seed: tuple[int, ...] = (0,)
     """Each seed trains its own model. Metrics of several seeds, --seed 0 1 2, are means, with their standard
     deviation and the value of each."""
@@ -117,11 +117,11 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     epochs: float = 6.0
     """Passes over train."""
     trial_epochs: float | None = None
-    """Passes while learning rates are compared on held-out rows of train, so without dev: fewer save time. By
-    default the same as epochs."""
+    """Passes of each trial if learning rates are compared on held-out rows of train, without dev: fewer save
+    time. By default the same as epochs."""
     ladder: Literal["quick", "none"] = incidental("quick")
-    """Baselines on the same rows, where scikit-learn is installed: the majority, TF-IDF and the frozen
-    encoder under linear models."""
+    """Baselines on the same rows, where scikit-learn is installed: the majority, and linear models on
+    TF-IDF and on the frozen encoder."""
     overlap: int | None = None
     """Longer texts become windows that share this many tokens, and their answers are merged. By default tasks
     of whole texts cut them, and tasks of tokens read them in windows."""
@@ -297,7 +297,7 @@ class EvaluateConfig(TaskOptions, RunOptions):
             raise BrimfulError("--dev is for a task, which needs --train and --test")
 
     def require_complete(self) -> None:
-        """Refuse, as a UsageError, an evaluation of nothing, or on nothing."""
+        """Raise a UsageError if encoders, --out or data to evaluate on are missing."""
         if self.resume is not None:
             return
         if not self.encoders or self.out is None:

@@ -1,4 +1,4 @@
-"""Rows of files of tables, read by the readers of `prepare`. A row that these count and skip is refused."""
+"""Rows of table files, read by the readers of `prepare`. A row that those count and skip is an error here."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 BY_NUMBER = "--columns.text 1 --columns.label 2"
 """The options that name columns without a header."""
 PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
-"""What rows are counted in; in other formats, in the lines at which they begin."""
+"""The unit in which rows are numbered; in other formats, a row has the number of its first line."""
 
 _UNLABELLED = -1
 """The class that `datasets` writes for a row without a label."""
@@ -48,7 +48,7 @@ def open_rows(
 
 
 def _find_form(path: Path, columns: Sequence[str], layout: FileLayout) -> str:
-    # The columns of a layout have places, with or without a header.
+    # A layout finds its columns by position, with or without a header.
     fields = [*columns, "1"] if layout.form == ".tsv" else columns
     kind = form_of(str(path), fields, by_number=BY_NUMBER)
     if layout.form and kind in ("text", layout.form[1:]):
@@ -64,7 +64,7 @@ def _find_form(path: Path, columns: Sequence[str], layout: FileLayout) -> str:
 
 
 def is_text(path: Path, columns: Sequence[str]) -> bool:
-    """Whether a file has a text a line: it is named .txt, and does not hold a table with such columns."""
+    """Whether a file has one text per line: it is named .txt and holds no table with these columns."""
     return suffix_of(path) == ".txt" and form_of(str(path), columns, by_number=BY_NUMBER) == "text"
 
 
@@ -93,7 +93,7 @@ def _read_rows(
 
 
 def _read_delimited(path: Path, form: str, columns: Sequence[str], layout: FileLayout) -> NumberedRows:
-    """Yield the rows of a sheet. A row of another width than the header is refused, except in a layout."""
+    """Yield the rows of a sheet. A row whose width is not the header's is refused, except in a layout."""
     sheet = open_sheet(text_lines(path, newline=""), form[1:], columns, layout.dialect, str(path))
     if sheet is None:
         return
@@ -168,8 +168,8 @@ def _require_characters(row: Any, where: str) -> None:
 def _read_columns(
     path: Path, form: str, columns: Sequence[str] | None, labels: Sequence[str] = ()
 ) -> NumberedRows:
-    """Yield the rows of a Parquet or Arrow file: some of its columns, or all for None. Where a layout has
-    labels, classes with other names keep their numbers."""
+    """Yield the rows of a Parquet or Arrow file, with some of its columns, or all if None. If a layout has
+    labels, classes with other names stay numbers."""
     schema, rows = rows_of_columns(str(path), form[1:], columns)
     _require_single(path, schema.names, schema.names if columns is None else columns)
     classes = class_names(schema.metadata)
@@ -184,7 +184,7 @@ def _read_columns(
 
 
 def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
-    """Return the names of classes by column: of classes, or of lists of them, that `datasets` wrote."""
+    """Return the class names of each column in which `datasets` wrote classes or lists of classes."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (ValueError, KeyError, TypeError):

@@ -1,11 +1,11 @@
 """Schemes of tags: how the names of tags say which tokens are a span, and which label it has.
 
-A tag is a mark and a label, such as B-PER. All schemes are read in the marks of one (Krishnan and Ganapathy,
-2005): B for the first token of a span, I for those within, E for the last, S for a span of one token, O for
-others. The set of marks tells the scheme, as seqeval defines them:
+A tag is a mark and a label, such as B-PER. All schemes are converted to the marks of one (Krishnan and
+Ganapathy, 2005): B for the first token of a span, I for those within, E for the last, S for a span of one
+token, O for others. The set of marks tells the scheme, as seqeval defines them:
 
-    IO                    only I; a label without marks is one too
-    IOB1                  B only where a span touches one of the same label before it
+    IO                    only I; a label without a mark counts as I
+    IOB1                  B only where a span directly follows another with the same label
     BIO (IOB2)            B and I
     IOE1, IOE2            I and E
     IOBES, BIOE           as named; BILOU has L and U for E and S, BMES has M for I, BMEWO has W for S
@@ -21,7 +21,7 @@ from brimful.tables.table import LabelledSpan
 
 OUTSIDE = "O"
 CONTINUED = "X"
-"""The mark of a token that continues a word: it belongs to what the token before it belongs to."""
+"""The mark of a token that continues a word: it is in the span of the token before it, if that is in one."""
 NEVER = ""
 """The mark of tags that only special tokens have, such as [CLS]."""
 UNNAMED = "_"
@@ -49,8 +49,8 @@ class Tag(NamedTuple):
 def read_tags(names: Iterable[str]) -> dict[str, Tag]:
     """Return the meaning of each tag of a set; the set tells where marks stand.
 
-    A name without a mark among others that have one means I, as in the pipelines of `transformers`; but O
-    where it is the only one, and O is not there.
+    If only some names have marks, a name without one means I, as in the pipelines of `transformers`; but a
+    single such name means O if O is missing.
 
     Raises:
         BrimfulError: the tags describe no spans.
@@ -66,7 +66,7 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
             " every token would be in a span; call the tag of tokens outside of spans O"
         )
     unmarked = [name for name in candidates if name not in marked and name.upper() != CONTINUED]
-    if marked and not has_outside and len(unmarked) == 1:  # or else every token would be in a span
+    if marked and not has_outside and len(unmarked) == 1:  # otherwise every token would be in a span
         outside = unmarked[0]
     tags: dict[str, Tag] = {}
     for name in names:
@@ -79,7 +79,7 @@ def read_tags(names: Iterable[str]) -> dict[str, Tag]:
         else:
             tags[name] = marked.get(name, Tag("I", name))
     if not any(label for _, label in tags.values()):
-        raise BrimfulError(f"the tags {_list_names(names)} have no label of spans")
+        raise BrimfulError(f"the tags {_list_names(names)} name no label for spans")
     return tags
 
 
@@ -93,7 +93,7 @@ def spans_of(tags: Sequence[Tag], places: Sequence[tuple[int, int]]) -> list[Lab
         places: the characters of each tagged word.
     """
     spans: list[LabelledSpan] = []
-    is_inside = is_open = False  # the word before is in a span; and the span may go on
+    is_inside = is_open = False  # the previous word is in a span; that span may continue
     for (mark, label), (start, end) in zip(tags, places, strict=True):
         if mark == CONTINUED:
             if is_inside:
@@ -126,7 +126,7 @@ def _read_marks(names: Sequence[str]) -> dict[str, Tag]:
                 tags[name] = tag
         if not separator and len(set(tags.values())) < 2:
             continue  # a single S is the name of a label
-        # Of two ways for the same names, E-B and E-I have fewer labels behind their marks than before them.
+        # If two ways read equally many names, the one with fewer labels wins: E-B and E-I have the label E.
         if (len(tags), -_count_labels(tags)) > (len(best), -_count_labels(best)):
             best = tags
     if len(best) < len(candidates) and _count_labels(best) == len(best):

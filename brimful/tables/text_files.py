@@ -1,4 +1,4 @@
-"""Files of text as users have them: their lines, as `prepare` reads them, or one line about a fault."""
+"""Read users' text files line by line, as `prepare` does, and report a fault in one line."""
 
 import re
 import shlex
@@ -18,20 +18,20 @@ from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_E
 _SHOWN_LINES = 5
 _RUN_BYTES = 1 << 16
 _ENDLESS = 1 << 62
-"""Bytes of a line that are too many."""
+"""A limit for the bytes of a line that no line reaches."""
 _OTHER_ENCODINGS = ("WINDOWS-1252", "GB18030")
 _NOT_WESTERN = re.compile("[^\\x00-\\x7f]{2}|[\\x80-\\x9f\\ufffd]")
 _PAGE_SUFFIXES = (".md", ".html", ".htm")
 """Suffixes of files that stand beside tables, such as README.md."""
 _PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
 _PART = re.compile(r"(train|dev|val|test)(?:ing|elopment|id|idation)?(?![a-z])")
-"""The name of a file or folder that is a part of a data set begins so."""
+"""Matches the start of the name of a file or folder that is one part of a data set."""
 
 
 def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
     """Yield the lines of a file; each ends in a line feed, the last one too. Byte order marks are left out.
 
-    A file is UTF-8, or of the charset that its mark or its bytes show; then a warning says so.
+    A file is read as UTF-8, or, with a warning, in the charset that its mark or bytes show.
 
     Args:
         newline: the ends of lines. None: a line feed or carriage return, or both; "\\n": any line end of
@@ -54,7 +54,7 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
         if newline == "\n" and UNICODE_END.search(text):
             for end in UNICODE_END.finditer(text):
                 others.append(number + text.count("\n", 0, end.start()))
-            if feeds == 1:  # the only line feed may be one that was added behind another end
+            if feeds == 1:  # the only line feed may have been added after another end
                 text = text[:-1]
             text = UNICODE_END.sub("\n", text).removesuffix("\n") + "\n"
         for each in text[:-1].split("\n"):
@@ -102,7 +102,7 @@ def _quote_pattern(folder: Path, name: str) -> str:
 
 
 def _refuse_parts(folder: Path, files: Sequence[Path]) -> None:
-    """Refuse a folder that holds train and test, say: one table would join them."""
+    """Refuse a folder that holds, for example, train and test, which would become one table."""
     patterns: dict[str, str] = {}
     for file in files:
         place = folder
@@ -131,7 +131,7 @@ def suffix_of(path: Path) -> str:
 
 
 def _read_runs(path: Path, kind: str) -> Iterator[str]:
-    """Yield the text of a file in runs of whole lines. Issues are refused, or warned of."""
+    """Yield the text of a file in runs of whole lines. Issues cause an error or a warning."""
     issues: Counter[str] = Counter()
     runs = _open_runs(path, kind, issues)
     first = next(runs, "")  # the charset and a binary file are known with the first run
@@ -145,7 +145,7 @@ def _read_runs(path: Path, kind: str) -> Iterator[str]:
         )
     for runs_before, text in enumerate(chain([first] if first else [], runs)):
         if any(issue.startswith(UNDECODABLE) for issue in issues):
-            # The runs before are the same in windows-1252: beyond ASCII, the file would be refused.
+            # Earlier runs need no second reading: unless they are ASCII, the file is refused.
             yield from islice(_read_windows_1252(path, kind, issues), runs_before, None)
             break
         yield text
@@ -168,7 +168,7 @@ def _read_windows_1252(path: Path, kind: str, issues: Counter[str]) -> Iterator[
             if "\ufffd" in line:  # the character for bytes that are not UTF-8
                 wrong.append(lines + number + 1)
                 examples = examples or [_quote_foreign(other.split("\n")[number]) for other in others]
-        lines += text.count("\n")  # of the runs before, since numbers begin anew in each
+        lines += text.count("\n")  # lines of the earlier runs: `number` restarts in each
     place = f"{pluralise(len(wrong), 'line')} ({first_lines(wrong)})"
     if not is_western:
         western, chinese = (f"iconv -f {name} -t UTF-8" for name in _OTHER_ENCODINGS)
@@ -196,7 +196,7 @@ def _open_runs(path: Path, kind: str, issues: Counter[str], encoding: str = "utf
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """A context in which a file that cannot be read gives one line.
+    """A context that turns an error of reading a file into a message of one line.
 
     Raises:
         BrimfulError: in place of OSError.

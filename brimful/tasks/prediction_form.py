@@ -31,13 +31,13 @@ Row = dict[str, Any]
 
 
 class PredictionForm(Protocol):
-    """What the outputs of a trained model say of texts, and how predictions are written."""
+    """What the outputs of a trained model mean, and how predictions are written."""
 
     name: ClassVar[str]
     """The name of the task in `--task`, and of the term of its loss: `loss.NAME` in metrics.jsonl."""
     problem_type: ClassVar[str]
-    """The name of the task in config.json, by which a model folder names its task. `transformers` takes its
-    own three as the names of losses, and has no loss for others."""
+    """The name of the task in config.json, by which a model folder names its task. `transformers` chooses a
+    loss by its own three names, and has none for others."""
 
     read: ClassVar[Callable[..., Table] | None] = None
     """`read(path, *, labelled, layout, take)` -> a Table, for `table_files.read_file`. None: the files are
@@ -45,10 +45,10 @@ class PredictionForm(Protocol):
     characters: ClassVar[bool] = False
     """Whether examples hold the characters of each token."""
     abstains: ClassVar[bool] = False
-    """Whether a row of predictions has a probability, under which its label can be left out."""
+    """Whether predictions have a probability, so that a label can be left out if it is too low."""
     labels: list[str]
-    """The names of the head's outputs, as config.json stores them. They and `settings` describe a trained
-    task: `from_labels` makes it again. A subclass may have a property or a class attribute instead."""
+    """The names of the head's outputs, as config.json stores them. With `settings` they describe a trained
+    task, which `from_labels` recreates. A subclass may have a property or a class attribute instead."""
 
     @classmethod
     def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
@@ -62,7 +62,7 @@ class PredictionForm(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What config.json keeps of the task beside its labels, as JSON."""
+        """The JSON values that config.json stores for the task besides its labels."""
         return {}
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
@@ -71,7 +71,7 @@ class PredictionForm(Protocol):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What summary.json says of the task beside its name."""
+        """The JSON values that summary.json stores for the task besides its name."""
         return {}
 
     def answers(self, outputs: Outputs, data: Encoded) -> Any:

@@ -6,7 +6,7 @@ shape. Attention and the linear cross-entropy are opaque operators in the graph;
 
 With CUDA graphs, each pass overwrites the memory that holds the results of the pass before. So losses are
 read before the next pass, and gradients are added to tensors that exist from the start (train/gradients.py).
-Otherwise autograd would adopt the gradients of the first micro-batch where they lie, and the second
+Otherwise autograd would keep the first micro-batch's gradients where they lie, and the second
 micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/169545).
 """
 
@@ -33,7 +33,7 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
         possible: whether the objective can be compiled.
 
     Raises:
-        BrimfulError: `setting` asks for it, and it is not possible.
+        BrimfulError: `setting` requires compilation, and it is not possible.
     """
     if setting == "auto":
         if not possible or device.type != "cuda":
@@ -55,12 +55,12 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
 
 
 def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[PackedBatch], dict[str, Tensor]]:
-    """Make `loss` a function of a batch on the device, which prepares the batch's layout.
+    """Return a function of a batch on the device that prepares the batch's layout and computes `loss`.
 
     If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes. Within DDP's
-    forward pass torch cuts it where a bucket of gradients ends: the gradients of a graph arrive when its
-    whole backward pass has ended, so later layers send their gradients while earlier layers are
-    differentiated. Where it cannot be compiled, it runs eagerly, and one line says why. With CUDA graphs, the
+    forward pass, torch splits the graph where a bucket of gradients ends. A graph yields its gradients only
+    at the end of its backward pass; with the split, later layers send theirs while earlier ones still
+    compute. Where it cannot be compiled, it runs eagerly, and one line says why. With CUDA graphs, the
     caller must not read an earlier result after the next call, and the gradients must exist before the first
     backward pass and stay where they are. `sdpa` attention has its lengths on the host, so there are no CUDA
     graphs with it.

@@ -3,19 +3,19 @@
 There are three ways to accumulate:
 
     float32 parameters              autograd adds up the micro-batches in `.grad`
-    16-bit parameters               a running mean of micro-batches and ranks, so that no small part is lost
-                                    beside a sum that has grown
+    16-bit parameters               a running mean over micro-batches and ranks, so that small parts are not
+                                    rounded away in a large sum
     fp16 activations                the same mean, of the gradients of a scaled loss
 
-The mean takes each micro-batch's part of the loss times the number of micro-batches, so it equals the sum of
+For the mean, each micro-batch's part of the loss is multiplied by their number, so it equals the sum of
 the parts, and neither the loss scale nor the size of the numbers depends on how many micro-batches there are.
 
-Means lie in a few flat tensors, of which each parameter's `.grad` is a view, and so do all gradients on a GPU
+Means are kept in a few flat tensors; each parameter's `.grad` is a view of one. So are all gradients on a GPU
 or of several ranks (the buckets of DDP, train/data_parallel.py). A GPU touches a million numbers as fast as
 one small gradient, so counting gradients for a loss scale, averaging and zeroing are one operation for each
 flat tensor. The views exist from the start and stay where they are, as CUDA graphs need. A parameter that no
 loss reaches has a gradient of zeros in them, and not None: an optimizer with weight decay shrinks it. For a
-sum, a single CPU process keeps one tensor for each gradient, which its caches prefer.
+sum, a single CPU process keeps one tensor for each gradient, which uses caches better.
 """
 
 import math
@@ -45,7 +45,7 @@ class Flat:
     """Some gradients of one dtype.
 
     Attributes:
-        numbers: 1-D.
+        numbers: the gradients one after the other, with padding, 1-D.
         padding: how many of these belong to no gradient; they are 0.
     """
 
@@ -55,13 +55,13 @@ class Flat:
 
     @cached_property
     def _mean(self) -> Tensor:
-        """The mean of the micro-batches before the present one; an update of one needs no memory for it."""
+        """The mean of the earlier micro-batches; with one micro-batch per update, it takes no memory."""
         return torch.empty_like(self.numbers)
 
     def fold(self, number: int, *, last: bool) -> None:
-        """Fold a micro-batch, counted from 1, into the mean, which `numbers` holds after the last."""
+        """Fold micro-batch `number` (from 1) into the mean. After the last one, `numbers` is the mean."""
         if number > 1:
-            # mean + (new - mean) / number: no sum grows, so nothing overflows or drowns in 16 bits.
+            # mean + (new - mean) / number: no sum grows, so nothing overflows or is rounded away in 16 bits.
             torch.lerp(self._mean, self.numbers, 1 / number, out=self.numbers if last else self._mean)
         elif not last:
             self._mean.copy_(self.numbers)
@@ -70,7 +70,7 @@ class Flat:
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> list[Flat]:
-    """Give each parameter a gradient of zeros in a flat tensor; parameters are on one device."""
+    """Give each parameter a gradient of zeros in a flat tensor. All must be on one device."""
     groups: list[list[nn.Parameter]] = []
     for parameter in reversed(parameters):
         last = groups[-1] if groups else []
@@ -97,7 +97,7 @@ class Gradients:
     `clear`.
 
     Args:
-        modules: those that are trained.
+        modules: the trained modules.
         mean: accumulate as a running mean.
         scaler: scales the loss. It implies `mean`. The parameters are watched here, not by `watch_modules`.
     """
@@ -124,12 +124,12 @@ class Gradients:
             self.flats = flatten(self.parameters)
 
     def begin(self, batches: Sequence[object], total: int) -> None:
-        """Begin an update: this rank has these micro-batches, all ranks together `total`."""
+        """Begin an update: this rank has `batches`, all ranks together have `total` micro-batches."""
         self._own, self._total, self._number = len(batches), total, 0
 
     def forward(self, loss: Callable[[PackedBatch], R], batch: PackedBatch) -> R:
-        """Compute `loss(batch)`, a forward pass of the modules. Outside of an update its gradients are not
-        sent."""
+        """Compute `loss(batch)`, a forward pass of the modules. Outside of an update, its gradients are not
+        sent to other ranks."""
         if self._ranks is None:
             return loss(batch)
         return self._ranks.forward(loss, batch, last=self._number + 1 == self._own)

@@ -18,9 +18,9 @@ from brimful.train.metrics import Window, read_scalars
 MEMORY_UPDATES = 64
 """The running mean and deviation of the loss cover about this many updates."""
 UNJUDGED_UPDATES = 16
-"""A loss can be a spike only after this many losses."""
+"""A finite loss is compared with earlier ones only after this many."""
 PATIENCE = 8
-"""This many of 16 updates may be left out. The next spike stops the run."""
+"""If this many of the 16 updates before a spike were left out, the spike stops the run."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Spike:
         update: its number, from 0.
         cursor: the place in the data where its batch begins.
         loss, norm: the loss of the whole update and the norm of its gradient.
-        mean, deviation: of the losses before it.
+        mean, deviation: the mean and standard deviation of the losses before it.
     """
 
     update: int
@@ -73,7 +73,7 @@ class Guard:
         self._judged = 0
 
     def judge_before_step(self, step: int, cursor: Cursor, loss: Tensor, norm: Tensor) -> Spike | None:
-        """Find the spike in an update that the optimizer has not seen yet. Only the policy `skip` looks.
+        """Return the spike of an update, if any, before the optimizer's step; only with the policy `skip`.
 
         Args:
             loss: this rank's part of the update's loss.
@@ -106,7 +106,7 @@ class Guard:
         return "stop" if self.count_left_out(spike) >= PATIENCE else self.policy
 
     def _judge(self, step: int, cursor: Cursor, loss: float, norm: float) -> Spike | None:
-        """The spike, if this is one; else the loss enters the running mean and variance."""
+        """Return the spike if this is one; otherwise add the loss to the running mean and variance."""
         deviation = math.sqrt(self._variance)
         is_far = loss > self._mean + self.threshold * deviation
         is_judged = self.threshold > 0 and self._judged >= UNJUDGED_UPDATES

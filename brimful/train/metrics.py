@@ -32,7 +32,7 @@ def measure_shape(batch: "PackedBatch", model: "EncoderConfig") -> Shape:
 
 
 def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
-    """Count what micro-batches contain, together: the counts of `Totals`, by name."""
+    """Count what all micro-batches together contain: the counts of `Totals`, by name."""
     counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
     for batch in batches:
         counts["tokens"] += batch.real_tokens
@@ -47,16 +47,16 @@ def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> d
 
 @dataclass(frozen=True)
 class Totals:
-    """The contents of a run's updates so far, over all ranks; a checkpoint holds it.
+    """Counts of what a run's updates contained so far, over all ranks; checkpoints store them.
 
     Attributes:
         tokens: real tokens.
         slots: token slots.
         sequences: real sequences.
         padded: slots that these sequences would take if each were padded to the largest length.
-        predictions, dropped_predictions: of masked language modelling, and those that found no slot.
+        predictions, dropped_predictions: masked tokens to predict, and those dropped for lack of a slot.
         flops: what the model needs for the real tokens and the predictions, forward and backward.
-        seconds: of training, without evaluations and checkpoints.
+        seconds: the time spent in training, without evaluations and checkpoints.
     """
 
     tokens: int = 0
@@ -142,7 +142,7 @@ class MetricsLog:
     """Appends lines to a file, each in one write.
 
     Args:
-        step: the key of the update in a line.
+        step: the key under which a line stores the number of its update.
     """
 
     def __init__(self, path: Path, step: str = "step") -> None:
@@ -170,7 +170,7 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a metrics.jsonl, but not a last line that a kill has cut short.
+    """Read the lines of a metrics.jsonl, except a last line left incomplete when the run was killed.
 
     Raises:
         BrimfulError: the file cannot be read, or a line before the last is damaged.
@@ -216,11 +216,11 @@ MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
 
 
 def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[str, str | None]:
-    """List rows of a table of facts, by their names; None where something is unknown.
+    """Return rows for a table of facts, from name to text; None where a value is unknown.
 
     Args:
-        facts: of a run; `seconds` and `training_loss` are read.
-        held_out_loss: of the trained model on rows that it was not trained on.
+        facts: the facts of a run, of which `seconds` and `training_loss` are read.
+        held_out_loss: the trained model's loss on rows that it was not trained on.
     """
     seconds = find_number(facts, "seconds")
     return {
@@ -230,7 +230,7 @@ def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[
 
 
 def _describe_overfitting(held_out: float | None, training: float | None) -> str | None:
-    """Remark on a loss on held-out data that is far above the training loss at the end."""
+    """Return a remark if the held-out loss is far above the final training loss, else None."""
     if held_out is None or training is None:
         return None
     if held_out - training < MIN_LOSS_GAP_NATS or held_out < MIN_LOSS_RATIO * training:

@@ -34,7 +34,7 @@ class Runtime:
         """Resolve the precision of a run.
 
         Args:
-            config: by default, float32 parameters.
+            config: names the number formats; None means float32 parameters.
             precision: "auto" is the format of 16-bit parameters, or else the device's fastest format.
 
         Raises:
@@ -69,14 +69,14 @@ class Runtime:
 
 
 class Objective:
-    """A loss, and how to judge a model by it: a subclass for each.
+    """A loss and the way to evaluate a model trained with it. Each loss is a subclass.
 
     Attributes:
         coefficients: what each term's mean is multiplied by in the loss.
         watched: other sums that `loss` returns. They have normalizers like the terms, but are only logged.
         primary_metric: the primary metric and its direction; None: there are no metrics.
-        compiles: whether `loss` reads only tensors of the batch, whose shapes a stream can fix. Then it is
-            one graph.
+        compiles: whether `loss` reads only tensors of the batch, whose shapes a stream can fix, so that it
+            can be one compiled graph.
     """
 
     coefficients: dict[str, float]
@@ -85,19 +85,19 @@ class Objective:
     compiles = False
 
     def modules(self) -> dict[str, nn.Module]:
-        """Trainable modules beside the encoder: heads, projections."""
+        """Trainable modules other than the encoder, such as heads and projections."""
         raise NotImplementedError
 
     def frozen(self) -> dict[str, nn.Module]:
-        """Modules that are only used: a teacher."""
+        """Modules that are used but not trained, such as a teacher."""
         return {}
 
     def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        """What each sum over this batch is divided by, from the batch alone."""
+        """The divisor of each sum over this batch, computed from the batch alone."""
         raise NotImplementedError
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        """Each sum over this batch: scalars. The terms are float32 or wider.
+        """Each sum over this batch, as a scalar. The terms are float32 or wider.
 
         Args:
             layout: `encoder.prepare(batch)`, if the caller has it.

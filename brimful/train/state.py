@@ -38,7 +38,7 @@ class TrainState:
         self.encoder = encoder
         encoder.set_residual(torch.bfloat16 if config.residual == "bf16" else None)
         encoder.recomputes = config.recompute == "layers"
-        # Onto the device and into its format first: optimizers keep references to the parameters.
+        # Move and convert the modules first: optimizers keep references to the parameters.
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
         narrow_parameters(self.trained, config)
         self.parameters = {name: p for name, p in self.trained.named_parameters() if p.requires_grad}
@@ -47,7 +47,7 @@ class TrainState:
         self.optimizers = build_optimizers(optimizer, self.parameters, fused_blocks, runtime.dtype, depths)
         if config.weights != "fp32":
             for index, inner in enumerate(self.optimizers):
-                key = int(derive_key(seed, "rounding", index))  # other random numbers for each optimizer
+                key = int(derive_key(seed, "rounding", index))  # different random numbers for each optimizer
                 self.optimizers[index] = NarrowWeights(inner, config.rounding, key)
 
     def set_rate(self, factor: float) -> None:
@@ -58,7 +58,7 @@ class TrainState:
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the last update: of the first optimizer, without layer_decay."""
+        """The first optimizer's learning rate in the last update, without layer_decay."""
         return max(group["lr"] for group in self.optimizers[0].param_groups)
 
     def finish(self) -> None:
@@ -80,12 +80,12 @@ class TrainState:
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `tensors`.
+        """Restore the parameters and optimizer states from the tensors of a checkpoint.
 
         Raises:
             KeyError: a name is missing.
         """
-        # In place: compiled steps and flat gradients know the addresses of parameters.
+        # Copy in place: compiled steps and flat gradients depend on the parameters' addresses.
         for name, weight in self.trained.named_parameters():
             weight.copy_(tensors[f"{WEIGHTS}{name}"])
         names = {parameter: name for name, parameter in self.parameters.items()}
@@ -101,7 +101,7 @@ class TrainState:
 
 
 def narrow_parameters(trained: nn.Module, config: TrainerConfig) -> None:
-    """Give the parameters that are trained the run's format. Buffers, such as RoPE's angles, stay float32."""
+    """Convert the trained parameters to the run's format. Buffers, such as RoPE's angles, stay float32."""
     for parameter in trained.parameters():
         if parameter.requires_grad and config.weights != "fp32":
             parameter.data = parameter.data.to(DTYPES[config.weights])

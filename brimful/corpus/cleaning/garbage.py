@@ -39,7 +39,7 @@ _LONGEST_SELECTOR_CHARACTERS = 200
 
 
 def drop_tokens(text: str) -> tuple[str, int]:
-    """Tokens that look like hashes, UUIDs or base64 become spaces: (text, number of tokens)."""
+    """Replace tokens that look like hashes, UUIDs or base64 by spaces; return the text and their number."""
     times = 0
 
     def replace(match: re.Match[str]) -> str:
@@ -56,7 +56,7 @@ def drop_tokens(text: str) -> tuple[str, int]:
 def _looks_hexadecimal(run: str) -> bool:
     """Return whether a token is a hash or a UUID.
 
-    In 5.5511151231257827e-017 and in an IBAN, letters and digits alternate less often.
+    In numbers such as 5.5511151231257827e-017 and in IBANs, letters and digits alternate less often.
     """
     return bool(_HEXADECIMAL.fullmatch(run)) and len(_KINDS.findall(run[:_JUDGED_CHARACTERS])) >= 5
 
@@ -96,7 +96,7 @@ def _looks_like_base64(run: str) -> bool:
 
 
 def drop_css(text: str) -> tuple[str, int]:
-    """Rules of style sheets and runs of style declarations become spaces: (text, number of them).
+    """Replace rules of style sheets and runs of declarations by spaces; return the text and their number.
 
     A rule is a block in braces with declarations of known properties only, and the selectors before it. A
     single declaration outside braces stays, since it may be a sentence.
@@ -107,7 +107,7 @@ def drop_css(text: str) -> tuple[str, int]:
     for match in _RULE.finditer(text):
         begin = _find_selectors(text, max(end, match.start() - _LONGEST_SELECTOR_CHARACTERS), match.start())
         if begin == match.start() and ";" not in match[0]:
-            continue  # a dictionary of a program, say
+            continue  # this may be a dictionary in program code
         pieces.append(text[end:begin])
         end = match.end()
     if pieces:
@@ -120,7 +120,7 @@ def drop_css(text: str) -> tuple[str, int]:
 
 
 def _find_selectors(text: str, earliest: int, end: int) -> int:
-    """Return where the selectors begin that end at `end`."""
+    """Return the start of the selectors that end at `end`."""
     begin = end
     for part in reversed(list(_PART.finditer(text, earliest, end))):
         if not _SELECTOR.fullmatch(part[0]):

@@ -25,7 +25,7 @@ BANDS, BAND_HASHES = 14, 8
 SHINGLE_WORDS = 5
 SHINGLE_CHARACTERS = 8
 MAX_SORTED_RECORDS = 1 << 23
-"""Records that are sorted in memory."""
+"""The most records that are sorted in memory at once."""
 LINE_BYTES = 16
 """Shorter lines always stay (UTF-8 bytes without whitespace)."""
 
@@ -99,7 +99,7 @@ def _starts(values: np.ndarray) -> np.ndarray:
 
 
 def mark_duplicates(parts: Iterable[np.ndarray], total: int, scratch: Path, duplicates: np.ndarray) -> None:
-    """Set `duplicates[place]`, bool (places,), for each record with the key of an earlier place."""
+    """Set `duplicates[place]`, bool (places,), for each record whose key occurs at an earlier place."""
     for records in by_key(parts, total, scratch):
         duplicates[records["place"][~_starts(records["key"])]] = True
 
@@ -122,7 +122,7 @@ def mark_recurring(
     for records in by_key(parts, total, scratch):
         group = _starts(records["key"])
         document = np.searchsorted(begins, records["place"].astype(np.int64), side="right")
-        # The number of earlier documents with the line: counted over all lines, less the count at its group.
+        # Earlier documents with the line: a running count, minus its value where the line's group starts.
         rank = np.cumsum(group | _starts(document))
         first = np.flatnonzero(group)
         rank -= np.repeat(rank[first], np.diff(np.append(first, len(rank))))
@@ -155,7 +155,7 @@ class NearKeys:
 
 
 def shingles(text: str) -> list[str]:
-    """Return overlapping runs of five words, or of eight characters in text with few spaces: Chinese."""
+    """Return overlapping runs of five words, or of eight characters in text with few spaces (Chinese)."""
     words = text.split()
     if len(words) * SHINGLE_CHARACTERS < len(text):
         text = "".join(words)

@@ -53,7 +53,7 @@ class Engine:
             function: a function that another process can import by name.
             title: the text of the progress bar.
             name: returns the name of a task in messages.
-            count_causes: returns how many causes of death a task has found and will avoid. A death that adds
+            count_causes: returns how many causes of death a task has noted and will avoid. A death that adds
                 one does not count against the task: see brimful.corpus.engines.watchdog.
 
         Raises:
@@ -100,6 +100,6 @@ def _report_death(name: str, error: DiedError, *, is_second: bool) -> None:
     if is_second:
         raise BrimfulError(
             f"a worker process {error} while it worked on {name}, and so did one before it; run again with"
-            " workers=1 or without that input: what is finished is kept"
+            " workers=1 or without that input: finished work is kept"
         )
     warn(f"a worker process {error} while it worked on {name}; trying again after the others")

@@ -1,4 +1,4 @@
-"""A pool of processes on this machine, in which the death of one disturbs no other.
+"""A pool of processes on this machine; if one dies, the others go on.
 
 A worker is a new interpreter. It is not a fork, because the caller may have threads, and not a
 `multiprocessing` child, which would import the caller's script again. So no script needs
@@ -87,7 +87,7 @@ class _Worker:
 
     def __init__(self) -> None:
         ours, theirs = socketpair()
-        # A worker starts with Ctrl-C blocked and leaves it so: the caller ends it, and it prints nothing.
+        # A worker keeps Ctrl-C blocked: the caller ends the worker, so the worker prints nothing.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with theirs:
@@ -159,7 +159,7 @@ class LocalPool:
         worker.start(number, packed)
 
     def wait(self) -> list[tuple[int, Outcome]]:
-        """Wait for news of workers; return (number, outcome) of each task that ended, if any has."""
+        """Wait for a message from workers; return (number, outcome) of each task that ended, if any."""
         ended = []
         for pipe in connection.wait(list(self._busy)):
             worker = self._busy[pipe]

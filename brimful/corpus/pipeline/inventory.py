@@ -112,7 +112,7 @@ class Inventory:
         self.save()
 
     def save(self) -> None:
-        """Write plan.json, a commit record of its own content."""
+        """Write plan.json, a commit record without other files."""
         generations = []
         for inputs in self.closed:
             generations.append(list(map(asdict, inputs)))

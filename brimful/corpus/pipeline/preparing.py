@@ -1,6 +1,6 @@
 """Prepare raw text files: make a folder of tokenized, word-bounded shards.
 
-    clean (a task a text part) -> duplicates (the whole corpus) -> tokenizer -> tokenize (a task a shard)
+    clean (one task per part) -> duplicates (the whole corpus) -> tokenizer -> tokenize (one task per shard)
 
 Each stage skips what is finished already. The output depends only on the inputs and the settings, not on the
 number of workers or on kills.
@@ -71,7 +71,7 @@ VOLATILE = ("paths", "out", "workers", "retrain_tokenizer", "dry_run")
 CLEANING = "cleaning version"
 """The name of the version among the settings in MANIFEST.json."""
 LEXICON_CHARACTERS = 2_000_000
-"""Characters of the text that are searched for the words of a lexicon, equally many of each part."""
+"""How many characters of the text are searched for a lexicon's words, the same number in each part."""
 MIN_ENTRY_SHARE = 1e-3
 """If a smaller share of a lexicon's entries occurs, the text probably spells its words differently."""
 # Names of our files; earlier versions committed decisions by generation.
@@ -86,7 +86,7 @@ class _Manifest(TypedDict):
 
 
 def prepare_corpus(config: PrepareConfig) -> Record:
-    """Prepare a corpus; `brimful.prepare` says what comes back and what is refused."""
+    """Prepare a corpus; see `brimful.prepare` for the result and the errors."""
     # Mistakes in the options and missing packages are refused before any file is read.
     find_charset(config.read.encoding)
     Cleaner(config.clean)
@@ -126,7 +126,7 @@ class Preparation:
         settings: all that decides the output, except the inputs, as MANIFEST.json records it.
         names: the names of the text parts of each generation.
         texts: the commit records of the text parts, by name.
-        watchdogs: the names of their watchdogs' files.
+        watchdogs: the names of the files in which the parts' watchdogs keep notes.
 
     Raises:
         BrimfulError: the lexicon or the tokenizer cannot be read.
@@ -168,7 +168,7 @@ class Preparation:
         with self._timed("tokenizer"):
             self._freeze_tokenizer()
         tasks = self._make_shard_tasks(decisions)
-        # Files of former shards go before the inputs are fixed: a kill between the two leaves no stale shard.
+        # Remove files of former shards before the inputs are fixed, so that a kill leaves no stale shard.
         self._remove_stale_files([task.documents.name for task in tasks])
         spans = list(chain.from_iterable(text["inputs"] for text in texts))
         self.inventory.close(spans)
@@ -198,7 +198,7 @@ class Preparation:
             (self.out / MANIFEST).unlink(missing_ok=True)
         if manifest and manifest["settings"].get(CLEANING) != self.settings[CLEANING]:
             warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
-        # What an earlier kill left half written.
+        # Remove files that a killed run left half written.
         for name in ("", *FOLDERS):
             sweep(self.out / name)
         self.inventory.save()
@@ -320,7 +320,7 @@ class Preparation:
                     file.unlink()
 
     def _finish(self, tasks: Sequence[TokenizeTask], spans: Sequence[Record]) -> Record:
-        """Write MANIFEST.json, which makes the corpus exist."""
+        """Write MANIFEST.json, without which the folder does not open as a corpus."""
         names, shards = [], []
         for task in tasks:
             names.append(task.documents.name)
@@ -364,7 +364,7 @@ class Preparation:
             warn(
                 f"{self.config.lexicon}: {count:,} of its {len(self.lexicon):,} words occur in"
                 f" {min(characters, LEXICON_CHARACTERS):,} characters of the text (the first is"
-                f" {self.lexicon[0]!r:.40}): words are found only as they are written, one a line"
+                f" {self.lexicon[0]!r:.40}): each line must be one word, spelled as in the text"
             )
 
 

@@ -1,7 +1,7 @@
 """The charset of a file, by its byte order mark, by what a page declares, and by its bytes.
 
-A declared charset is believed unless the bytes contradict it: they are UTF-8, or a quarter of them is broken
-in it and resiliparse's detector (uchardet) names another charset that decodes all of them.
+A declared charset is trusted unless the bytes are UTF-8, or more than a quarter of those beyond ASCII are
+invalid in it and resiliparse's detector (uchardet) names another charset that decodes all bytes.
 """
 
 import codecs
@@ -56,7 +56,7 @@ def find_declared_charset(head: bytes) -> Charset | None:
 
 
 def guess_charset(sample: bytes, declared: Charset) -> Charset | None:
-    """Return another charset than the declared one, if the first bytes of a file are clearly in that."""
+    """Return a charset other than the declared one if a file's first bytes are clearly in it, else None."""
     if b"\0" in sample:
         return None
     utf8 = find_charset("utf-8")

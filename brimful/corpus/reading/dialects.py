@@ -1,9 +1,9 @@
 """The dialect of a file of delimited rows: two strict rules find it, or options name it.
 
-The delimiter is the tab, comma, semicolon or vertical bar with which the header has the columns to look for,
-and all rows of a sample have as many fields; in a .tsv it is the tab if the header has one. Quotes are as in
-RFC 4180: a field that begins with a quote ends with one, and doubles the quotes within. In a .tsv some field
-must need them; where all fields that begin with a quote go on behind the next one, quotes are text.
+The delimiter is the tab, comma, semicolon or vertical bar that gives the header the columns to look for and
+all rows of a sample the same number of fields; in a .tsv it is the tab if the header has one. Quotes are as
+in RFC 4180: a field that begins with a quote ends with one, and doubles the quotes within. In a .tsv some
+field must need quotes; if every field that begins with one continues after the next quote, quotes are text.
 
 A file that these rules leave in doubt is refused, in one line that names the option.
 """
@@ -36,9 +36,9 @@ class DialectOptions:
     """The delimiter and the quote of delimited files, where the user names them."""
 
     delimiter: str = ""
-    """Character between the fields of .csv and .tsv: tab, or the character. By default as the file shows."""
+    """Character between the fields of .csv and .tsv, or the word tab. By default it is detected."""
     quote: str = ""
-    """Character around fields of .csv and .tsv; none: quotes are text. By default as the file shows."""
+    """Character around fields of .csv and .tsv; none: quotes are text. By default it is detected."""
 
     def __post_init__(self) -> None:
         for name, word in (("delimiter", "tab"), ("quote", "none")):
@@ -60,7 +60,7 @@ class Dialect:
         skipped: lines before the header, or before the first row of a file without a header.
         has_header: whether the first row names the columns; otherwise they are numbered from 1.
         is_open: whether quotes are text only because no field of the sample begins with one.
-        skips_blanks: whether blanks before a field are dropped, since each quote behind a delimiter has some.
+        skips_blanks: whether to drop blanks before a field, because all opening quotes follow blanks.
     """
 
     delimiter: str
@@ -146,19 +146,19 @@ def _is_number(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A sample as it reads with a delimiter and a quote.
+    """A sample when it is read with a certain delimiter and quote.
 
     Attributes:
         header: the fields of the first row.
         widths: how many fields each row has.
         quoted: the first field in quotes, or an empty text.
-        needs_quotes: whether quotes were written to be removed: a field of the header has some, a quote in a
-            field is doubled, or a field holds delimiters or line ends, without which the rows are not even.
-        stray: the first field that begins with a quote and goes on after the next, or has a backslash before
-            one, or an empty text.
-        doubtful: a field in quotes that holds a delimiter and a line end, where the lines are even without
-            quotes and every other field in quotes is such a field too, or an empty text. `"Best ever,good`
-            and a later `small 5",bad` are two rows or one.
+        needs_quotes: whether quotes must enclose fields: a header field has them, a quote within is
+            doubled, or quoted delimiters or line ends would otherwise make the rows uneven.
+        stray: the first field that begins with a quote and continues after the next one, or that has a
+            backslash before a quote; empty if there is none.
+        doubtful: a quoted field with a delimiter and a line end, if all quoted fields are such and the lines
+            are even without quotes; else empty. `"Best ever,good` and a later `small 5",bad` are two rows or
+            one.
     """
 
     header: list[str]
@@ -179,9 +179,9 @@ class _Sample:
     complete: bool
 
     def find_delimiter(self, form: str, quote: str) -> str:
-        """Return the delimiter with which the header has the columns to look for, and all rows are even."""
+        """Return the delimiter that gives the header the columns to look for and all rows equal widths."""
         delimiters = [mark for mark in _DELIMITERS if mark in self.lines[0]]
-        # Where columns have numbers, the first line may be a remark.
+        # If columns are named by number, the first line may be a comment.
         lines_with_tabs = self.lines if are_numbers(self.columns, []) else self.lines[:1]
         if form == "tsv" and (not delimiters or any("\t" in line for line in lines_with_tabs)):
             return "\t"
@@ -211,14 +211,14 @@ class _Sample:
             return ("", True) if form == "tsv" else ('"', False)
         if '\\"' in reading.stray:
             raise BrimfulError(
-                f"{self.path} has backslashes before quotes, such as {reading.stray!r:.60}: where they are no"
-                " escapes, --read.quote none keeps them and the quotes as text; where they are, convert it"
+                f"{self.path} has backslashes before quotes, such as {reading.stray!r:.60}: if they are not"
+                " escapes, --read.quote none keeps them and the quotes as text; if they are, convert the file"
                 f" (utf-8 is its encoding): {_CONVERTER.format(ord(delimiter))} <"
                 f" {quote_for_shell(self.path)} > {quote_for_shell(f'{self.path}.csv')}"
             )
         if form == "csv" and reading.quoted and not reading.doubtful:
             return '"', False
-        # A program that writes a .tsv with quotes quotes the fields that need it, or the header too.
+        # A program that uses quotes in a .tsv puts them around fields that need them, or the header too.
         if form == "tsv" and reading.needs_quotes != bool(reading.stray):
             return ('"', False) if reading.needs_quotes else ("", False)
         example = reading.doubtful or reading.stray or reading.quoted
@@ -249,7 +249,7 @@ class _Sample:
                 holds_marks = holds_marks or delimiter in body or "\n" in body
                 if delimiter in body and "\n" in body:
                     doubtful = doubtful or body
-                else:  # no inches: a program put this field in quotes
+                else:  # not an inch mark: a program put this field in quotes
                     is_certain = True
             elif bare.lstrip(" ").startswith(quote) or f"\\{quote}" in bare:
                 stray = stray or bare

@@ -30,7 +30,7 @@ FORMATS = {
 }
 # Files that `datasets` keeps beside its data.
 _DATASET_RECORDS = ("state.json", "dataset_info.json", "dataset_dict.json")
-# Suffixes that a warning about other files names.
+# The most suffixes that a warning about other files names.
 _NAMED_SUFFIXES = 8
 _HEAD_BYTES = 1 << 14
 COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".zip")
@@ -40,7 +40,7 @@ COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz", ".zip")
 class Input:
     """An input file and its state, by which a later run sees whether the file changed.
 
-    Both numbers are 0 if the state cannot be read (a broken link); reading the file then counts the reason.
+    Both numbers are 0 if the state cannot be read (a broken link); the reader then counts the reason.
     """
 
     path: str
@@ -80,7 +80,7 @@ def is_packed(path: str) -> bool:
 
 
 def _walk(folder: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield a folder and the folders below it, with their file names, sorted; linked folders come once."""
+    """Yield a folder and all folders below it, with their file names, sorted; each folder only once."""
     visited = set()
     for parent, folders, files in os.walk(folder, followlinks=True, onerror=_cannot_list):
         place = os.path.realpath(parent)
@@ -117,7 +117,7 @@ def _files_below(folder: str, left_out: Counter[str]) -> Iterator[str]:
             if is_cache or name.startswith(".") or name in _DATASET_RECORDS:
                 continue
             path = os.path.join(parent, name)
-            # wikiextractor writes wiki_00, mail programs write Inbox: such a file is refused with a remedy.
+            # wikiextractor writes wiki_00, mail programs write Inbox: these are refused, with advice.
             if kind in FORMATS or (not kind and _holds_many_texts(path)):
                 yield path
             elif stored is None:
@@ -146,8 +146,8 @@ def _warn_left_out(left_out: Counter[str]) -> None:
         suffixes.append("...")
     files = "file of another kind was" if number == 1 else "files of other kinds were"
     warn(
-        f"{number:,} {files} left out ({', '.join(suffixes)}); a file that is given by name is read as text,"
-        " or refused with its converter"
+        f"{number:,} {files} left out ({', '.join(suffixes)}); a file given by name is read as text,"
+        " or refused with advice on how to convert it"
     )
 
 
@@ -166,7 +166,7 @@ def _stored_files(folder: str) -> list[str] | None:
 
 
 def _glob(pattern: str) -> Iterator[str]:
-    """Yield what `glob.glob` finds, also with links in a circle, on which its own `**` never ends."""
+    """Yield what `glob.glob` finds. Unlike its `**`, this also ends if links form a circle."""
     head, *tail = re.split(r"(?:(?<=/)|^)\*\*/", pattern, maxsplit=1)
     if not tail:
         yield from glob.glob(pattern)
@@ -241,8 +241,8 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
                 inputs[place] = item
     if not inputs:
         raise BrimfulError(
-            f"no text in {' '.join(paths)}; looked for files ending in {' '.join(FORMATS)}, also with"
-            f" {' '.join(COMPRESSIONS)} behind"
+            f"no text in {' '.join(paths)}; looked for files ending in {' '.join(FORMATS)}, optionally"
+            f" followed by {' '.join(COMPRESSIONS)}"
         )
     _warn_left_out(left_out)
     return list(inputs.values())

@@ -37,7 +37,7 @@ WATCHED_LINES = 2000
 _WATCHED_CHARACTERS = 200 * WATCHED_LINES
 WRAPPED = f"of the first {WATCHED_LINES:,} lines end at one width (--read.join-lines joins wrapped lines)"
 _LEAST_TABBED_LINES = 50
-TABBED = f"of the first {WATCHED_LINES:,} lines hold one tab (--read.field 2 reads what stands behind it)"
+TABBED = f"of the first {WATCHED_LINES:,} lines hold one tab (--read.field 2 reads the text after it)"
 _SHEET_OPTIONS = "--read.field, or --read.delimiter and --read.quote"
 # A longer line of .jsonl, .csv and .tsv is skipped, since a piece of a record cannot be read.
 LONGEST_RECORD = 1 << 24
@@ -99,12 +99,12 @@ def read_documents(span: Span, config: ReadConfig, issues: Counter[str]) -> Iter
 def _watch_lines(
     documents: Iterator[Document], are_texts: bool, are_lines: bool, issues: Counter[str]
 ) -> Iterator[Document]:
-    """Yield the documents; issues count their first lines if most end at one width, or hold one tab."""
+    """Yield the documents; count first lines as issues if most have the same width or hold one tab."""
     lines: list[str] = []
     for document in documents:
         lines += document[1][:_WATCHED_CHARACTERS].split("\n")
         if not (are_texts and are_lines):
-            lines.append("")  # no line goes on in the next document
+            lines.append("")  # no line continues in the next document
         yield document
         if len(lines) >= WATCHED_LINES:
             break
@@ -143,11 +143,11 @@ def _read_text(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator
 
 
 def _number_lines(runs: Iterable[str]) -> Iterator[Iterable[Document]]:
-    """Yield the numbered lines of each run that are not empty."""
+    """Yield the non-empty lines of each run, with their numbers."""
     begin = 0
     for run in runs:
         lines = run.removesuffix("\n").split("\n")
-        # No Python code runs for a line: they are many.
+        # No Python code runs per line, since there are very many lines.
         yield compress(enumerate(lines, begin), map(str.strip, lines))
         begin += len(lines)
 
@@ -186,7 +186,7 @@ def _read_lines(
     is_within_long = False
     for text in count_error(runs, span.path, issues):
         lines: list[str | None] = [f"{line}\n" for line in text.split("\n")]
-        # Behind the last line end stands nothing, or a piece of a line that goes on in the next run.
+        # After the last line end comes nothing, or part of a line that continues in the next run.
         is_cut = lines.pop() != "\n"
         if is_within_long and lines:
             lines[0] = None
@@ -275,7 +275,7 @@ def _read_sheet(span: Span, form: str, config: ReadConfig, issues: Counter[str])
     dialect, report = sheet.dialect, Report(issues)
     if is_whole:
         rows = sheet.rows(report)
-    elif dialect.quote:  # the file was written again, with quotes, since it was divided
+    elif dialect.quote:  # the file was rewritten, with quotes, after it had been divided
         if not span.begin:
             yield from _read_sheet(Span(path=span.path), form, config, issues)
         return

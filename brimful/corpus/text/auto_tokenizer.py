@@ -1,9 +1,9 @@
 """Let transformers' AutoTokenizer read a folder, once, and keep the result.
 
-A class of transformers, such as BertTokenizer, builds its pipeline anew even from a tokenizer.json. So the
-result is taken from the class: the backend tokenizer and its settings. transformers takes seconds to import,
-so the result is kept in Brimful's cache (`base.cache`), under a hash of the folder's tokenizer files and the
-version of transformers. Where transformers is missing, the entry of the newest version is read.
+A class of transformers, such as BertTokenizer, rebuilds its pipeline even if there is a tokenizer.json. So
+the backend tokenizer and its settings are taken from the class. transformers takes seconds to import, so they
+are kept in Brimful's cache (`base.cache`), under a hash of the folder's tokenizer files and the version of
+transformers. Where transformers is missing, the entry of the newest version is read.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class _Entry(TypedDict):
 
 
 def open_auto_tokenizer(folder: Path) -> Any:
-    """Read a folder by AutoTokenizer, without the network, foreign code, or output on the screen.
+    """Read a folder with AutoTokenizer, without network access, third-party code or screen output.
 
     Raises:
         Exception: whatever the files of a folder make transformers raise.
@@ -117,7 +117,7 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
                 problem = error
     if problem is not None:
         warn(
-            f"what transformers makes of the tokenizer of {folder} is not kept, and takes seconds each time"
+            f"the tokenizer that transformers builds for {folder} is not cached, and takes seconds each time"
             f" ({problem}); set {VARIABLE} to a folder that can be written, or to off"
         )
     return text, facts
@@ -135,7 +135,7 @@ def _read_contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
     contents = {}
     for name, path in files.items():
         try:
-            # Editors on Windows put a mark first, which transformers takes for a part of the text.
+            # Windows editors add a byte order mark, which transformers reads as part of the text.
             contents[name] = path.read_bytes().removeprefix(BOM_UTF8)
             if path.suffix != ".model":
                 contents[name].decode()
@@ -151,7 +151,7 @@ def _read_contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
             if isinstance(value, dict):
                 value.pop("__type", None)  # transformers would hand it on to `tokenizers`, which complains
         contents[MAP] = json.dumps(special).encode()
-    # transformers gets no more of config.json than names the class.
+    # Of config.json, transformers gets only the keys that name the class.
     model = read_model_values(folder)
     config = {key: model[key] for key in ("model_type", "tokenizer_class") if model.get(key)}
     if not config and TOKENIZER not in files and not read_values(folder, CONFIG).get("tokenizer_class"):
@@ -182,7 +182,7 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
     if backend is not None:
         backend.no_padding()
         backend.no_truncation()
-        # A part of the pipeline may be written in Python, as RoFormer's division into words is. Then
+        # A part of the pipeline may be written in Python, such as RoFormer's word splitting. Then
         # `tokenizers` raises a bare Exception.
         with suppress(Exception):
             text = backend.to_str()
@@ -223,11 +223,11 @@ def _open_contents(folder: Path, contents: dict[str, bytes]) -> Any:
                 f"transformers cannot read the tokenizer of {folder} with the packages that are installed"
                 f" ({reason}): install what it names, or pip install --upgrade 'brimful[hf]'"
             ) from error
-        except Exception as error:  # tokenizers and transformers raise whatever they like
+        except Exception as error:  # tokenizers and transformers raise errors of many types
             reason = " ".join(str(error).replace(copy, str(folder)).split())[:_MAX_REASON_CHARACTERS]
             if TOKENIZER not in contents and "instantiate the backend" in reason:
                 reason = f"its class is unknown to transformers, or needs a {TOKENIZER}, which is missing"
-            # Only a ValueError is meant for a user; other errors speak of Python's objects.
+            # Only a ValueError is meant for a user; other errors describe Python internals.
             note = ""
             if isinstance(error, ValueError) and "<class" not in reason:
                 note = f" ({reason})"
@@ -240,7 +240,7 @@ def _open_contents(folder: Path, contents: dict[str, bytes]) -> Any:
 def _check_json(folder: Path, contents: dict[str, bytes]) -> str:
     """Return the type of the model in a tokenizer.json; empty without one.
 
-    An id that no vocabulary has is refused, because transformers would count up to it for minutes.
+    A far too large id is refused, because transformers would count up to it for minutes.
     """
     kind = ""
     for name in (TOKENIZER, "vocab.json"):

@@ -1,8 +1,8 @@
 """Read the tokenizer of a Hugging Face folder, with the ids that transformers' AutoTokenizer gives.
 
-`tokenizers` reads a tokenizer.json that has all tokens that other files name, in a folder whose class takes
-it as it is, such as the folders that Brimful writes. Any other folder goes through AutoTokenizer, once
-(`auto_tokenizer`). Special tokens in a text are still tokens here; `markers` makes plain text of them.
+`tokenizers` reads a tokenizer.json directly if its folder's class uses it unchanged and it has all tokens
+that other files name, as in folders that Brimful writes. Any other folder goes through AutoTokenizer, once
+(`auto_tokenizer`). Special tokens in a text are still tokens here; `markers` turns them into plain text.
 """
 
 import json
@@ -39,13 +39,13 @@ def read_folder(folder: Path, file: Path | None = None) -> tuple["Tokenizer", To
         file: a file that the user names, read in place of the folder's tokenizer.json.
 
     Raises:
-        BrimfulError: a file is missing or damaged, or only code of the folder's own could read it.
+        BrimfulError: a file is missing or damaged, or the folder needs its own code.
     """
     config = read_values(folder, CONFIG)
     for key, kinds in _KINDS.items():
         if key in config and not isinstance(config[key], kinds):
             raise BrimfulError(
-                f"{key} of {folder / CONFIG} is {json.dumps(config[key]):.60}, which means nothing there;"
+                f"{key} of {folder / CONFIG} is {json.dumps(config[key]):.60}, which is not a valid value;"
                 " remove it"
             )
     code = config.get("auto_map")
@@ -158,7 +158,7 @@ def _name_of(token: Any) -> str:
 def _read_beside(
     tokenizer: "Tokenizer", folder: Path, config: dict[str, Any]
 ) -> tuple["Tokenizer", TokenizerFacts]:
-    """Return a tokenizer.json that is taken as it is, and the facts in the files beside it."""
+    """Return the tokenizer without padding and truncation, and the facts in the files beside it."""
     values = config
     if "added_tokens_decoder" not in config:
         values = config | read_values(folder, MAP)
@@ -188,7 +188,7 @@ def _read_beside(
 
 
 def _fill_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
-    """Return the tokenizer with a name that no text has for each id without a piece.
+    """Return the tokenizer with a placeholder, which no text contains, for each id without a piece.
 
     A vocab.txt leaves such ids for its empty lines, and for all but the last of equal lines.
     """
@@ -198,7 +198,7 @@ def _fill_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
     added = tokenizer.get_added_tokens_decoder().values()
     names = {index: piece for piece, index in pieces.items() if piece}
     size = max(names, default=-1) + 1
-    # The ids of added tokens count the pieces, so gaps before them stay.
+    # Added tokens are numbered by the count of pieces, so gaps before them must stay.
     if size == len(pieces) or any(token.content not in pieces for token in added):
         return tokenizer
     state = json.loads(tokenizer.to_str())
@@ -226,6 +226,6 @@ def _warn_of_capitals(tokenizer: "Tokenizer", folder: Path, where: Path) -> None
         warn(
             f"{where}: texts are read in lower case, as transformers does without a setting, so"
             f" {len(capitals):,} of {len(pieces):,} pieces can never occur"
-            f" ({', '.join(capitals[:_PIECES_NAMED])}); if cased, write"
+            f" ({', '.join(capitals[:_PIECES_NAMED])}); if the model is cased, write"
             f' {{"do_lower_case": false}} into {folder / CONFIG}'
         )

@@ -40,13 +40,13 @@ _CORPUS_FILES = ("plan.json", "MANIFEST.json")
 def load(path: str | Path) -> "Tokenizer":
     """Load the tokenizer of a folder, or a tokenizer.json, a vocab.txt, or a vocab.json with its merges.txt.
 
-    The ids are the same as from transformers' AutoTokenizer, whatever file of the folder has a setting, with
-    one departure: a text that spells a marker of the model, such as [SEP], is plain text (`markers`). Texts
+    The ids are the same as from transformers' AutoTokenizer, in whichever file a setting is, with
+    one exception: a text that spells a marker of the model, such as [SEP], is plain text (`markers`). Texts
     are lowered where sentence-transformers lowers them. Padding and truncation are switched off; the side on
     which texts are to be cut is remembered (`special_ids.truncation_side`).
 
     Args:
-        path: file or folder. The settings beside a file count.
+        path: a file or folder. Settings in the files beside a file apply too.
 
     Raises:
         BrimfulError: there is no tokenizer, it cannot be read, or it lacks a token that an encoder needs.
@@ -98,7 +98,7 @@ def read(path: str | Path) -> "Tokenizer":
 def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
     """Refuse a tokenizer whose texts get ids that a model has no embedding for.
 
-    A mask token without an embedding is forgotten: no text gets it.
+    A mask token without an embedding is dropped from the settings, since texts never contain it.
 
     Args:
         rows: rows of the model's embeddings, which may be more than the tokenizer has ids.
@@ -133,7 +133,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
 def _find_tokenizer(path: Path) -> tuple[Path, Path | None]:
     """Return the folder of a tokenizer, and the file to read in place of its tokenizer.json, or None."""
     if not path.exists():
-        raise BrimfulError(f"no tokenizer at {path}: name one that there is, a folder or a file")
+        raise BrimfulError(f"no tokenizer at {path}: give a folder or a file that exists")
     if path.is_dir():
         if find_vocabulary_file(path) is None:
             raise BrimfulError(
@@ -147,7 +147,7 @@ def _find_tokenizer(path: Path) -> tuple[Path, Path | None]:
 
 
 def tokenizer_hash(tokenizer: "Tokenizer") -> str:
-    """Return a short hash that names a tokenizer: equal hashes, equal ids."""
+    """Return a short hash of a tokenizer. Tokenizers with equal hashes give equal ids."""
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
 
 
@@ -157,7 +157,7 @@ def save(
     """Write tokenizer.json and the tokenizer_config.json that `transformers.AutoTokenizer` reads.
 
     Args:
-        model_max_length: where `transformers` truncates on request.
+        model_max_length: the length to which `transformers` truncates on request.
         segments: whether `transformers` should hand the model `token_type_ids` (BERT takes them, ModernBERT
             refuses them).
     """

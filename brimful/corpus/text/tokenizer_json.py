@@ -13,11 +13,11 @@ State = dict[str, Any]
 """A tokenizer.json."""
 
 MAX_IDS = 10_000_000
-"""Ids of a vocabulary: `tokenizers` counts through them all to write it, gaps included."""
+"""Ids must be smaller: to write a vocabulary, `tokenizers` counts up to the largest, gaps included."""
 
 
 def require_ids(ids: Iterable[int], file: Path) -> None:
-    """Refuse an id that no vocabulary has.
+    """Refuse an id that is too large for any vocabulary.
 
     Raises:
         BrimfulError: an id is `MAX_IDS` or more.
@@ -25,7 +25,7 @@ def require_ids(ids: Iterable[int], file: Path) -> None:
     highest = max(ids, default=0)
     if highest >= MAX_IDS:
         raise BrimfulError(
-            f"{file} has ids up to {highest:,}; known are those below {MAX_IDS:,}: put the right file back"
+            f"{file} has ids up to {highest:,}, but they must be below {MAX_IDS:,}: put the right file back"
         )
 
 

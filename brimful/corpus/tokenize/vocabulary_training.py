@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Model = Literal["wordpiece", "bpe"]
 SMALLEST_VOCABULARY = 64
-# Hardly two long Han runs are equal, so the trainers' memory grows with the text, by about 30 and 100 bytes a
+# Long Han runs rarely repeat, so the trainers' memory grows with the text, by about 30 and 100 bytes a
 # character.
 MAX_CHARACTERS_IN_RUNS = {"wordpiece": 30_000_000, "bpe": 10_000_000}
 BATCH_CHARACTERS = 1 << 20
@@ -70,16 +70,16 @@ def train(
 ) -> "Tokenizer":
     """Train a tokenizer of at most `size` entries. Ids 0 to 4 are [PAD] [UNK] [CLS] [SEP] [MASK].
 
-    Give a sample: the distinct words are held in memory, and for WordPiece the normalised texts. Words of
+    Pass a sample: the distinct words, and for WordPiece the normalised texts, are held in memory. Words of
     more than 100 characters (bytes, for BPE) are left out. With han="pieces", WordPiece learns from at most
-    30 million characters and BPE from 10 million, texts taken evenly.
+    30 million characters and BPE from 10 million, in evenly spaced texts.
 
     Args:
         size: the most entries.
-        model: WordPiece as BERT has it, or byte-level BPE as RoBERTa (no text is unknown).
+        model: WordPiece as in BERT, or byte-level BPE as in RoBERTa (which can encode any text).
         lowercase: whether case is ignored, and accents where that loses no word (`text.folding`); the texts
             are then held in memory. Cased BPE keeps every byte of the text.
-        han: whether each Chinese character is set apart, as BERT has it, or pieces of up to four may form.
+        han: whether each Chinese character is a piece, as in BERT, or pieces may have up to four.
         nfkc: whether the tokenizer normalises its input by NFKC before all else.
 
     Raises:
@@ -192,7 +192,7 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
         for text in counter.read(batch):
             sample.append(without_long_words(text, pre_tokenizer))
     alphabet, others = counter.choose(int((size - len(SPECIAL_TOKENS)) * ALPHABET_SHARE))
-    # The trainer gets them as special tokens, so that they have ids in this order.
+    # The trainer gets the continuations as special tokens, so that their ids have this order.
     continuations = counter.continuations(alphabet)
     trainer = trainers.WordPieceTrainer(
         vocab_size=max(size, len(SPECIAL_TOKENS) + len(alphabet) + len(continuations)),
@@ -249,7 +249,7 @@ def train_pieces(texts: Iterable[str], size: int, folding: Folding | None) -> "T
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", continuing_subword_prefix=""))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, drop_long_words()])
     trainer = trainers.WordPieceTrainer(
-        vocab_size=2 * size,  # pieces that are too long go afterwards
+        vocab_size=2 * size,  # pieces that are too long are removed afterwards
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=sorted(alphabet),
         limit_alphabet=len(alphabet),
@@ -285,7 +285,7 @@ def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> 
         min_frequency=2,
         show_progress=False,
     )
-    # Texts of spaces would train a vocabulary of bytes without a complaint.
+    # Texts of only spaces would give a vocabulary of bytes without an error.
     visible = dropwhile(lambda text: not text.strip(), texts)
     first = next(visible, None)
     if first is None:

@@ -1,7 +1,7 @@
-"""What a careful colleague would notice in tables before training: repeats, leaks, contradictions.
+"""Find problems in tables before training: repeats, leaks, contradictions.
 
-A finding is one line with a count and an example. Rows are numbered from 1 in the whole table, also where a
-part of it is looked at. Texts count as the same if they differ only in case, width and spaces.
+A finding is one line with a count and an example. Rows are numbered from 1 in the whole table, even if only
+a part of it is checked. Texts count as the same if they differ only in case, width and spaces.
 """
 
 import unicodedata
@@ -27,7 +27,7 @@ from brimful.tasks.task_data import TaskData
 UNKNOWN_TOKEN_SHARE = 0.01
 """A larger proportion of unknown tokens is a finding."""
 MAX_EXAMPLES = 5
-"""Rows and labels that a finding names."""
+"""The most rows or labels that a finding names."""
 MAX_EXAMPLE_CHARACTERS = 40
 
 
@@ -36,7 +36,7 @@ class Finding:
     """One thing that was noticed.
 
     Attributes:
-        kind: a stable name of what it is.
+        kind: a stable name for what was found.
         file: the table that it is about.
         count: how many rows.
         message: one line, to be read after the file's name.
@@ -51,7 +51,7 @@ class Finding:
 
 
 def _make_finding(kind: str, table: Table, rows: Sequence[int], what: str, example: str) -> list[Finding]:
-    """The finding that there are rows (from 0) `what`, if there are any."""
+    """Return the finding that `rows` (from 0) are as `what` says; an empty list without rows."""
     if not rows:
         return []
     message = f"{pluralise(len(rows), 'row')} {what} ({example})"
@@ -62,7 +62,7 @@ def _make_finding(kind: str, table: Table, rows: Sequence[int], what: str, examp
 def _pair_finding(
     kind: str, table: Table, pairs: Mapping[int, int], other: Table, what: str, after: str = ""
 ) -> list[Finding]:
-    """The finding that rows have counterparts in another table, if any have; the first is the example."""
+    """Return the finding that rows have counterparts in `other`, if any have; the first is the example."""
     if not pairs:
         return []
     row, counterpart = next(iter(pairs.items()))
@@ -75,7 +75,7 @@ def _pair_finding(
 
 
 def _quote_label(table: Table, row: int) -> str:
-    """The label of a row, for an example: the names of spans, the texts of answers."""
+    """Quote the label of a row for an example; for spans and answers, their names or texts."""
     if table.labels is None:
         return ""
     label = table.labels[row]
@@ -116,14 +116,14 @@ def check_rows(table: Table) -> list[Finding]:
         before = first.setdefault(f"{normalise(text)}\n\n{normalise(second)}", row)
         if before != row:
             repeats[row] = before
-    same = "an earlier text, at most case, width and spaces apart"
+    same = "an earlier text, apart from case, width and spaces"
     conflicts = _find_conflicts(table, table, repeats)
     findings = _pair_finding("duplicates", table, repeats, table, f"with {same}")
     return findings + _pair_finding("conflicts", table, conflicts, table, f"with another label than {same}")
 
 
 def _join_texts(table: Table) -> list[str]:
-    """A string for each row, the same for texts, or pairs in either order, that count as the same."""
+    """Return one string per row; texts that count as the same, or pairs in either order, share it."""
     return ["\n\n".join(sorted(filter(None, map(normalise, key)))) for key in table.keys()]  # noqa: SIM118
 
 
@@ -150,7 +150,7 @@ def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict
 
 
 def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Finding]:
-    """Find rows of `other` that are in `first` too; unless `exact`, also nearly, or sharing a long text."""
+    """Find rows of `other` that are in `first`; unless `exact`, also near copies and shared long texts."""
     same, near = find_overlap(first, other, near=not exact)
     after = f"; what is chosen or trained on {first.path} is measured too well on them"
     differ = len(_find_conflicts(other, first, same))
@@ -171,7 +171,7 @@ def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Fi
 
 
 def check_labels(table: Table, named: Sequence[Sequence[str]], train_labels: frozenset[str]) -> list[Finding]:
-    """Find labels that are probably another label or none, and labels that train lacks.
+    """Find labels that probably mean another label or a missing value, and labels that train lacks.
 
     Args:
         named: the labels of each row.
@@ -183,7 +183,7 @@ def check_labels(table: Table, named: Sequence[Sequence[str]], train_labels: fro
     alike: list[str] = []
     for names in by_key.values():
         here = own.intersection(names)
-        if len(names) > 1 and (len(here) > 1 or here - train_labels):  # else the finding is train's
+        if len(names) > 1 and (len(here) > 1 or here - train_labels):  # otherwise train's check reports it
             alike += names
     findings: list[Finding] = []
     for kind, names, what in (
@@ -202,7 +202,7 @@ def check_labels(table: Table, named: Sequence[Sequence[str]], train_labels: fro
 
 
 def _label_key(name: str) -> str:
-    """A key that is equal for labels that a person takes for the same one, such as 1 and 1.0."""
+    """Return a key shared by labels that a person would read as the same, such as 1 and 1.0."""
     key = "".join(each for each in normalise(name) if unicodedata.category(each) != "Cf")
     try:
         number = float(key)
@@ -264,7 +264,7 @@ def describe_tokens(facts: Mapping[str, float]) -> str:
 
 
 def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list[Finding]:
-    """Find unknown tokens, if there are many; `tokens` and `unknown` as of `count_tokens`."""
+    """Find unknown tokens, if there are many; `count_tokens` returns `tokens` and `unknown`."""
     share = unknown.sum() / max(tokens.sum(), 1)
     if share < UNKNOWN_TOKEN_SHARE:
         return []
@@ -275,10 +275,10 @@ def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list
 
 
 def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], dict[str, Any]]:
-    """Return what is odd in the tables of a run, and what summary.json says of them; `own_dev`: dev is a
-    table of its own."""
+    """Return the findings in the tables of a run, and the facts for summary.json; `own_dev`: dev is a table
+    of its own."""
     assert encoder.tokenizer is not None
-    parts = {"train": data.train}  # a later table leaks from an earlier one: dev chooses what test measures
+    parts = {"train": data.train}  # in this order: each table is searched for rows of earlier ones
     if own_dev and data.dev is not None:
         parts["dev"] = data.dev
     parts["test"] = data.test
