@@ -67,7 +67,6 @@ class Metrics:
         self._queue_tokens = Gauge("queue_tokens", "Tokens of these requests", **common)
 
     def count_batch(self, model: BatchModel, tokens: int, seconds: float) -> None:
-        """Count a batch that was computed."""
         self.tokens.labels(model.name).inc(tokens)
         self.batch_seconds.observe(seconds)
 
@@ -191,7 +190,6 @@ class App:
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Return a response in JSON."""
     return status, msgspec.json.encode(value), [(b"content-type", b"application/json")]
 
 

@@ -234,10 +234,7 @@ def _spans_of(encoding: Encoding, number: int) -> list[tuple[int, int]]:
 
 
 def open_models(options: Sequence[ModelOptions], call: Callable[..., Any]) -> dict[str, BatchModel]:
-    """Open and measure models, each under its folder's name; refuse two of one name.
-
-    `call` is for `BatchModel.measure`.
-    """
+    """Open and measure models, each under its folder's name, by `call`; refuse two of one name."""
     models: dict[str, BatchModel] = {}
     for each in options:
         # Links are not followed: a link keeps its name when it is pointed at another model.

@@ -97,15 +97,12 @@ class ServedEncoder(Served):
     unit: bool = False
 
     def read(self, path: str, layout: FileLayout, take: Take) -> Table:
-        """Return a slice of a file of texts."""
         return read_texts(path, layout, take)
 
     def make_table(self, texts: list[str], second: list[str] | None) -> Table:
-        """Return the table of texts in memory."""
         return Table(Path("texts"), texts, second, None)
 
     def encode(self, table: Table, overlap: int | None) -> Encoded:
-        """Return the examples of a table, as `ServedTask.encode` does."""
         return encode(table, self.tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
 
     def answers(self, outputs: np.ndarray, data: Encoded) -> np.ndarray:
@@ -116,7 +113,6 @@ class ServedEncoder(Served):
         return vectors
 
     def rows(self, answers: np.ndarray, data: Encoded) -> list[Any]:
-        """Return the vector of each text."""
         return list(answers)
 
 

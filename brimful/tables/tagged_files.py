@@ -232,14 +232,14 @@ def _read_span(value: Any, where: str) -> list[FileSpan]:
     start: Any = fields.get("start_offset", fields.get("start"))
     end: Any = fields.get("end_offset", fields.get("end"))
     labels, text = fields.get("labels", [fields.get("label")]), fields.get("text")
-    example = f"{json.dumps(value, ensure_ascii=False):.80}"
     has_places = type(start) is int and type(end) is int  # `isinstance` would take True for a number
     if not has_places or not _are_texts(labels) or not isinstance(text, str | None):
         raise BrimfulError(
-            f"{where}: the span {example} is not [start, end, label], or an object with start, end and label"
+            f"{where}: the span {json.dumps(value, ensure_ascii=False, default=str):.80} is not"
+            " [start, end, label], or an object with start, end and label"
         )
     if not all(label.strip() for label in labels):
-        raise BrimfulError(f"{where}: the label of the span {example} is empty")
+        raise BrimfulError(f"{where}: the label of the span {json.dumps(value, default=str):.80} is empty")
     return [FileSpan(start, end, label.strip(), text or None) for label in labels]  # "" says nothing
 
 

@@ -109,6 +109,14 @@ def find_dialect(
     else:
         delimiter = sample.find_delimiter(form, quote if options.quote else '"')
     if not options.quote:
+        edge = f"(?:^|$|{re.escape(delimiter)})"
+        escapes = [line for line in rows if re.search(r"\\[^N]", line)]
+        if escapes and any(re.search(rf"{edge}\\N{edge}", line) for line in rows):
+            reason = (
+                f"\\N for missing values, and other backslashes, such as {escapes[0]!r:.40}: export it as CSV"
+            )
+            remedy = "where they are escapes; --read.quote '\"' or none keeps them as text"
+            raise BrimfulError(f"{path} has {reason} {remedy}")
         quote, is_open = sample.find_quote(delimiter, form if delimiter == "\t" else "csv")
     reading = sample.read(delimiter, quote)
     header = [name.strip() for name in reading.header]

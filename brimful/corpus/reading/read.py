@@ -171,7 +171,7 @@ def _read_page(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator
     page = next(pieces, "").removesuffix("\n")
     if page:
         yield 0, page
-    if next(pieces, ""):
+    if next(pieces, "").removesuffix("\n"):
         issues["page longer than 4 MB, its rest skipped"] += 1
 
 

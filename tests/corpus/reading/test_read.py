@@ -284,6 +284,13 @@ def test_csv_around_a_quote_never_closed(texts: list[str], data: st.DataObject) 
     assert issues == Counter({} if at is None else {UNCLOSED: 1})
 
 
+def test_backslashes_beside_missing_values_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", b"text\tn\nx\\ty\t\\N\n")
+    with pytest.raises(BrimfulError, match=r"--read\.quote"):
+        read(path)
+    assert read(path, quote="none")[0] == [(0, "x\\ty")]
+
+
 def test_a_field_in_quotes_on_one_line_shows_that_quotes_are_no_text(tmp_path: Path) -> None:
     documents, issues = read(write(tmp_path / "a.csv", b'n,text\n"r0","x\n,"\n'))
     assert (documents, issues) == ([(0, "x\n,")], {})
