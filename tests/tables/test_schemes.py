@@ -68,7 +68,7 @@ def test_sets_by_hand(names: str, meant: str):
 
 @pytest.mark.parametrize("names", ["LABEL_0 LABEL_1", "NOUN VERB ADJ", "O", "O [CLS]", ""])
 def test_sets_that_describe_no_spans_are_refused(names: str):
-    with pytest.raises(BrimfulError, match=r"every token would be in a span|no label of spans"):
+    with pytest.raises(BrimfulError, match=r"every token would be in a span|no label for spans"):
         read_tags(names.split())
 
 

@@ -360,7 +360,11 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     folder = folder_of(tmp_path / "folder", tokenizer_config={"do_lower_case": False})
-    for place, line in ((tmp_path / "file", "is not kept"), ("~no-such-user/x", "no such home"), ("off", "")):
+    for place, line in (
+        (tmp_path / "file", "BRIMFUL_CACHE"),
+        ("~no-such-user/x", "no such home"),
+        ("off", ""),
+    ):
         monkeypatch.setenv("BRIMFUL_CACHE", str(place))
         assert load(folder).encode("the").ids == [2, 7, 3]
         said = warnings(capsys)
