@@ -233,13 +233,13 @@ def _read_span(value: Any, where: str) -> list[FileSpan]:
     end: Any = fields.get("end_offset", fields.get("end"))
     labels, text = fields.get("labels", [fields.get("label")]), fields.get("text")
     has_places = type(start) is int and type(end) is int  # `isinstance` would take True for a number
+    fault = ""
     if not has_places or not _are_texts(labels) or not isinstance(text, str | None):
-        raise BrimfulError(
-            f"{where}: the span {json.dumps(value, ensure_ascii=False, default=str):.80} is not"
-            " [start, end, label], or an object with start, end and label"
-        )
-    if not all(label.strip() for label in labels):
-        raise BrimfulError(f"{where}: the label of the span {json.dumps(value, default=str):.80} is empty")
+        fault = "the span {:.80} is not [start, end, label], or an object with start, end and label"
+    elif not all(label.strip() for label in labels):
+        fault = "the label of the span {:.80} is empty"
+    if fault:
+        raise BrimfulError(f"{where}: {fault.format(json.dumps(value, ensure_ascii=False, default=str))}")
     return [FileSpan(start, end, label.strip(), text or None) for label in labels]  # "" says nothing
 
 
