@@ -94,19 +94,9 @@ def test_a_compiled_run_resumes_and_has_the_losses_of_an_eager_one(chained, pret
 @pytest.mark.parametrize(
     ("rank", "number", "limit", "message"),
     [
-        (
-            0,
-            signal.SIGKILL,
-            600,
-            r"rank 1 has lost another rank, which torchrun names \(.*Connection .+\); .+",
-        ),
-        (
-            1,
-            signal.SIGKILL,
-            600,
-            r"rank 0 has lost another rank, which torchrun names \(.*Connection .+\); .+",
-        ),
-        (1, signal.SIGSTOP, 8, r"rank 0 has waited in vain for .+ trainer\.hang_limit .+"),
+        (0, signal.SIGKILL, 600, r"lost another rank, which torchrun names \(.*Connection .+\); the run .+"),
+        (1, signal.SIGKILL, 600, r"lost another rank, which torchrun names \(.*Connection .+\); the run .+"),
+        (1, signal.SIGSTOP, 8, r"waited in vain for .+ trainer\.hang_limit .+"),
     ],
 )
 def test_when_a_rank_is_lost_the_other_says_so_and_ends(chained, tmp_path, rank, number, limit, message):
@@ -125,7 +115,7 @@ def test_when_a_rank_is_lost_the_other_says_so_and_ends(chained, tmp_path, rank,
         _, error = process.communicate(timeout=60)
     assert process.returncode
     (line,) = [line for line in error.decode().splitlines() if line.startswith("brimful: ")]
-    assert re.fullmatch(f"brimful: rank {1 - rank} {message} --resume", line)
+    assert re.fullmatch(f"brimful: rank {1 - rank} has {message} --resume", line)
 
 
 def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_path, call: Call):
