@@ -11,16 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from brimful.base.config import (
-    Verb,
-    build,
-    config_hash,
-    read_yaml,
-    require_seeds,
-    to_dict,
-    verb,
-    write_yaml,
-)
+from brimful.base.config import Verb, build, config_hash, read_yaml, require_seeds, to_dict, verb, write_yaml
 from brimful.base.errors import BrimfulError
 
 

@@ -77,9 +77,7 @@ def test_a_program_decides_about_warnings(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.usefixtures("library")
 def test_a_program_decides_about_messages_and_progress(
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.INFO, "brimful")
     say("even")

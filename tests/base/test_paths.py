@@ -56,12 +56,7 @@ def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Pat
     (folder / "😀 好.txt").write_text("a\n", encoding="utf-8")
     command = [sys.executable, "-m", "brimful", "prepare", os.fsencode(folder), "--out", "x", "--dry-run"]
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run(
-        [*command, "--json"],
-        env=environment,
-        capture_output=True,
-        check=True,
-    )
+    done = subprocess.run([*command, "--json"], env=environment, capture_output=True, check=True)
     (path,) = json.loads(done.stdout.decode(encoding))["inputs"]
     assert os.fsencode(path) == os.fsencode(folder / "😀 好.txt")
     wrong = subprocess.run(

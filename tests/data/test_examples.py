@@ -27,10 +27,7 @@ def make_examples(lengths: list[int], max_length: int) -> Examples:
     return Examples(
         tokens=[np.full(length, i + 1, dtype=np.int32) for i, length in enumerate(lengths)],
         segments=[np.arange(length, dtype=np.uint8) % 2 for length in lengths],
-        targets={
-            "label": np.arange(len(lengths)),
-            "score": np.arange(len(lengths), dtype=np.float32) / 2,
-        },
+        targets={"label": np.arange(len(lengths)), "score": np.arange(len(lengths), dtype=np.float32) / 2},
         max_length=max_length,
         pad=PAD,
     )
@@ -149,10 +146,7 @@ WORDS.post_processor = processors.TemplateProcessing(
 
 @settings(max_examples=40)
 @given(
-    st.lists(st.integers(0, 30), min_size=1, max_size=6),
-    st.integers(4, 12),
-    st.integers(0, 8),
-    st.booleans(),
+    st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(4, 12), st.integers(0, 8), st.booleans()
 )
 def test_windows_hold_every_token_of_a_text(words: list[int], max_length: int, overlap: int, pairs: bool):
     random = np.random.default_rng(sum(words))

@@ -67,12 +67,7 @@ def check(corpus: Corpus, sequences: Sequences, max_length: int) -> None:
         assert (counts == 1).all()
 
 
-@given(
-    corpora,
-    st.integers(5, 24),
-    st.sampled_from([0.0, 0.1, 1.0]),
-    st.integers(0, 2**32),
-)
+@given(corpora, st.integers(5, 24), st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 2**32))
 def test_pairs_of_a_corpus(shards: list[list[Document]], max_length: int, share: float, seed: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name), shards)

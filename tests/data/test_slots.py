@@ -87,11 +87,7 @@ def test_growth(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @settings(max_examples=3)
-@given(
-    seed=st.integers(0, 2**31),
-    micro=st.integers(1, 3),
-    counted=st.sampled_from(["rows", "sequences"]),
-)
+@given(seed=st.integers(0, 2**31), micro=st.integers(1, 3), counted=st.sampled_from(["rows", "sequences"]))
 def test_slots_change_nothing_but_shapes(seed: int, micro: int, counted: str) -> None:
     """Across phases, sources and ranks; every sequence is there."""
     draw = np.random.default_rng(seed)

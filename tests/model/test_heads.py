@@ -11,14 +11,7 @@ from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensor_names import from_hf, to_hf
 from brimful.model.encoder import Encoder
-from brimful.model.heads import (
-    MaskedLMHead,
-    PairHead,
-    PretrainingHead,
-    SequenceHead,
-    SpanHead,
-    TokenHead,
-)
+from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.model.shape import preset
 from brimful.stages.task_trainings import start_transform
 from builders.encoders import (

@@ -24,10 +24,7 @@ from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.objectives.losses import count_labels, span_cross_entropy_sum
-from brimful.objectives.masked_lm import (
-    MaskedLM,
-    MaskedLMAndPairs,
-)
+from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from builders.encoders import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
 
 CLASSES = 3
@@ -202,10 +199,7 @@ def draw_targets(batch: PackedBatch, random: np.random.Generator, *, spare: int 
         "span": torch.from_numpy(spans),
     }
     return replace(
-        batch,
-        mlm_positions=torch.from_numpy(positions),
-        mlm_labels=torch.from_numpy(labels),
-        targets=targets,
+        batch, mlm_positions=torch.from_numpy(positions), mlm_labels=torch.from_numpy(labels), targets=targets
     )
 
 

@@ -124,10 +124,7 @@ def test_skipped_modules_are_saturated_and_not_counted(largest):
 
 @pytest.mark.parametrize(
     ("make", "shape"),
-    [
-        (convolutional, (2, 3, 8, 8)),
-        (transformer, (2, 5, 16)),
-    ],
+    [(convolutional, (2, 3, 8, 8)), (transformer, (2, 5, 16))],
     ids=["convolutional", "transformer"],
 )
 def test_a_compiled_model_counts_the_same_in_one_graph(make, shape):
