@@ -23,7 +23,7 @@ def updates(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 
 
 @given(updates(), st.integers(0, 2**64 - 1))
-def test_every_row_comes_once_and_groups_cost_about_the_same(update: tuple, word: int) -> None:
+def test_every_row_comes_once_and_groups_cost_about_the_same(update, word):
     """What groups get of a turn costs as much as what they get of the next, or more; and the loads of groups
     differ by no more than what a hand does."""
     costs, groups = update
@@ -39,7 +39,7 @@ def test_every_row_comes_once_and_groups_cost_about_the_same(update: tuple, word
 
 
 @pytest.mark.parametrize(("groups", "each", "most"), [(8, 4, 1.05), (8, 16, 1.01), (64, 4, 1.05)])
-def test_groups_of_an_update_cost_about_the_same(groups: int, each: int, most: float, seed: int) -> None:
+def test_groups_of_an_update_cost_about_the_same(groups, each, most, seed):
     """Rows of 512 slots that are packed from mostly short sequences; at random they differ by far more."""
     lengths = np.random.default_rng(seed).geometric(1 / 150, 60_000).clip(3, 512)
     offsets, order = assign(best_fit(count_lengths(lengths), 512), lengths, np.uint64(seed))

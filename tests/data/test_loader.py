@@ -76,7 +76,7 @@ def eventually(reached: Callable[[], bool]) -> bool:
 
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("updates", [0, 1, 20])
-def test_order_weights_and_cursors(depth: int, updates: int) -> None:
+def test_order_weights_and_cursors(depth, updates):
     stream = Counting()
     found = numbers(read(stream, 3, updates, depth))
     assert found == [([n, -n], [n, -n], n + 1) for n in range(3, 3 + updates)]
@@ -85,7 +85,7 @@ def test_order_weights_and_cursors(depth: int, updates: int) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_resumed_loader_goes_on(depth: int) -> None:
+def test_a_resumed_loader_goes_on(depth):
     whole = numbers(read(Counting(), 0, 20, depth))
     begun = read(Counting(), 0, 20, depth)
     first = [next(begun) for _ in range(8)]
@@ -94,7 +94,7 @@ def test_a_resumed_loader_goes_on(depth: int) -> None:
 
 
 @pytest.mark.parametrize(("depth", "broken"), [(0, 1), (1, 0), (2, 7)])
-def test_an_error_shows_at_its_update(depth: int, broken: int) -> None:
+def test_an_error_shows_at_its_update(depth, broken):
     updates = read(Counting(broken), 0, 20, depth)
     for n in range(broken):
         assert int(next(updates).batches[0].tokens[0]) == n
@@ -103,7 +103,7 @@ def test_an_error_shows_at_its_update(depth: int, broken: int) -> None:
     assert eventually(lambda: not threads())
 
 
-def test_an_error_of_the_weights_shows_too() -> None:
+def test_an_error_of_the_weights_shows_too():
     def broken(batch: PackedBatch) -> dict[str, float]:
         raise BrokenError("weights")
 
@@ -113,7 +113,7 @@ def test_an_error_of_the_weights_shows_too() -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_updates_are_made_ahead_as_many_as_asked(depth: int) -> None:
+def test_updates_are_made_ahead_as_many_as_asked(depth):
     """`depth` of them beside the one in use: no fewer, and never more; an early stop ends the thread."""
     stream = Counting()
     with closing(read(stream, 0, 1000, depth)) as updates:
@@ -136,7 +136,7 @@ class Timed(Counting):
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_waiting_is_measured(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_is_measured(depth, monkeypatch):
     """One that was made meanwhile costs no wait."""
     stream = Timed()
     monkeypatch.setattr("brimful.data.loader.time.perf_counter", lambda: stream.now)
@@ -217,7 +217,7 @@ class FakeBatches(Counting):
 
 
 @pytest.mark.parametrize("depth", [0, 2])
-def test_the_order_of_copies(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_copies(depth, monkeypatch):
     """Each tensor is pinned and copied on the side stream; the event comes after the last copy of the update;
     the caller's stream waits for it, and then says of each tensor that it uses it."""
     monkeypatch.setattr(FakeStream, "log", [])

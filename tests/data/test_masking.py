@@ -180,7 +180,7 @@ def test_the_bits_are_those_of_the_reference(seed, lengths, unit, together, shar
 
 
 @pytest.mark.parametrize(("rate", "unit"), [(0.15, "words"), (0.3, "tokens"), (0.8, "words")])
-def test_the_shares_are_those_of_the_configuration(rate: float, unit: Unit, seed: int) -> None:
+def test_the_shares_are_those_of_the_configuration(rate, unit, seed):
     text = big_text(seed)
     draws = 40
     n = as_mask = as_random = 0
@@ -202,7 +202,7 @@ def test_the_shares_are_those_of_the_configuration(rate: float, unit: Unit, seed
 @pytest.mark.parametrize(
     ("tokens", "rate", "word"), [(128, 0.15, 2), (1024, 0.3, 2), (4096, 0.15, 6), (4096, 0.15, 12)]
 )
-def test_almost_all_predictions_fit_the_slots(tokens: int, rate: float, word: int, seed: int) -> None:
+def test_almost_all_predictions_fit_the_slots(tokens, rate, word, seed):
     """Below 0.1 % are dropped. A vocabulary of bytes or characters has many tokens a word: geometric lengths,
     with this mean."""
     slots, draw = count_prediction_slots(tokens, rate, word), np.random.default_rng(seed)
@@ -220,13 +220,13 @@ def test_almost_all_predictions_fit_the_slots(tokens: int, rate: float, word: in
     assert dropped < 0.001 * asked
 
 
-def test_few_slots_are_for_nothing() -> None:
+def test_few_slots_are_for_nothing():
     assert count_prediction_slots(1000, 1.0) == 1000
     assert count_prediction_slots(1000, 0.0) == 0
     assert count_prediction_slots(65_536, 0.15) < 1.06 * 0.15 * 65_536
 
 
-def test_the_rate_approaches_its_final_value() -> None:
+def test_the_rate_approaches_its_final_value():
     assert [MaskingConfig(rate=0.2).rate_at(x) for x in (0.0, 0.5, 1.0, 2.0)] == [0.2] * 4
     falling = MaskingConfig(rate=0.3, final_rate=0.1)
     assert [falling.rate_at(x) for x in (0.0, 0.25, 0.5, 1.0, 2.0)] == pytest.approx(
@@ -250,6 +250,6 @@ def test_the_rate_approaches_its_final_value() -> None:
         ({"together": True, "unit": "tokens"}, r"set masking\.unit to words"),
     ],
 )
-def test_a_masking_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+def test_a_masking_that_cannot_be(settings, message):
     with pytest.raises(BrimfulError, match=message):
         MaskingConfig(**settings)

@@ -109,7 +109,7 @@ def test_every_token_comes_once_an_epoch(lengths, seed, kind, rows, micro, short
 
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**31), mixed=st.booleans(), counted=st.sampled_from(["rows", "sequences"]))
-def test_any_cursor_gives_its_update_again(seed: int, mixed: bool, counted: str) -> None:
+def test_any_cursor_gives_its_update_again(seed, mixed, counted):
     """After JSON, in any order, in a new process: across blocks, epochs and phases."""
     draw = np.random.default_rng(seed)
     with TemporaryDirectory() as folder, ExitStack() as opened:
@@ -237,7 +237,7 @@ def test_masks_do_not_hang_on_packing(corpus, tmp_path, seed, unit, monkeypatch)
     assert shown("four", Phase(5, SHORT, 1), key=seed + 1) != expected
 
 
-def test_masks_change_with_the_epoch(tmp_path: Path, seed: int) -> None:
+def test_masks_change_with_the_epoch(tmp_path, seed):
     corpus = toy_corpus(tmp_path / "data", [20] * 50, seed)  # which no epoch cuts
     stream = toy_stream({"toy": (corpus, 1.0)}, [Phase(5, SHORT, 1)], tmp_path / "blocks", seed)
     shown: dict[int, dict[tuple[int, ...], tuple[int, ...]]] = defaultdict(dict)
@@ -274,7 +274,7 @@ def test_batches_are_sound(corpus, tmp_path, seed, kind, fixed_shapes):
     assert dropped <= 1e-3 * predictions
 
 
-def test_the_rate_approaches_its_end(corpus, tmp_path: Path, seed: int) -> None:
+def test_the_rate_approaches_its_end(corpus, tmp_path, seed):
     masking = MaskingConfig(rate=0.8, final_rate=0.1, unit="tokens")
     phases = [Phase(30, SHORT, 4), Phase(30, LONG, 4)]
     stream = toy_stream({"toy": (corpus, 1.0)}, phases, tmp_path / "blocks", seed, micro=4, masking=masking)
@@ -289,7 +289,7 @@ def test_the_rate_approaches_its_end(corpus, tmp_path: Path, seed: int) -> None:
     assert abs(np.mean(shares[65:]) - 0.1) < 0.04
 
 
-def test_plans_of_a_phase_that_ended_leave_the_disk(corpus, tmp_path: Path, seed: int) -> None:
+def test_plans_of_a_phase_that_ended_leave_the_disk(corpus, tmp_path, seed):
     phases = [Phase(3, SHORT, 2), Phase(3, LONG, 2), Phase(3, SHORT, 2), Phase(3, LONG, 2)]
     stream = toy_stream({"toy": (corpus, 1.0)}, phases, tmp_path / "blocks", seed)
     some_cursors(stream, 40)
@@ -298,7 +298,7 @@ def test_plans_of_a_phase_that_ended_leave_the_disk(corpus, tmp_path: Path, seed
 
 
 @pytest.mark.parametrize("change", ["seed", "packing", "corpus"])
-def test_a_cursor_of_other_data_is_refused(corpus, tmp_path: Path, seed: int, change: str) -> None:
+def test_a_cursor_of_other_data_is_refused(corpus, tmp_path, seed, change):
     def stream(
         name: str, corpus: Corpus = corpus, packing: PackingConfig = SHORT, key: int = seed
     ) -> RowStream:

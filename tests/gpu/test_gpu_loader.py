@@ -28,7 +28,7 @@ TENSORS = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_l
 
 
 @pytest.fixture
-def seed() -> int:
+def seed():
     value = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
     print(f"BRIMFUL_TEST_SEED={value}")
     return value
@@ -84,7 +84,7 @@ def busy(milliseconds: float) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("kernel", [0.0, 20.0])
-def test_batches_are_those_of_the_stream(depth: int, kernel: float, seed: int) -> None:
+def test_batches_are_those_of_the_stream(depth, kernel, seed):
     """Each is used late, behind a long kernel, while the next ones are copied and its own memory is given
     back: what is read is still what was sent."""
     stream = Drawn(seed)
@@ -108,7 +108,7 @@ def test_batches_are_those_of_the_stream(depth: int, kernel: float, seed: int) -
     assert torch.stack(sums).tolist() == expected
 
 
-def test_copies_are_from_pinned_memory_on_another_stream(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_are_from_pinned_memory_on_another_stream(seed, monkeypatch):
     found = []
     original = torch.Tensor.to
 
@@ -123,7 +123,7 @@ def test_copies_are_from_pinned_memory_on_another_stream(seed: int, monkeypatch:
     assert found == [(True, True, {"non_blocking": True})] * (2 * 2 * len(TENSORS))
 
 
-def test_copies_go_on_beside_a_kernel(seed: int) -> None:
+def test_copies_go_on_beside_a_kernel(seed):
     """While a kernel runs, updates are made, copied and handed out: no side waits for the whole device."""
     stream = Drawn(seed)
     with closing(

@@ -5,8 +5,6 @@ NCCL refuses two ranks on one device, so the two send their gradients with gloo.
 
 import os
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -51,19 +49,19 @@ with distributed.join_ranks() as ranks:
 
 
 @pytest.fixture
-def seed() -> int:
+def seed():
     value = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
     print(f"BRIMFUL_TEST_SEED={value}")
     return value
 
 
 @pytest.fixture(autouse=True)
-def _several_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+def _several_buckets(monkeypatch):
     monkeypatch.setattr(data_parallel, "BUCKET_MB", BUCKET_MB)
 
 
 @pytest.fixture
-def nccl() -> Iterator[None]:
+def nccl():
     """A group of one rank."""
     torch.cuda.set_device(DEVICE)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
@@ -105,7 +103,7 @@ def test_a_group_of_one_on_nccl_changes_no_gradient(nccl, compiled, seed):
         assert float((ours - theirs).norm()) <= 2 * u * float(theirs.norm())
 
 
-def test_two_ranks_on_one_gpu_have_the_losses_of_one(tmp_path: Path, seed):
+def test_two_ranks_on_one_gpu_have_the_losses_of_one(tmp_path, seed):
     """20 updates, uncompiled and as CUDA graphs; a rank may have no micro-batch."""
     on_two_ranks(RANK, tmp_path, seed)
     for compiled in (False, True):

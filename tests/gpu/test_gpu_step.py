@@ -43,7 +43,7 @@ SLOTS, PREDICTIONS, MAX_LENGTH = 4096, 640, 512
 
 
 @pytest.fixture
-def seed() -> int:
+def seed():
     value = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
     print(f"BRIMFUL_TEST_SEED={value}")
     torch.manual_seed(value)

@@ -8,6 +8,6 @@ from brimful.model import fast_forms
 
 
 @pytest.fixture(autouse=True)
-def _enable_fast_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+def _enable_fast_forms(monkeypatch):
     monkeypatch.setenv(fast_forms.SWITCH, "on")
     monkeypatch.setattr(fast_forms, "_is_disabled", False)

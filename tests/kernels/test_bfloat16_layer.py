@@ -19,7 +19,7 @@ LENGTHS = [40, 7, 1, 120, 33]
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

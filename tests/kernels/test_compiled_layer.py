@@ -18,7 +18,7 @@ from builders.encoders import ARCHITECTURES, random_row, small
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

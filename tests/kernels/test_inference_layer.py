@@ -1,10 +1,8 @@
 """A run of inference on a CPU in bfloat16, int8 or float32: weights that are laid out once."""
 
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,14 +39,14 @@ def _alone(examples: Examples, index: int) -> Examples:
 
 
 @pytest.fixture
-def examples(seed: int) -> Examples:
+def examples(seed):
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     return examples_of([*np.random.randint(3, 129, 60).tolist(), 1, 2, 128])
 
 
 @pytest.fixture(autouse=True)
-def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_runs(monkeypatch):
     monkeypatch.setattr(inference_layer, "MIN_COPY_TOKENS", 128)
 
 
@@ -61,9 +59,7 @@ def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 @needs_bf16
 @pytest.mark.cases(2)
 @pytest.mark.parametrize("model", ALL)
-def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
-    model: str, examples: Examples, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(model, examples, monkeypatch):
     encoder = small(model).eval()
     made: list[LaidOut] = []
     enter = LaidOut.__enter__
@@ -80,7 +76,7 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
 
 
 @pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+def threads(request):
     with cpu_threads.use_threads(request.param):
         yield request.param
 
@@ -88,9 +84,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.cases(3)
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("model", ALL)
-def test_vectors_in_fp32_are_those_of_the_plain_layer(
-    model: str, copies: bool, threads: int, examples: Examples
-) -> None:
+def test_vectors_in_fp32_are_those_of_the_plain_layer(model, copies, threads, examples):
     encoder, run = small(model).eval(), LaidOut(torch.float32, copies=copies)
     with use_plain_forms():
         wanted = text_vectors(encoder, examples)
@@ -103,7 +97,7 @@ def test_vectors_in_fp32_are_those_of_the_plain_layer(
     assert bool(run.weights) is (copies and not on_torch)  # of texts by themselves, which have few tokens
 
 
-def test_which_runs_have_these_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_runs_have_these_layers(monkeypatch):
     """In fp32 a long run lays weights out where oneDNN is faster, a served model on any AMD."""
     monkeypatch.setattr(inference_layer, "lays_out_bf16", lambda: True)
     assert isinstance(open_fast_context("products", CPU, 1, "int8"), LaidOut)
@@ -124,7 +118,7 @@ def test_which_runs_have_these_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_what_hooks_and_other_forwards_do_is_done(examples: Examples, precision: Any) -> None:
+def test_what_hooks_and_other_forwards_do_is_done(examples, precision):
     encoder, calls = small("modern").eval(), []
     text_vectors = partial(inference.text_vectors, precision=precision)
     plain = text_vectors(encoder, examples)
@@ -148,7 +142,7 @@ def test_what_hooks_and_other_forwards_do_is_done(examples: Examples, precision:
     assert np.abs(found - plain).max() > 0.1
 
 
-def test_gradients_training_and_captures_have_other_forms() -> None:
+def test_gradients_training_and_captures_have_other_forms():
     encoder, batch = small("bert"), random_row([128])
     for training, gradients in ((True, False), (False, True)):
         encoder.train(training)
@@ -157,9 +151,7 @@ def test_gradients_training_and_captures_have_other_forms() -> None:
         assert not run.weights
 
 
-def test_bf16_runs_where_onednn_has_no_products_of_it(
-    examples: Examples, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bf16_runs_where_onednn_has_no_products_of_it(examples, monkeypatch):
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     assert not isinstance(open_fast_context("products", CPU, 128, "bf16"), LaidOut)
     encoder = small("bert").eval()
@@ -178,7 +170,7 @@ def calibrated(model: str, examples: Examples) -> Encoder:
 @needs_int8
 @pytest.mark.cases(2)
 @pytest.mark.parametrize("model", ALL)
-def test_vectors_in_int8_are_near_and_the_same_in_any_run(model: str, examples: Examples) -> None:
+def test_vectors_in_int8_are_near_and_the_same_in_any_run(model, examples):
     encoder = calibrated(model, examples)
     wanted = text_vectors(encoder, examples)
     found = text_vectors(encoder, examples, precision="int8")
@@ -200,7 +192,7 @@ def test_vectors_in_int8_are_near_and_the_same_in_any_run(model: str, examples: 
 @needs_int8
 @pytest.mark.parametrize("factors", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: bool, bias: bool) -> None:
+def test_an_integer_product_is_that_of_the_rounded_numbers(seed, factors, bias):
     """Against the sum in float64 of inputs and weights as they are rounded."""
     torch.manual_seed(seed)
     linear = torch.nn.Linear(96, 40, bias=bias)
@@ -227,7 +219,7 @@ def test_an_integer_product_is_that_of_the_rounded_numbers(seed: int, factors: b
 @needs_int8
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("width", [33, 96, 384])
-def test_no_product_saturates(sign: int, width: int) -> None:
+def test_no_product_saturates(sign, width):
     """Against sums of integers, of weights and inputs at their limits."""
     largest = find_largest_weight()
     assert largest in (NARROW, WHOLE)
@@ -252,7 +244,7 @@ def test_no_product_saturates(sign: int, width: int) -> None:
     ],
     ids=["cut", "layers", "width", "size", "factor"],
 )
-def test_steps_of_another_model_are_refused(damage: Callable[..., None], tmp_path: Any) -> None:
+def test_steps_of_another_model_are_refused(damage, tmp_path):
     write_steps(tmp_path, _with(small("bert"), 0))
     damage(tmp_path / FILE)
     with pytest.raises(BrimfulError, match="export the model again"):
@@ -267,7 +259,7 @@ def _with(encoder: Encoder, layer: int, size: float = 1.0, factor: float = 1.0) 
 
 @needs_int8
 @pytest.mark.parametrize("part", ["up", "mlp_norm"])
-def test_nan_is_refused_where_integers_would_hide_it(part: str, examples: Examples) -> None:
+def test_nan_is_refused_where_integers_would_hide_it(part, examples):
     encoder = calibrated("prenorm", examples)
     with torch.no_grad():
         getattr(encoder.layers[0], part).weight.view(-1)[3] = torch.nan
@@ -276,7 +268,7 @@ def test_nan_is_refused_where_integers_would_hide_it(part: str, examples: Exampl
 
 
 @needs_int8
-def test_integer_weights_stay_with_a_module_until_it_changes(examples: Examples) -> None:
+def test_integer_weights_stay_with_a_module_until_it_changes(examples):
     linear = calibrated("bert", examples).layers[0].qkv
     first = inference_layer.IntegerWeights.of(linear)
     assert inference_layer.IntegerWeights.of(linear) is first
@@ -287,6 +279,6 @@ def test_integer_weights_stay_with_a_module_until_it_changes(examples: Examples)
     assert len({first, second, inference_layer.IntegerWeights.of(linear)}) == 3
 
 
-def test_int8_is_refused_where_no_kernel_computes_it(examples: Examples) -> None:
+def test_int8_is_refused_where_no_kernel_computes_it(examples):
     with use_plain_forms(), pytest.raises(BrimfulError, match="int8 needs BRIMFUL_KERNELS=on"):
         text_vectors(small("bert"), examples, precision="int8")

@@ -33,13 +33,13 @@ class Case(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def _random(seed, monkeypatch):
     torch.manual_seed(seed)
     never_small(monkeypatch)
 
 
 @pytest.fixture
-def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def pieces(monkeypatch):
     """Groups of 16 rows and tiles of 16 columns, so that toy sizes have several of both."""
     for name in ("GROUP_BYTES", "TILE_BYTES"):
         monkeypatch.setattr(module, name, 1)
@@ -260,7 +260,7 @@ def by_groups(given: Case) -> list[Tensor]:
 
 
 @pytest.fixture(params=["eager", "aot_eager"])
-def device_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def device_form(request, monkeypatch):
     """Groups of a few rows; not compiled to machine code, which takes longer than a test may."""
     monkeypatch.setattr(module, "DEVICE_GROUP_BYTES", 1 << 17)
     torch.compiler.reset()

@@ -10,7 +10,7 @@ from brimful.kernels.blockwise import MAX_GROUPED_TOKENS, blockwise_attention
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

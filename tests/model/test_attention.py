@@ -20,7 +20,7 @@ from brimful.model.attention import SequenceLayout, attend, choose_backend
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

@@ -8,7 +8,7 @@ from brimful.base.torch_compile import Compiled, warn_once
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> None:
+def _fresh():
     torch.compiler.reset()
     warn_once.cache_clear()
 

@@ -39,7 +39,7 @@ ODD_HEADS = {"hidden_size": 312, "heads": 12, "initializer_range": 0.06}
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

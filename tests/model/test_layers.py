@@ -8,7 +8,7 @@ from brimful.model.layer import Rotary, rotate
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

@@ -31,7 +31,7 @@ CLASSES = 3
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _rotations_in_float64() -> Iterator[None]:
+def _rotations_in_float64():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
         yield

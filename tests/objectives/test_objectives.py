@@ -244,7 +244,7 @@ def test_layer_distillation_is_the_same_packed_split_and_alone(
 
 
 @pytest.fixture
-def seed(seed: int) -> int:
+def seed(seed):
     torch.manual_seed(seed)
     return seed
 

@@ -17,7 +17,7 @@ from brimful.optim.muon import Muon
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

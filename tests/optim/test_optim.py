@@ -19,7 +19,7 @@ NAMES = get_args(get_type_hints(OptimizerConfig)["name"])
 
 
 @pytest.fixture
-def seed(seed: int) -> int:
+def seed(seed):
     torch.manual_seed(seed)
     return seed
 

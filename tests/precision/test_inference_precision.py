@@ -14,7 +14,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.usefixtures("kernels")
-def test_int8_needs_steps_and_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_needs_steps_and_instructions(monkeypatch):
     monkeypatch.setattr(policy, "has_fast_bf16", lambda device: device == GPU)
     encoder = small("bert")
     assert calibrated_precision("auto", encoder, CPU) == "fp32"
