@@ -100,7 +100,11 @@ EXPORT = {
 }  # a line cannot be joined
 SCHEMAS = {
     "brimful.corpus.pipeline.config:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
-    "brimful.stages.pretrain_config:PretrainConfig": {"data": "null", "out": "12"},
+    "brimful.stages.pretrain_config:PretrainConfig": {
+        "data": ["a:3", {"path": "null", "name": "y", "weight": 2.0}],
+        "out": "12",
+        "phases": [{"steps": 600, "max_length": 64}, {"steps": 400, "learning_rate": 1e-4}],
+    },
     "brimful.stages.task_options:FinetuneConfig": FINETUNE,
     "brimful.stages.distil_options:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
     "brimful.stages.distil_options:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},

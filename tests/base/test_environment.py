@@ -1,4 +1,4 @@
-"""What is absent or wrong is one line: it names the variable of a launcher, or the extra of pyproject.toml."""
+"""What is absent or wrong is one line: it names the variable of a launcher or the extra of pyproject.toml."""
 
 import re
 import sys

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brimful.base.config import build, read_yaml, write_yaml
+from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.data.config import PackingConfig, Phase
 from brimful.data.mixture import DataSource, parse_source, parse_sources
@@ -106,19 +106,6 @@ def test_phases_on_a_command_line():
     for text in ("900:x", "1:2:3:4", "", ":5"):
         with pytest.raises(ValueError):
             PhaseConfig.from_text(text)
-
-
-@pytest.mark.parametrize(
-    "data", ["a", ["a:3", "b"], [{"path": "a", "weight": 3}, "b"], [{"path": "x", "name": "y"}]]
-)
-def test_a_configuration_survives_its_file(data, tmp_path):
-    phases = [{"steps": 600, "max_length": 64}, {"steps": 400, "update_size": 8, "learning_rate": 1e-4}]
-    config = build(PretrainConfig, {"data": data, "phases": phases})
-    write_yaml(tmp_path / "config.yaml", config)
-    again = build(PretrainConfig, read_yaml(tmp_path / "config.yaml"))
-    assert parse_sources(again.data or ()) == parse_sources(config.data or ())
-    second = PhaseConfig(steps=400, update_size=8, learning_rate=1e-4)
-    assert again.phases == config.phases == (PhaseConfig(steps=600, max_length=64), second)
 
 
 @pytest.mark.parametrize(
