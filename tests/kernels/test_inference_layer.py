@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -16,14 +15,13 @@ from brimful.exporting.calibration import calibrate
 from brimful.hf.int8_steps import FILE, products, read_steps, write_steps
 from brimful.kernels import inference_layer
 from brimful.kernels.inference_layer import LaidOut, lays_out_bf16
-from brimful.model import inference
 from brimful.model.encoder import Encoder
 from brimful.model.fast_forms import open_fast_context, use_plain_forms
 from brimful.model.inference import make_batches, share_products, text_vectors
 from brimful.model.int8_rounding import NARROW, WHOLE, Steps, find_largest_weight, find_obstacle, is_wide
-from builders.encoders import VOCABULARY, random_row, small
+from builders.encoders import MODELS, VOCABULARY, random_row, small
 
-ALL = ["bert", "roberta", "electra", "prenorm", "modern"]
+ALONE = [0, 40, 62]
 CPU = torch.device("cpu")
 needs_bf16 = pytest.mark.skipif(not lays_out_bf16(), reason="oneDNN has no bfloat16 for this processor")
 needs_int8 = pytest.mark.skipif(find_obstacle() is not None, reason=f"int8 needs {find_obstacle()}")
@@ -34,8 +32,14 @@ def examples_of(lengths: list[int]) -> Examples:
     return Examples(tokens, [np.zeros(len(each), np.uint8) for each in tokens], {}, 128, 0)
 
 
-def _alone(examples: Examples, index: int) -> Examples:
-    return replace(examples, tokens=[examples.tokens[index]], segments=[examples.segments[index]], targets={})
+def alone(encoder: Encoder, examples: Examples, precision: str) -> np.ndarray:
+    """The vectors of three examples by themselves."""
+    found = []
+    for index in ALONE:
+        tokens, segments = [examples.tokens[index]], [examples.segments[index]]
+        one = replace(examples, tokens=tokens, segments=segments, targets={})
+        found.append(text_vectors(encoder, one, precision=precision))
+    return np.concatenate(found)
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def distances(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 @needs_bf16
 @pytest.mark.cases(2)
-@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize("model", MODELS)
 def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(model, examples, monkeypatch):
     encoder = small(model).eval()
     made: list[LaidOut] = []
@@ -69,10 +73,7 @@ def test_vectors_in_bf16_are_near_those_in_fp32_and_a_neighbour_changes_nothing(
     found = text_vectors(encoder, examples, precision="bf16")
     assert len(made[0].weights) == 4 * encoder.config.layers
     assert distances(found, wanted).max() < 2e-3
-    alone = np.concatenate(
-        [text_vectors(encoder, _alone(examples, i), precision="bf16") for i in (0, 40, 62)]
-    )
-    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=5e-6)
+    np.testing.assert_allclose(alone(encoder, examples, "bf16"), found[ALONE], atol=5e-6)
 
 
 @pytest.fixture(params=[1, 2])
@@ -83,62 +84,65 @@ def threads(request):
 
 @pytest.mark.cases(3)
 @pytest.mark.parametrize("copies", [False, True])
-@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize("model", MODELS)
 def test_vectors_in_fp32_are_those_of_the_plain_layer(model, copies, threads, examples):
     encoder, run = small(model).eval(), LaidOut(torch.float32, copies=copies)
     with use_plain_forms():
         wanted = text_vectors(encoder, examples)
     with share_products(run):
         found = text_vectors(encoder, examples)
-        alone = np.concatenate([text_vectors(encoder, _alone(examples, i)) for i in (0, 40, 62)])
+        np.testing.assert_allclose(alone(encoder, examples, "fp32"), found[ALONE], atol=5e-6)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    np.testing.assert_allclose(alone, found[[0, 40, 62]], atol=5e-6)
     on_torch = threads == 1 and not inference_layer.onednn_is_faster()
     assert bool(run.weights) is (copies and not on_torch)  # of texts by themselves, which have few tokens
 
 
 def test_which_runs_have_these_layers(monkeypatch):
     """In fp32 a long run lays weights out where oneDNN is faster, a served model on any AMD."""
+    cuda, enough = torch.device("cuda"), inference_layer.MIN_NUMBA_TOKENS
     monkeypatch.setattr(inference_layer, "lays_out_bf16", lambda: True)
     assert isinstance(open_fast_context("products", CPU, 1, "int8"), LaidOut)
     for tokens, copies in ((128, True), (127, False), (None, True)):
         assert open_fast_context("products", CPU, tokens, "bf16").copies is copies
-    assert not isinstance(open_fast_context("products", torch.device("cuda"), 1 << 20, "bf16"), LaidOut)
+    for device, tokens, precision in (
+        (cuda, 1 << 20, "bf16"),
+        (cuda, 1 << 20, "fp32"),
+        (CPU, enough - 1, "fp32"),
+    ):
+        assert not isinstance(open_fast_context("products", device, tokens, precision), LaidOut)
     for amd, faster in ((False, False), (True, False), (True, True)):
         monkeypatch.setattr(inference_layer, "has_onednn_on_amd", lambda amd=amd: amd)
         monkeypatch.setattr(inference_layer, "onednn_is_faster", lambda faster=faster: faster)
-        run = open_fast_context("products", CPU, inference_layer.MIN_NUMBA_TOKENS, "fp32")
-        served = open_fast_context("products", CPU, None, "fp32")
-        assert isinstance(run, LaidOut)
-        assert isinstance(served, LaidOut)
-        assert run.dtype == served.dtype == torch.float32
-        assert (run.copies, served.copies) == (faster, amd)
-    for device, tokens in ((CPU, inference_layer.MIN_NUMBA_TOKENS - 1), (torch.device("cuda"), 1 << 20)):
-        assert not isinstance(open_fast_context("products", device, tokens, "fp32"), LaidOut)
+        for tokens, copies in ((enough, faster), (None, amd)):
+            run = open_fast_context("products", CPU, tokens, "fp32")
+            assert isinstance(run, LaidOut)
+            assert (run.dtype, run.copies) == (torch.float32, copies)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_what_hooks_and_other_forwards_do_is_done(examples, precision):
     encoder, calls = small("modern").eval(), []
-    text_vectors = partial(inference.text_vectors, precision=precision)
-    plain = text_vectors(encoder, examples)
+
+    def vectors() -> np.ndarray:
+        return text_vectors(encoder, examples, precision=precision)
+
+    plain = vectors()
     hook = encoder.layers[0].up.register_forward_hook(lambda *given: calls.append("hook"))
     with share_products(LaidOut(torch.float32)) if precision == "fp32" else nullcontext():
-        text_vectors(encoder, examples)
+        vectors()
         hook.remove()
         own = encoder.layers[1].down.forward
         encoder.layers[1].down.forward = lambda x: calls.append("forward") or own(x)
-        text_vectors(encoder, examples)
+        vectors()
         del encoder.layers[1].down.forward
         prune.random_unstructured(encoder.layers[0].qkv, "weight", 0.3)
-        text_vectors(encoder, examples)
+        vectors()
         with torch.no_grad():
             encoder.layers[0].qkv.weight_orig.mul_(2)
-        found = text_vectors(encoder, examples)
+        found = vectors()
     assert {"hook", "forward"} == set(calls)
     with use_plain_forms():
-        bound = 1e-5 if precision == "fp32" else 0.05
-        np.testing.assert_allclose(found, text_vectors(encoder, examples), atol=bound)
+        np.testing.assert_allclose(found, vectors(), atol=1e-5 if precision == "fp32" else 0.05)
     assert np.abs(found - plain).max() > 0.1
 
 
@@ -169,7 +173,7 @@ def calibrated(model: str, examples: Examples) -> Encoder:
 
 @needs_int8
 @pytest.mark.cases(2)
-@pytest.mark.parametrize("model", ALL)
+@pytest.mark.parametrize("model", MODELS)
 def test_vectors_in_int8_are_near_and_the_same_in_any_run(model, examples):
     encoder = calibrated(model, examples)
     wanted = text_vectors(encoder, examples)
@@ -178,15 +182,9 @@ def test_vectors_in_int8_are_near_and_the_same_in_any_run(model, examples):
     apart = distances(found, wanted)
     assert apart[:60].max() < 0.05
     assert apart.max() < 0.3  # the mean over one token of random weights
-    for index in (0, 40, 62):
-        alone = text_vectors(encoder, _alone(examples, index), precision="int8")
-        np.testing.assert_array_equal(alone[0], found[index])
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3 - min(threads, 2))
+    np.testing.assert_array_equal(alone(encoder, examples, "int8"), found[ALONE])
+    with cpu_threads.use_threads(3 - min(torch.get_num_threads(), 2)):
         np.testing.assert_array_equal(text_vectors(encoder, examples, precision="int8"), found)
-    finally:
-        torch.set_num_threads(threads)
 
 
 @needs_int8
@@ -234,19 +232,20 @@ def test_no_product_saturates(sign, width):
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("changes", "layer", "values"),
     [
-        lambda path: path.write_bytes(path.read_bytes()[:-9]),
-        lambda path: write_steps(path.parent, _with(small("bert", layers=5), 4)),
-        lambda path: write_steps(path.parent, _with(small("bert", hidden_size=24), 0)),
-        lambda path: write_steps(path.parent, _with(small("bert"), 0, size=-1.0)),
-        lambda path: write_steps(path.parent, _with(small("bert"), 0, factor=torch.inf)),
+        ({"layers": 5}, 4, {}),
+        ({"hidden_size": 24}, 0, {}),
+        ({}, 0, {"size": -1.0}),
+        ({}, 0, {"factor": torch.inf}),
+        ({}, 0, None),
     ],
-    ids=["cut", "layers", "width", "size", "factor"],
+    ids=["layers", "width", "size", "factor", "cut"],
 )
-def test_steps_of_another_model_are_refused(damage, tmp_path):
-    write_steps(tmp_path, _with(small("bert"), 0))
-    damage(tmp_path / FILE)
+def test_steps_of_another_model_are_refused(changes, layer, values, tmp_path):
+    write_steps(tmp_path, _with(small("bert", **changes), layer, **values or {}))
+    if values is None:
+        (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes()[:-9])
     with pytest.raises(BrimfulError, match="export the model again"):
         read_steps(tmp_path, small("bert"))
 
