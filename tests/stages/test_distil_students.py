@@ -26,13 +26,7 @@ def assert_equal(ours, theirs):
 
 @pytest.mark.parametrize(
     ("layers", "kept", "expected"),
-    [
-        (4, 2, (1, 3)),
-        (4, 4, (0, 1, 2, 3)),
-        (6, 3, (1, 3, 5)),
-        (5, 1, (4,)),
-        (12, 5, (2, 4, 7, 9, 11)),
-    ],
+    [(4, 2, (1, 3)), (4, 4, (0, 1, 2, 3)), (6, 3, (1, 3, 5)), (5, 1, (4,)), (12, 5, (2, 4, 7, 9, 11))],
 )
 def test_a_student_starts_from_layers_that_are_spread_evenly(layers, kept, expected):
     assert spread_layers(layers, kept) == expected

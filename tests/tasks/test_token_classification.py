@@ -24,10 +24,7 @@ from brimful.tables.schemes import read_tags, spans_of
 from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.span_form import (
-    Found,
-    list_tag_names,
-)
+from brimful.tasks.span_form import Found, list_tag_names
 from brimful.tasks.task_model import load_task_model, reorder_outputs
 from brimful.tasks.token_classification import TokenClassification
 from brimful.tasks.token_places import merge_windows, tag_tokens, trim_spaces
