@@ -16,30 +16,24 @@ from brimful.commands.distil import distil
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.commands.predict import predict
-from brimful.corpus.text.tokenizer import load
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types, write_modules
 from brimful.model.inference import text_vectors
-from brimful.model.shape import EncoderConfig
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import encode
 from brimful.tasks.judging.baselines import Frozen
 from brimful.train.objective import Runtime
 from builders.encoders import small, word_tokenizer
+from builders.thin_encoders import thin_encoder
 
 
 @pytest.fixture(scope="module")
 def folder(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT that says it was trained with the mean, one that says nothing, and two tables."""
     folder = tmp_path_factory.mktemp("pooling")
-    tokenizer = load(corpus_dir)
-    torch.manual_seed(0)
-    shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "max_length": 32}
-    config = EncoderConfig(architecture="bert", vocabulary_size=tokenizer.get_vocab_size(), **shape)
-    encoder = Encoder(config)
-    encoder.tokenizer = tokenizer
+    encoder = thin_encoder(corpus_dir, architecture="bert", max_length=32)
     save_model(folder / "plain", encoder)
     encoder.pooling = "mean"
     save_model(folder / "embedder", encoder)
