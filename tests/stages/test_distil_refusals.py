@@ -42,9 +42,7 @@ REFUSED: list[tuple[type[Exception], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("error", "options", "said"), REFUSED)
-def test_what_cannot_work_is_refused_before_a_folder_is_made(
-    error, options, said, teacher, tmp_path, monkeypatch
-):
+def test_no_folder_is_made_for_what_cannot_work(error, options, said, teacher, tmp_path, monkeypatch):
     monkeypatch.chdir(teacher.parent)
     (teacher.parent / "empty").mkdir(exist_ok=True)
     (teacher.parent / "pairs.tsv").write_text("text\ttext_b\na\tb\n")
@@ -83,9 +81,7 @@ def test_settings_that_cannot_be_are_refused(make, values, said):
         ({"student": "other"}, "has another tokenizer than the teacher, whose layers"),
     ],
 )
-def test_encoders_and_data_that_cannot_teach_are_refused(
-    options, said, teacher, corpus_dir, tmp_path, monkeypatch
-):
+def test_encoders_that_cannot_teach(options, said, teacher, corpus_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(teacher.parent)
     save_with_other_tokens(teacher.parent / "encoder", teacher.parent / "other")
     given = {"teacher": "encoder", "data": [str(corpus_dir)], "out": str(tmp_path / "run")}
