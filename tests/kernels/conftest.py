@@ -2,8 +2,6 @@
 
 import pytest
 
-import brimful.kernels.linear_cross_entropy
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.model import fast_forms
 
 
