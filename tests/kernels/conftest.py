@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-import brimful.kernels.linear_cross_entropy
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.model import fast_forms
 
 

@@ -147,7 +147,6 @@ def test_a_cold_process_compiles_an_encoder_as_one_graph():
     """The fast forms are there before it."""
     code = """
 import torch
-import brimful.kernels.inference_forms
 from brimful.model.attention import SequenceLayout
 from builders.encoders import random_row, small
 encoder, batch = small("modern"), random_row([5, 3])
@@ -168,4 +167,4 @@ def test_the_switch_is_on_or_off(monkeypatch):
     assert runpy.run_path(fast_forms.__file__)["_is_disabled"]
     monkeypatch.setenv(fast_forms.SWITCH, "0")
     with pytest.raises(BrimfulError, match=fast_forms.SWITCH):
-        fast_forms.check_switch()
+        fast_forms.load_forms()
