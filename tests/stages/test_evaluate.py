@@ -9,14 +9,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from brimful import evaluate, finetune, prepare, report
 from brimful.base.console import print_messages
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.types import IGNORED
 from brimful.cli.main import main
-from brimful.commands.evaluate import evaluate
-from brimful.commands.finetune import finetune
-from brimful.commands.prepare import prepare
-from brimful.commands.report import report
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
 from brimful.precision import policy

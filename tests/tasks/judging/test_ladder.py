@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.base.errors import BrimfulError
-from brimful.commands.finetune import finetune
-from brimful.commands.report import report
+from brimful import BrimfulError, finetune, report
 from brimful.hf.folders import save_model
 from brimful.reports.screen import show_result
 from brimful.stages.task_options import default_rate
