@@ -7,238 +7,199 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-FAMILIES = ("bert", "electra", "megatron-bert", "roberta", "xlm-roberta", "camembert", "modernbert")
-BERT_NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-ROBERTA_NAMES = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
-WORDS = ["the", "The", "good", "bad", "paris", "Paris", "muller", "müller", "drug", "Drug", "schön", "s"]
-LETTERS = "abcdeghilmnoprstuwDMTPüöé中国的,.'-[]<>/|"
-ADDED = ["[DRUG]", "[GENE]", "drug", "Paris", "<extra>", "中国", "##x", "münchen", "New York", "|||a|||"]
-ADDED += ["[SEP2]", "pa"]
-SPACES = (" ", "  ", "\n", "\t", "\u00a0", "\u3000", "")
-ODD = ("😀", "\u200d", "\x07", "\ufeff", "ﬁ", "Ａ", "é", "한", "क", "İ", "Σ", "0", "42")
-MODELS = {  # of the families that have one kind alone
-    **dict.fromkeys(("bert", "electra", "megatron-bert"), "wordpiece"),
-    **dict.fromkeys(("xlm-roberta", "camembert"), "unigram"),
-    "roberta": "bpe",
+FAMILIES = {
+    "bert": ("wordpiece",),
+    "electra": ("wordpiece",),
+    "megatron-bert": ("wordpiece",),
+    "roberta": ("bpe",),
+    "xlm-roberta": ("unigram",),
+    "camembert": ("unigram",),
+    "modernbert": ("bpe", "wordpiece"),
 }
 CLASSES = {
-    "wordpiece": "Bert BertFast Electra ElectraFast DistilBertFast DPRReader",
-    "bpe": "Roberta RobertaFast GPT2 BartFast HerbertFast",
-    "unigram": "XLMRoberta XLMRobertaFast Albert Camembert CamembertFast",
+    "wordpiece": "BertTokenizer ElectraTokenizer DistilBertTokenizerFast DPRReaderTokenizer",
+    "bpe": "RobertaTokenizer RobertaTokenizerFast GPT2Tokenizer BartTokenizerFast HerbertTokenizerFast",
+    "unigram": "XLMRobertaTokenizer XLMRobertaTokenizerFast AlbertTokenizer CamembertTokenizer",
 }
-"""Classes that go with each kind, without `Tokenizer` in them."""
-ANY_CLASS = ["PreTrainedTokenizerFast", "TokenizersBackend", "PreTrainedTokenizer", "MyOwnTokenizer"]
-SETTINGS: dict[str, tuple[float, tuple[Any, ...]]] = {
-    "do_lower_case": (0.5, (True, False)),
-    "strip_accents": (0.3, (True, False, None)),
-    "tokenize_chinese_chars": (0.3, (True, False)),
-    "add_prefix_space": (0.3, (True, False)),
-    "keep_accents": (0.3, (True, False, None)),
-    "trim_offsets": (0.3, (True, False)),
-    "model_max_length": (0.3, (512, 1e30)),
-    "clean_up_tokenization_spaces": (0.3, (True, False)),
-    "split_special_tokens": (0.1, (True, False)),
-    "add_bos_token": (0.1, (True, False)),
-    "add_eos_token": (0.1, (True, False)),
-    "image_token": (0.1, ("<image>", "[DRUG]")),
-    "model_input_names": (0.3, (["input_ids", "attention_mask"],)),
+ANY_CLASSES = "PreTrainedTokenizerFast TokenizersBackend PreTrainedTokenizer MyOwnTokenizer"
+BERT_NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+ROBERTA_NAMES = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
+_WORDS = "the The good bad paris Paris muller müller drug Drug schön s was"
+_ADDED = "[DRUG] [GENE] drug Paris <extra> 中国 ##x münchen |||a||| [SEP2] pa"
+WORDS = _WORDS.split()
+LETTERS = "abcdeghilmnoprstuwDMTPüöé中国的,.'-[]<>/|"
+ADDED = [*_ADDED.split(), "New York"]
+SPACES = (" ", "  ", "\n", "\t", "\u00a0", "\u3000", "")
+ODD = ("😀", "\u200d", "\x07", "\ufeff", "ﬁ", "Ａ", "é", "한", "क", "İ", "Σ", "0", "42")
+SETTINGS: dict[str, tuple[float, list[Any]]] = {
+    "do_lower_case": (0.5, [True, False]),
+    "strip_accents": (0.3, [True, False, None]),
+    "tokenize_chinese_chars": (0.3, [True, False]),
+    "add_prefix_space": (0.3, [True, False]),
+    "keep_accents": (0.3, [True, False, None]),
+    "trim_offsets": (0.3, [True, False]),
+    "model_max_length": (0.3, [512, 1e30]),
+    "clean_up_tokenization_spaces": (0.3, [True, False]),
+    "split_special_tokens": (0.1, [True, False]),
+    "add_bos_token": (0.1, [True, False]),
+    "add_eos_token": (0.1, [True, False]),
+    "image_token": (0.1, ["<image>", "[DRUG]"]),
+    "model_input_names": (0.3, [["input_ids", "attention_mask"]]),
+    "extra_special_tokens": (0.05, [{"gene_token": "[GENE]"}]),
 }
-"""How often each setting is there, and its values."""
+"""Of tokenizer_config.json: how often a key is there, and its values."""
 
 
 def random_text(rng: Random, names: list[str]) -> str:
     """A text of words, letters, tokens and characters of many kinds."""
     parts = []
     for _ in range(rng.randint(0, 9)):
-        (kind,) = rng.choices([WORDS, LETTERS, ADDED, names, ODD], (5, 4, 4, 2, 1))
-        part = rng.choice(kind)
+        part = rng.choice(rng.choices([WORDS, LETTERS, ADDED, names, ODD], (5, 4, 4, 2, 1))[0])
         parts += [rng.choice((part, part, part.lower(), part.upper())), rng.choice(SPACES)]
     return "".join(parts)
 
 
 def random_folder(rng: Random, folder: Path) -> list[str]:
     """Write a folder; returns the names of its special tokens."""
-    family = rng.choice(FAMILIES)
-    model = MODELS.get(family) or rng.choice(("bpe", "wordpiece"))
-    if rng.random() < 0.1:
-        model = rng.choice(("wordpiece", "bpe", "unigram"))
-    names = dict(BERT_NAMES if model == "wordpiece" else ROBERTA_NAMES)
-    if rng.random() < 0.15:
-        names = dict(BERT_NAMES if model != "wordpiece" else ROBERTA_NAMES)
+
+    def dump(name: str, values: object) -> None:
+        (folder / name).write_text(json.dumps(values, ensure_ascii=rng.random() < 0.5), "utf-8")
+
+    folder.mkdir(exist_ok=True)
+    family = rng.choice(list(FAMILIES))
+    model = rng.choice(list(CLASSES) if rng.random() < 0.1 else FAMILIES[family])
+    of_bert = (model == "wordpiece") != (rng.random() < 0.15)
+    names = dict(BERT_NAMES if of_bert else ROBERTA_NAMES)
     if rng.random() < 0.15:
         role = rng.choice(list(names))
         names[role] = rng.choice(("<other>", "OTHER", f"[{role}]", "|o|"))
-    tokens = [*names.values()]
-    rng.shuffle(tokens)
+    tokens = rng.sample(list(names.values()), len(names))
     if rng.random() < 0.1:
         tokens.remove(names["mask"])
-    some = [piece for piece in (*WORDS, *LETTERS) if rng.random() < 0.8]
     tokens += [token for token in ADDED if rng.random() < 0.1]
-    vocabulary = _vocabulary(model, tokens, some)
-    folder.mkdir(exist_ok=True)
-    config = {"model_type": family}
-    settings = _settings(rng, model, names)
+    pieces, merges = _vocabulary(model, tokens, [p for p in (*WORDS, *LETTERS) if rng.random() < 0.8])
     has_json = model == "unigram" or family == "modernbert" or rng.random() < 0.5
     if (not has_json and model == "wordpiece") or rng.random() < 0.2:
         ending = rng.choice(("\n", "\n", "\n", "\r\n"))
-        pieces = list(dict(vocabulary) if model == "unigram" else vocabulary["pieces"])
         (folder / "vocab.txt").write_text(ending.join(pieces) + rng.choice((ending, "")), "utf-8", newline="")
-    if (not has_json and model == "bpe") or (model == "bpe" and rng.random() < 0.2):
-        (folder / "vocab.json").write_text(json.dumps(vocabulary["pieces"]), "utf-8")
-        merges = "\n".join(["#version: 0.2", *(" ".join(pair) for pair in vocabulary["merges"]), ""])
-        (folder / "merges.txt").write_text(merges, "utf-8")
+    if model == "bpe" and (not has_json or rng.random() < 0.2):
+        dump("vocab.json", pieces)
+        lines = ["#version: 0.2", *(" ".join(pair) for pair in merges), ""]
+        (folder / "merges.txt").write_text("\n".join(lines), "utf-8")
     if has_json:
-        _write_json(rng, folder / "tokenizer.json", model, vocabulary, names)
-    if rng.random() < 0.15:
-        config["tokenizer_class"] = _class(rng, model)
+        (folder / "tokenizer.json").write_text(
+            _tokenizer(rng, model, pieces, merges, names).to_str(), "utf-8"
+        )
+    classes = [*CLASSES[model].split() * 2, *ANY_CLASSES.split()]
+    config, settings = {"model_type": family}, _settings(rng, names)
+    for values, chance in ((config, 0.15), (settings, 0.8)):
+        if rng.random() < chance:
+            values["tokenizer_class"] = rng.choice(classes)
     if rng.random() < 0.85:
-        if rng.random() < 0.8:
-            settings["tokenizer_class"] = _class(rng, model)
-        _dump(rng, folder / "tokenizer_config.json", settings)
+        dump("tokenizer_config.json", settings)
     if rng.random() < 0.4:
-        _dump(rng, folder / "special_tokens_map.json", _map(rng, names))
+        special = _roles(rng, names, 0.8)
+        if rng.random() < 0.4:
+            special["additional_special_tokens"] = rng.sample(ADDED, rng.randint(0, 3))
+        dump("special_tokens_map.json", special)
     if rng.random() < 0.3:
-        size = len(vocabulary) if model == "unigram" else len(vocabulary["pieces"])
-        chosen = rng.sample(ADDED, rng.randint(1, 3))
-        _dump(rng, folder / "added_tokens.json", {token: size + i for i, token in enumerate(chosen)})
+        added = rng.sample(ADDED, rng.randint(1, 3))
+        dump("added_tokens.json", {token: len(pieces) + i for i, token in enumerate(added)})
     if rng.random() < 0.95:
-        (folder / "config.json").write_text(json.dumps(config))
+        dump("config.json", config)
     return list(names.values())
 
 
-def _dump(rng: Random, path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, ensure_ascii=rng.random() < 0.5), "utf-8")
-
-
-def _class(rng: Random, model: str) -> str:
-    name = rng.choice([*CLASSES[model].split() * 2, *ANY_CLASS])
-    return (
-        name if name in ANY_CLASS else f"{name.removesuffix('Fast')}Tokenizer{'Fast' * name.endswith('Fast')}"
-    )
-
-
-def _vocabulary(model: str, tokens: list[str], some: list[str]) -> Any:
+def _vocabulary(model: str, tokens: list[str], some: list[str]) -> tuple[dict[str, int], list[Any]]:
+    """The pieces with their ids, and the merges of a BPE."""
+    merges: list[tuple[str, str]] = []
     if model == "unigram":
-        pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-        pieces += [(token, 0.0) for token in tokens]
-        scored = enumerate(["▁", *some, *("▁" + piece for piece in some)])
-        pieces += [(piece, -1.0 - index / 10) for index, piece in scored]
-        return list(dict(pieces).items())
-    if model == "wordpiece":
-        every = [*tokens, *some, *("##" + piece for piece in some)]
-        return {"pieces": {piece: index for index, piece in enumerate(dict.fromkeys(every))}, "merges": []}
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    letters = sorted({*level.pre_tokenize_str("".join([LETTERS, *WORDS, "Ġ"]))[0][0], "Ġ"})
-    merges = []
-    known = [*tokens, *letters]
-    for word in some:
-        left = level.pre_tokenize_str(word)[0][0]
-        symbols = ["Ġ", *left] if len(word) % 2 else [*left]
-        while len(symbols) > 1:
-            merges.append((symbols[0], symbols[1]))
-            symbols[:2] = [symbols[0] + symbols[1]]
-            known.append(symbols[0])
-    pieces = {piece: index for index, piece in enumerate(dict.fromkeys(known))}
-    return {"pieces": pieces, "merges": list(dict.fromkeys(merges))}
+        known = ["<s>", "<pad>", "</s>", "<unk>", *tokens, "▁", *some, *("▁" + piece for piece in some)]
+    elif model == "wordpiece":
+        known = [*tokens, *some, *("##" + piece for piece in some)]
+    else:
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        letters = {c for word in (*LETTERS, *WORDS, "Ġ") for c in level.pre_tokenize_str(word)[0][0]}
+        known = [*tokens, *sorted(letters | {"Ġ"})]
+        for word in some:
+            left, *rest = ["Ġ"] * (len(word) % 2) + [*level.pre_tokenize_str(word)[0][0]]
+            for symbol in rest:
+                merges.append((left, symbol))
+                left += symbol
+                known.append(left)
+    return {piece: index for index, piece in enumerate(dict.fromkeys(known))}, list(dict.fromkeys(merges))
 
 
-def _token(rng: Random, name: str, *, typed: bool, special: bool | None = None) -> Any:
-    chances = {"lstrip": 0.3, "normalized": 0.4, "rstrip": 0.2, "single_word": 0.2}
-    values = {"content": name, **{flag: rng.random() < chance for flag, chance in chances.items()}}
-    if special is not None:
-        values["special"] = special
-    return {"__type": "AddedToken", **values} if typed else values
+def _token(rng: Random, name: str, **more: Any) -> dict[str, Any]:
+    flags = {"lstrip": 0.3, "normalized": 0.4, "rstrip": 0.2, "single_word": 0.2}
+    return {"content": name, **{flag: rng.random() < chance for flag, chance in flags.items()}, **more}
 
 
-def _name_or_token(rng: Random, name: str, chance: float, *, typed: bool) -> Any:
-    if rng.random() < chance:
-        return name
-    return _token(rng, name, typed=typed, special=rng.choice((True, False, None)) if typed else None)
+def _roles(rng: Random, names: dict[str, str], chance: float, **more: Any) -> dict[str, Any]:
+    """Some of the roles, as a name or as a token with its flags."""
+    chosen = {f"{role}_token": name for role, name in names.items() if rng.random() < chance}
+    return {key: name if rng.random() < 0.7 else _token(rng, name, **more) for key, name in chosen.items()}
 
 
-def _settings(rng: Random, model: str, names: dict[str, str]) -> dict[str, Any]:
-    chosen_settings = {key: values for key, (chance, values) in SETTINGS.items() if rng.random() < chance}
-    settings: dict[str, Any] = {key: rng.choice(values) for key, values in chosen_settings.items()}
-    if model == "unigram" and rng.random() < 0.1:
-        settings["add_prefix_space"] = None
-    if names != (BERT_NAMES if model == "wordpiece" else ROBERTA_NAMES) or rng.random() < 0.5:
-        for role, name in names.items():
-            if rng.random() < 0.9:
-                settings[f"{role}_token"] = _name_or_token(rng, name, 0.7, typed=True)
+def _settings(rng: Random, names: dict[str, str]) -> dict[str, Any]:
+    settings = {
+        key: rng.choice(values) for key, (chance, values) in SETTINGS.items() if rng.random() < chance
+    }
+    if names not in (BERT_NAMES, ROBERTA_NAMES) or rng.random() < 0.5:
+        settings |= _roles(rng, names, 0.9, __type="AddedToken")
         if rng.random() < 0.3:
             settings["bos_token"], settings["eos_token"] = names["cls"], names["sep"]
     for key in ("additional_special_tokens", "extra_special_tokens"):
         if rng.random() < 0.25:
             chosen = rng.sample(ADDED, rng.randint(0, 3))
-            settings[key] = [_name_or_token(rng, name, 0.7, typed=True) for name in chosen]
-    if rng.random() < 0.05:
-        settings["extra_special_tokens"] = {"gene_token": "[GENE]"}
+            typed = {"__type": "AddedToken", "special": rng.choice((True, False, None))}
+            settings[key] = [name if rng.random() < 0.7 else _token(rng, name, **typed) for name in chosen]
     if rng.random() < 0.35:
-        chosen = rng.sample([*ADDED, *names.values()], rng.randint(0, 5))
-        base = rng.choice((0, 40, 100))
+        base, chosen = rng.choice((0, 40, 100)), rng.sample([*ADDED, *names.values()], rng.randint(0, 5))
         settings["added_tokens_decoder"] = {
-            str(base + 7 * index): _token(rng, name, typed=False, special=rng.random() < 0.5)
+            str(base + 7 * index): _token(rng, name, special=rng.random() < 0.5)
             for index, name in enumerate(chosen)
         }
     return settings
 
 
-def _map(rng: Random, names: dict[str, str]) -> dict[str, Any]:
-    roles = [role for role in names if rng.random() < 0.8]
-    found: dict[str, Any] = {
-        f"{role}_token": _name_or_token(rng, names[role], 0.6, typed=False) for role in roles
-    }
-    if rng.random() < 0.4:
-        found["additional_special_tokens"] = rng.sample(ADDED, rng.randint(0, 3))
-    if rng.random() < 0.1:
-        chosen = rng.sample(ADDED, 2)
-        found["extra_special_tokens"] = [_name_or_token(rng, name, 0.7, typed=False) for name in chosen]
-    return found
-
-
-def _write_json(rng: Random, path: Path, model: str, vocabulary: Any, names: dict[str, str]) -> None:
-    pieces = [piece for piece, _ in vocabulary] if model == "unigram" else list(vocabulary["pieces"])
+def _tokenizer(
+    rng: Random, model: str, pieces: dict[str, int], merges: list[Any], names: dict[str, str]
+) -> Tokenizer:
+    """What tokenizer.json holds."""
+    lower, spaces = normalizers.Lowercase(), pre_tokenizers.WhitespaceSplit()
     if model == "wordpiece":
-        made = Tokenizer(models.WordPiece(vocabulary["pieces"], unk_token=names["unk"]))
-        bert = normalizers.BertNormalizer(
-            lowercase=rng.random() < 0.5,
-            strip_accents=rng.choice((True, False, None)),
-            handle_chinese_chars=rng.random() < 0.7,
-        )
-        folded = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-        made.normalizer = rng.choice((bert, folded, normalizers.NFC()))
-        made.pre_tokenizer = rng.choice((pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Whitespace()))
+        made = Tokenizer(models.WordPiece(pieces, unk_token=names["unk"]))
+        accents, flags = rng.choice((True, False, None)), (rng.random() < 0.7, rng.random() < 0.5)
+        bert = normalizers.BertNormalizer(True, flags[0], accents, flags[1])
+        normal = (bert, normalizers.Sequence([normalizers.NFKC(), lower]), normalizers.NFC())
+        splits = (pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Whitespace())
         made.decoder = decoders.WordPiece()
     elif model == "bpe":
-        made = Tokenizer(
-            models.BPE(vocabulary["pieces"], vocabulary["merges"], ignore_merges=rng.random() < 0.2)
-        )
-        made.normalizer = rng.choice((None, normalizers.NFC(), normalizers.Lowercase()))
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(
-            add_prefix_space=rng.random() < 0.4, use_regex=rng.random() < 0.8
-        )
+        made = Tokenizer(models.BPE(pieces, merges, ignore_merges=rng.random() < 0.2))
+        normal = (None, normalizers.NFC(), lower)
+        flags = (rng.random() < 0.4, rng.random() < 0.8)
+        splits = (pre_tokenizers.ByteLevel(add_prefix_space=flags[0], use_regex=flags[1]),)
         made.decoder = decoders.ByteLevel()
     else:
-        made = Tokenizer(models.Unigram(vocabulary, unk_id=3))
-        stripped = normalizers.Sequence([normalizers.Strip(), normalizers.Lowercase()])
-        made.normalizer = rng.choice((None, normalizers.NFKC(), stripped))
-        space = pre_tokenizers.Metaspace(prepend_scheme=rng.choice(("always", "first", "never")))
-        split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space])
-        made.pre_tokenizer = rng.choice((space, split))
-    cls, sep = names["cls"], names["sep"]
+        scores = [(piece, -index / 10 if index > 9 else 0.0) for piece, index in pieces.items()]
+        made = Tokenizer(models.Unigram(scores, unk_id=3))
+        normal = (None, normalizers.NFKC(), normalizers.Sequence([normalizers.Strip(), lower]))
+        meta = pre_tokenizers.Metaspace(prepend_scheme=rng.choice(("always", "first", "never")))
+        splits = (meta, pre_tokenizers.Sequence([spaces, meta]))
+    made.normalizer, made.pre_tokenizer = rng.choice(normal), rng.choice(splits)
     made.add_special_tokens([name for name in names.values() if name in pieces and rng.random() < 0.95])
     for name in rng.sample([*ADDED, *names.values()], rng.randint(0, 4)):
-        made.add_tokens([AddedToken(**_token(rng, name, typed=False, special=rng.random() < 0.5))])
-    known = [(name, made.token_to_id(name)) for name in dict.fromkeys((cls, sep))]
-    if rng.random() < 0.75 and all(index is not None for _, index in known):
-        pair = f"{cls} $A {sep} $B:1 {sep}:1"
-        template = processors.TemplateProcessing(single=f"{cls} $A {sep}", pair=pair, special_tokens=known)
-        ends = (sep, known[-1][1]), (cls, known[0][1])
-        around = processors.RobertaProcessing(*ends), processors.BertProcessing(*ends)
-        made.post_processor = rng.choice((template, *around))
+        made.add_tokens([AddedToken(**_token(rng, name, special=rng.random() < 0.5))])
+    cls, sep = ((names[role], made.token_to_id(names[role])) for role in ("cls", "sep"))
+    if rng.random() < 0.75 and None not in (cls[1], sep[1]):
+        texts = {"single": f"{cls[0]} $A {sep[0]}", "pair": f"{cls[0]} $A {sep[0]} $B:1 {sep[0]}:1"}
+        template = processors.TemplateProcessing(**texts, special_tokens=list({cls, sep}))
+        of_pairs = (processors.RobertaProcessing, processors.BertProcessing)
+        made.post_processor = rng.choice((template, *(make(sep, cls) for make in of_pairs)))
     if rng.random() < 0.15:
-        pad = made.token_to_id(names["pad"]) or 0
-        made.enable_padding(pad_token=names["pad"], pad_id=pad, length=rng.choice((None, 16)))
+        pad_id = made.token_to_id(names["pad"]) or 0
+        made.enable_padding(pad_token=names["pad"], pad_id=pad_id, length=rng.choice((None, 16)))
     if rng.random() < 0.15:
         made.enable_truncation(rng.choice((4, 8)))
-    path.write_text(made.to_str(), "utf-8")
+    return made
