@@ -93,7 +93,7 @@ def find_candidates(texts: Sequence[str], config: AugmentTableConfig, device: to
     pieces = Pieces(encoder.tokenizer)
     texts = list(dict.fromkeys(texts))
     spans_of_texts = [words.spans(text) for text in texts]
-    words_of_texts: list[str] = []
+    words_of_texts = []
     for text, spans in zip(texts, spans_of_texts, strict=True):
         words_of_texts += [text[begin:end] for begin, end in spans.tolist()]
     choices = np.full((len(words_of_texts), config.choices), NO_CANDIDATE, dtype=np.int32)

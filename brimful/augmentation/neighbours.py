@@ -117,7 +117,7 @@ class Neighbours:
         # Pieces that differ only in a leading space are one word; the one with the space stands for it.
         parts.sort(key=lambda index: (not pieces.spaced[index], index))
         number_by_pieces: dict[tuple[int, ...], int] = {}
-        pieces_of_words: list[np.ndarray] = []
+        pieces_of_words = []
         for index in parts:
             text = pieces.texts[index]
             if text not in self.number:

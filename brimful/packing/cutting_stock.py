@@ -376,8 +376,8 @@ def fill_slots(rows: Rows, counts: np.ndarray, bound: int) -> Plan:
     lengths = np.flatnonzero(counts)[::-1]
     ends = np.cumsum(counts[lengths])
 
-    placed: list[np.ndarray] = []
-    repeats: list[int] = []
+    placed = []
+    repeats = []
     begins = np.searchsorted(patterns, np.arange(len(uses) + 1))
     for pattern, pattern_rows in enumerate(uses.tolist()):
         first = first_slots[begins[pattern] : begins[pattern + 1]]

@@ -23,7 +23,8 @@ from brimful.base.storage import (
     read_commit,
     require_folder_place,
 )
-from brimful.corpus.reading.inputs import Input, Span, is_packed
+from brimful.corpus.reading.input_files import Input
+from brimful.corpus.reading.inputs import Span, is_packed
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
 

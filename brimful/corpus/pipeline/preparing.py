@@ -61,8 +61,7 @@ from brimful.corpus.pipeline.tokenizer_choice import (
 )
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard
 from brimful.corpus.reading.charsets import find_charset
-from brimful.corpus.reading.forms import require_forms
-from brimful.corpus.reading.inputs import find_inputs
+from brimful.corpus.reading.input_files import find_inputs, require_forms
 from brimful.corpus.shards import write_manifest
 from brimful.corpus.words.word_lists import read_word_list
 

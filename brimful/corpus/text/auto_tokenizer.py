@@ -32,9 +32,9 @@ from brimful.corpus.text.folder_files import (
     find_tokenizer_files,
     read_model_values,
     read_values,
+    require_ids,
 )
 from brimful.corpus.text.special_ids import Side
-from brimful.corpus.text.tokenizer_json import require_ids
 
 ENTRY_VERSION = 2
 _MAX_REASON_CHARACTERS = 200

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, get_args
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.auto_tokenizer import TokenizerFacts, read_by_auto_tokenizer
-from brimful.corpus.text.folder_files import ADDED, CONFIG, MAP, TOKENIZER, read_model_values, read_values
+from brimful.corpus.text.folder_files import (
+    ADDED,
+    CONFIG,
+    MAP,
+    MAX_IDS,
+    TOKENIZER,
+    read_model_values,
+    read_values,
+    require_ids,
+)
 from brimful.corpus.text.special_ids import Side
-from brimful.corpus.text.tokenizer_json import MAX_IDS, require_ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

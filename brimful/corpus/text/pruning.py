@@ -80,8 +80,8 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
             )
     plain, unknown = _plain(tokenizer), unknown_id(tokenizer)
     unknown_words = UnknownWords(plain, state) if kind == "WordPiece" else None
-    used: set[int] = set()  # ids of the pieces of the texts
-    matched: set[int] = set()  # ids of the pieces that WordPiece matches in unknown words
+    used = set()  # ids of the pieces of the texts
+    matched = set()  # ids of the pieces that WordPiece matches in unknown words
     occurs = np.zeros(0x110000, bool)  # by code point
     number_of_texts = 0
     checked_texts: list[str] = []

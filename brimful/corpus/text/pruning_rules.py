@@ -19,8 +19,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from brimful.corpus.text.markers import ids_around
 from brimful.corpus.text.special_ids import TOKEN_NAMES, settings_of
-from brimful.corpus.text.tokenizer_json import State, ids_around, join_merge, read_pieces, split_merge
+from brimful.corpus.text.tokenizer_json import State, join_merge, read_pieces, split_merge
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -171,10 +172,10 @@ class UnknownWords:
     def pieces(self, texts: list[str]) -> set[int]:
         """Return the ids of the pieces that begin the words of these texts, up to where no piece matches."""
         pieces: dict[str, int] = self._model["vocab"]
-        words: set[str] = set()
+        words = set()
         for encoding in self._words.encode_batch(texts, add_special_tokens=False):
             words.update(encoding.tokens)
-        ids: set[int] = set()
+        ids = set()
         for word in words:
             if len(word) > self._model["max_input_chars_per_word"]:
                 continue

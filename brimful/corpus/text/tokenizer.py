@@ -18,7 +18,7 @@ from brimful.corpus.text.folder_files import (
 )
 from brimful.corpus.text.folder_tokenizer import BACKENDS, read_folder
 from brimful.corpus.text.lower_first import lower_first
-from brimful.corpus.text.markers import plain_markers
+from brimful.corpus.text.markers import ids_around, plain_markers
 from brimful.corpus.text.special_ids import (
     CONFIG_KEYS,
     TOKEN_NAMES,
@@ -29,7 +29,6 @@ from brimful.corpus.text.special_ids import (
     special_tokens,
     token_name,
 )
-from brimful.corpus.text.tokenizer_json import ids_around
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

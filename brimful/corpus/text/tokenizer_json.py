@@ -1,10 +1,6 @@
-"""Read a tokenizer.json: pieces, merges and every place with ids; write one with fewer pieces."""
+"""The pieces and merges in a tokenizer.json, and a tokenizer.json with fewer pieces under new ids."""
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from brimful.base.errors import BrimfulError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -12,38 +8,12 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 """A tokenizer.json."""
 
-MAX_IDS = 10_000_000
-"""Ids must be smaller: to write a vocabulary, `tokenizers` counts up to the largest, gaps included."""
-
-
-def require_ids(ids: Iterable[int], file: Path) -> None:
-    """Refuse an id that is too large for any vocabulary.
-
-    Raises:
-        BrimfulError: an id is `MAX_IDS` or more.
-    """
-    highest = max(ids, default=0)
-    if highest >= MAX_IDS:
-        raise BrimfulError(
-            f"{file} has ids up to {highest:,}, but they must be below {MAX_IDS:,}: put the right file back"
-        )
-
 
 def read_pieces(model: State) -> dict[str, int]:
     """Return the pieces and their ids. A Unigram model may have equal pieces: the last one counts."""
     if model["type"] == "Unigram":
         return {piece: index for index, (piece, _) in enumerate(model["vocab"])}
     return model["vocab"]
-
-
-def ids_around(tokenizer: "Tokenizer") -> set[int]:
-    """Return the ids of the special tokens that the post-processor puts around texts and pairs."""
-    from tokenizers import Encoding
-
-    processor = tokenizer.post_processor
-    if processor is None:
-        return set()
-    return {*processor.process(Encoding()).ids, *processor.process(Encoding(), Encoding()).ids}
 
 
 def split_merge(merge: str | list[str]) -> tuple[str, str]:
