@@ -114,9 +114,7 @@ class Inventory:
 
     def save(self) -> None:
         """Write plan.json, a commit record without other files."""
-        generations = []
-        for inputs in self.closed:
-            generations.append(list(map(asdict, inputs)))
+        generations = [list(map(asdict, inputs)) for inputs in self.closed]
         facts = {"checksums": self.checksums, "tokenizer": self.tokenizer}
         commit(self.directory / PLAN, [], generations=generations, **facts)
 
