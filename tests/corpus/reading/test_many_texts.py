@@ -13,8 +13,7 @@ import pytest
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.converters import convert
-from brimful.corpus.reading.forms import require_forms
-from brimful.corpus.reading.inputs import find_inputs
+from brimful.corpus.reading.input_files import find_inputs, require_forms
 from brimful.corpus.reading.many_texts import find_many_texts
 from brimful.tables.file_rows import is_text
 from builders.reading import read, write

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading import delimited
-from brimful.corpus.reading.inputs import Input
+from brimful.corpus.reading.input_files import Input
 from brimful.corpus.reading.lines import BINARY, EMPTY
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
