@@ -98,7 +98,6 @@ class Job:
         )
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        """A start of the job, to its end."""
         with self.start() as process:
             out, error = process.communicate(timeout=200)
         return subprocess.CompletedProcess(self.line, process.returncode, out, error)
@@ -117,7 +116,6 @@ class Job:
         return noted.exists() and noted.read_text() == "requeue 41\n"
 
     def wait_for(self, process: subprocess.Popen[str], path: Path) -> None:
-        """Until the job has written `path`."""
         ends = time.monotonic() + 120
         while not path.exists():
             assert process.poll() is None, process.communicate()[1]

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 import random
 import signal
 import subprocess
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brimful.train.metrics import read_metrics
-from builders.training import TIMES
+from builders.training import without_times
 
 ROOT = Path(__file__).parents[2]
 WORDS = 48
@@ -53,7 +51,6 @@ def chained_documents(count: int, seed: int) -> list[str]:
 
 
 def word_entropy(documents: list[str]) -> float:
-    """Entropy in nats of the words' frequencies."""
     counts = Counter(word.strip(".。") for document in documents for word in document.split())
     total = sum(counts.values())
     return -sum(n / total * math.log(n / total) for n in counts.values())
@@ -86,16 +83,13 @@ def sha256(path: Path) -> str:
 
 def command(verb: str, *arguments: Any, ranks: int = 1) -> list[str]:
     """A command line that runs a verb in a process of its own, or in `ranks` processes."""
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    )
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+    launcher = torchrun if ranks > 1 else ()
     return [sys.executable, *launcher, "-m", "brimful", verb, *map(str, arguments)]
 
 
 def start(line: list[str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        line, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
@@ -109,8 +103,6 @@ def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command line gave."""
-
     code: int
     out: str
     error: str
@@ -145,8 +137,7 @@ WEIGHTS = Path("encoder", "model.safetensors")
 
 def steps_and_losses(directory: Path) -> list[dict]:
     """metrics.jsonl without what the clock decides."""
-    lines = read_metrics(directory / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
+    return without_times(directory / "metrics.jsonl")
 
 
 def wait_for(process, path: Path) -> None:
