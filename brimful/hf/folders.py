@@ -14,7 +14,6 @@ from typing import Any, TypeGuard, TypeVar
 import torch
 from torch import Tensor
 
-import brimful.kernels.inference_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, check_seal

@@ -77,16 +77,13 @@ def sha256(path: Path) -> str:
 
 def command(verb: str, *arguments: Any, ranks: int = 1) -> list[str]:
     """A command line that runs a verb in a process of its own, or in `ranks` processes."""
-    launcher: list[str] = []
-    if ranks > 1:
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+    launcher = torchrun if ranks > 1 else ()
     return [sys.executable, *launcher, "-m", "brimful", verb, *map(str, arguments)]
 
 
 def start(line: list[str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        line, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
@@ -100,8 +97,6 @@ def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command line gave."""
-
     code: int
     out: str
     error: str
@@ -135,7 +130,6 @@ WEIGHTS = Path("encoder", "model.safetensors")
 
 
 def wait_for(process: subprocess.Popen, path: Path) -> None:
-    """Until a process has written `path`."""
     deadline = time.monotonic() + 120
     while not path.exists():
         assert process.poll() is None, process.communicate()[1]
