@@ -174,6 +174,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
         for parameter in resumed.state.trained.parameters():
             parameter.zero_()
     assert resumed.resume()
+    assert 0 < resumed.progress.step <= 7
     resumed.run("test")
     return resumed
 
