@@ -192,7 +192,7 @@ def _match(codes: np.ndarray, places: np.ndarray, cuttable: np.ndarray, trie: _T
 def _mark_spans(spans: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> None:
     """Make one word of each span; what follows a span within a word starts another one."""
     for begin, end in spans:
-        starts[begin:end], inside[begin:end] = False, True
-        starts[begin] = True
+        for place in range(begin, end):
+            starts[place], inside[place] = place == begin, True
         if end < len(starts):
             starts[end] |= inside[end]
