@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import BrimfulError, require_range, suggest_name
 from brimful.base.storage import atomic_file
 
 C = TypeVar("C")
@@ -248,7 +248,7 @@ def _fill(schema: type, values: Mapping[str, Any], where: str = "", default: Any
     """Fill the fields of a schema with values, and with defaults where there is no value."""
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}
-    filled: dict[str, Any] = {}
+    filled = {}
     # msgspec would leave a default on the class, where encoding a configuration does not look.
     for name, field in fields.items():
         if field.default is not dataclasses.MISSING:
@@ -306,11 +306,8 @@ def flatten(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:
-    """Refuse a whole number below 1 in the fields `names`; the message puts `group` before the name."""
-    for name in names:
-        value = getattr(config, name)
-        if value < 1:
-            raise BrimfulError(f"{group}{name} is {value}: it must be at least 1")
+    """Refuse a whole number below 1 in the fields `names`; see `require_range`."""
+    require_range(config, "at least 1", *names, group=group)
 
 
 def require_seeds(*seeds: int) -> None:

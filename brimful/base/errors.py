@@ -1,7 +1,13 @@
-"""The exceptions that a user meets: one line that says what is wrong and what to do; and the one warning."""
+"""The exceptions that a user meets, each with one line that says what is wrong and what to do; the one
+warning; and the common checks of values."""
 
 import difflib
-from collections.abc import Iterable
+import operator
+import re
+from collections.abc import Collection, Iterable
+from typing import Any
+
+_COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
 
 class BrimfulError(Exception):
@@ -24,8 +30,11 @@ class NotFiniteError(BrimfulError):
     """A model's outputs are NaN or infinite. The caller adds the folder: see `naming_weights`."""
 
     def __init__(self, message: str = "") -> None:
-        problem = "the model's outputs are NaN or infinite: its weights are damaged, or too large for the"
-        super().__init__(message or f"{problem} precision")
+        super().__init__(
+            message
+            or "the model's outputs are NaN or infinite: its weights are damaged, or too large for the"
+            " precision"
+        )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -42,3 +51,24 @@ def suggest_name(name: str, valid: Iterable[str]) -> str:
     if matches:
         return f"did you mean {matches[0]!r}?"
     return f"known: {', '.join(words)}"
+
+
+def require_known(what: str, name: str, valid: Collection[str]) -> None:
+    """Refuse a name that is not among the valid ones; the message begins with `unknown` and `what`."""
+    if name not in valid:
+        raise BrimfulError(f"unknown {what} {name!r}: {suggest_name(str(name), valid)}")
+
+
+def require_range(config: Any, bounds: str, *names: str, group: str = "") -> None:
+    """Refuse an attribute of `config` whose number is out of bounds, or NaN. None is within any bounds.
+
+    Args:
+        bounds: the rule, with which the message ends: "at least 0 and below 1", "above 0".
+        names: the attributes.
+        group: the text before the name in the message, such as "trainer.".
+    """
+    for name in names:
+        value = getattr(config, name)
+        for words, limit in re.findall(r"(at least|above|at most|below) (\S+)", bounds):
+            if value is not None and not _COMPARISONS[words](value, float(limit)):
+                raise BrimfulError(f"{group}{name} is {value}: it must be {bounds}")

@@ -111,9 +111,9 @@ def format_value(value: Any) -> str:
 
 def format_metric(value: float, error: float | None = None, *, share: bool) -> str:
     """Write a value of a metric with its error or deviation: 82.1 ± 0.7 % for a share, else 0.821 ± 0.007."""
-    if share and error is None:
-        return format_percent(value)
-    if share and error is not None:
+    if share:
+        if error is None:
+            return format_percent(value)
         return f"{_with_error(f'{100 * value:.1f}', 100 * error, '.1f')}{NARROW_SPACE}%"
     if 1e-3 <= abs(value) < 10:  # the same digits in each row of a table
         return _with_error(f"{value:.3f}", error, ".3f")

@@ -128,8 +128,7 @@ def require_folder_place(
     problem = f"{directory} is not empty"
     if replaces:
         problem += f" and is not {replaces[0]}"
-    is_final = any((directory / name).exists() for name in _FINAL_FILES)
-    if (directory / _RUN_FILE).exists() and not is_final:
+    if (directory / _RUN_FILE).exists() and not any((directory / name).exists() for name in _FINAL_FILES):
         raise BrimfulError(f"{problem}; {unfinished}{remedy}")
     raise BrimfulError(f"{problem}; {remedy}")
 
@@ -367,18 +366,16 @@ def read_record(
     Raises:
         BrimfulError: it is absent, damaged, or not such a record; `remedy` follows the advice to remove it.
     """
-    record = Path(record)
+    if Path(record).exists():
+        remedy = f"remove it and {remedy}"
     try:
         value = read_json(record)
     except BrimfulError as error:
-        remedy = f"remove it and {remedy}" if record.exists() else remedy
         raise BrimfulError(f"{error}; put the right file back, or {remedy}") from error
-    if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
-        raise BrimfulError(f"{record} is not a commit record; remove it and {remedy}")
-    if value.get("crc32") != _own_crc32(value):
-        raise BrimfulError(f"{record} is damaged (CRC differs); remove it and {remedy}")
-    for each in {Record, shape}:
-        require_shape(value, each, record, f"remove it and {remedy}")
+    require_shape(value, Record, record, remedy)
+    if value["crc32"] != _own_crc32(value):
+        raise BrimfulError(f"{record} is damaged (CRC differs); {remedy}")
+    require_shape(value, shape, record, remedy)
     return value
 
 

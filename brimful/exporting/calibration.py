@@ -56,7 +56,7 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
         The loss of each product by name: the error that rounding its inputs and weights causes in its outputs
         on the kept inputs, relative to the size of these outputs (root mean squares).
     """
-    inputs: dict[str, Inputs] = {}
+    inputs = {}
     hooks = []
     for name, linear in products(encoder).items():
         inputs[name] = Inputs(torch.zeros(linear.in_features))

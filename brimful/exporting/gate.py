@@ -236,7 +236,7 @@ class Gate:
                 f"{self.named}: in int8 each product loses more than {PRODUCT_ERROR_LIMIT:.0%}; nothing was"
                 " written"
             )
-        facts: Facts = {}
+        facts = {}
         for count in sorted({max(inexact, int(share * len(losses))) for share in BFLOAT16_SHARES}):
             for name in worst_first[:count]:
                 products(encoder)[name].steps = None
@@ -297,7 +297,7 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
     for outputs in (before, after):
         if not np.isfinite(_flatten(outputs)).all():
             raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
-    facts: Facts = {
+    facts = {
         "file": texts.file.name,
         "part": texts.part,
         "texts": len(texts.data),

@@ -73,7 +73,7 @@ def summarise_export(facts: Facts) -> Summary:
     elif difference is not None:
         verdict = f"its outputs in float32 are the model's within {difference:.1e}"
     hidden = find_number(facts, "max_abs_hidden_difference")
-    rows: dict[str, str | None] = {
+    rows = {
         "Size": format_megabytes(find_number(facts, "megabytes") or 0),
         "Model": f"{facts['model']}, {facts['parameters']:,} parameters, {facts['pieces']:,} pieces",
     }
@@ -100,7 +100,7 @@ def _describe_speed(gate: Facts) -> dict[str, str]:
     """Return rows on the speed of an export, and on its products in eight bits."""
     if not gate:
         return {}
-    rows: dict[str, str] = {}
+    rows = {}
     if "equal_predictions" in gate:
         rows["Equal predictions"] = format_percent(gate["equal_predictions"])
     rows["Texts a second"] = format_short(gate["texts_per_second"])

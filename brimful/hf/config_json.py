@@ -177,7 +177,7 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             raise BrimfulError(f"{where}: {key} {value!r:.60} is not supported, only {supported!r}")
     if values.get("quantization_config") is not None:
         raise BrimfulError(f"{where}: quantized weights are not supported: save the model without them")
-    numbers: dict[str, Any] = {"pad_token_id": family.pad_id}
+    numbers = {"pad_token_id": family.pad_id}
     for key, value in values.items():
         if isinstance(value, float) and value.is_integer():
             numbers[key] = int(value)

@@ -233,7 +233,7 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
     """
     encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
     forget_steps(encoder)  # of int8: they do not fit weights that training changes
-    kinds: tuple[type[MaskedLMHead], ...] = (PretrainingHead, MaskedLMHead)
+    kinds = (PretrainingHead, MaskedLMHead)
     for kind in kinds:
         with skip_initial_weights():
             head = kind(encoder)
@@ -247,7 +247,7 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
 
 def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: str) -> type[Head] | None:
     """Return the type of a folder's head, by the class in config.json."""
-    kind: type[Head] | None = None
+    kind = None
     for head, suffix in HEADS.items():
         if name.endswith(suffix):
             kind = head

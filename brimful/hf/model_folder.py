@@ -177,7 +177,7 @@ class ModelFolder:
     def text_length(self, config: "EncoderConfig") -> int:
         """Return the length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or
         AutoTokenizer's length; at most the encoder's longest."""
-        length: Any = None
+        length = None
         if self.modules:
             length = read_transformer_settings(self.encoder_path).get("max_seq_length")
         if length is None:

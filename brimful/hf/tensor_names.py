@@ -180,7 +180,7 @@ def hf_names(module: Encoder | Head, config: EncoderConfig) -> set[str]:
 
 def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
     """Copy a module's parameters under the names of `transformers` (an encoder's without prefix)."""
-    named: dict[str, Tensor] = {}
+    named = {}
     for parameter, theirs in _name_parameters(module, config):
         for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
             named[name] = part.cpu().clone()
@@ -229,7 +229,7 @@ def add_prefix(
     if any(prefix + name in tensors for name in names):
         return dict(tensors)
     parts = {name.partition(".")[0] for name in names} | {"pooler"}
-    prefixed: dict[str, Tensor] = {}
+    prefixed = {}
     for name, tensor in tensors.items():
         if name.partition(".")[0] in parts:
             name = prefix + name

@@ -62,7 +62,7 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def _list_shards(index: Path) -> list[Path]:
-    values, names = read_json(index), list[str]()
+    values, names = read_json(index), []
     if isinstance(values, dict) and isinstance(values.get("weight_map"), dict):
         names = sorted(set(map(str, values["weight_map"].values())))
     # A name with a folder in it could lead out of the model's folder.
@@ -83,7 +83,7 @@ def read_weights(directory: Path) -> tuple[dict[str, Tensor], Path]:
     Raises:
         BrimfulError: a file is missing, damaged, or needs more than tensors, or no file has weights.
     """
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     for _, name, tensor in _read_tensors(directory):
         # Checkpoints of TensorFlow origin call the weight and bias of LayerNorm gamma and beta.
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -129,10 +129,9 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
                 " code. Save it as safetensors where it is trusted"
             ) from error
         # Before the reason, torch's message advises reading the file without restrictions.
-        message = _REASON.sub("", str(error)).strip()
-        reason = next(iter(message.splitlines()), "") or type(error).__name__
+        reason = next(iter(_REASON.sub("", str(error)).strip().splitlines()), "") or type(error).__name__
         raise BrimfulError(f"{path} is damaged, or holds more than tensors ({reason})") from error
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     for name, value in values.items() if isinstance(values, dict) else ():
         # Sparse tensors and those on the meta device are not weights.
         if isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu":

@@ -175,8 +175,7 @@ def _make_block_mask(
 
     partial = _list_blocks(begins, whole_begins, whole_ends, ends, count)
     whole = _list_blocks(whole_begins, whole_ends, whole_ends, whole_ends, count)
-    block_size = (BLOCK_TOKENS, BLOCK_TOKENS)
-    return BlockMask((T, T), *partial, *whole, *partial, *whole, block_size, is_visible)
+    return BlockMask((T, T), *partial, *whole, *partial, *whole, (BLOCK_TOKENS, BLOCK_TOKENS), is_visible)
 
 
 def _list_blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor, count: int) -> tuple[Tensor, Tensor]:

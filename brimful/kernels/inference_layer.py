@@ -204,8 +204,7 @@ class LaidOut:
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
             y = F.linear(x, linear.weight.to(x.dtype), bias)
             return y if activation == "none" else F.gelu(y)
-        weight = self.weight(linear)
-        return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight(linear), linear.bias, activation, [], "none")
 
     def fills(self, tokens: int) -> bool:
         """Whether a batch of so many tokens is filled up to a multiple of `ROWS_STEP`."""

@@ -177,7 +177,7 @@ class Encoder(nn.Module):
         if torch.is_autocast_enabled(kind):  # then q, k and v have its dtype, which decides the backend
             dtype = torch.get_autocast_dtype(kind)
         config = self.config
-        windows: set[int | None] = set()
+        windows = set()
         for layer in range(config.layers):
             windows.add(None if config.is_global(layer) else config.local_attention)
         chosen = choose_backend(self.device, dtype, backend)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import require_known
 from brimful.data.batch import PackedBatch
 from brimful.model.encoder import Encoder
 from brimful.model.initial_weights import Linear, fill_normal
@@ -144,8 +144,7 @@ class SequenceHead(ClassifierHead):
         """
         config = encoder.config
         pooling = pooling or choose_pooling(encoder)
-        if pooling not in get_args(Pooling):
-            raise BrimfulError(f"unknown pooling {pooling!r}: {suggest_name(pooling, get_args(Pooling))}")
+        require_known("pooling", pooling, get_args(Pooling))
         linear = pooling == "mean" and not config.modern
         super().__init__(encoder, classes, dropout=dropout, dense=not linear)
         self.pooling: Pooling = pooling

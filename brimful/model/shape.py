@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import BrimfulError, require_known, require_range
 
 Architecture = Literal["bert", "prenorm", "modern"]
 Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
@@ -61,13 +61,13 @@ class EncoderConfig:
     """Standard deviation of initial weights."""
 
     def __post_init__(self) -> None:
-        _require_choice("architecture", self.architecture, get_args(Architecture))
+        require_known("model.architecture", self.architecture, get_args(Architecture))
         if self.variant is not None:
-            _require_choice("variant", self.variant, get_args(Variant))
+            require_known("model.variant", self.variant, get_args(Variant))
         sizes = ("vocabulary_size", "hidden_size", "layers", "heads", "intermediate_size", "max_length")
-        for name in (*sizes, "segments", "local_attention", "global_every"):
-            if getattr(self, name) < 1:
-                raise BrimfulError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
+        lengths = ("segments", "local_attention", "global_every")
+        require_range(self, "at least 1", *sizes, *lengths, group="model.")
+        require_range(self, "at least 0 and below 1", "dropout", "attention_dropout", group="model.")
         if self.hidden_size % self.heads:
             raise BrimfulError(
                 f"model.hidden_size: {self.hidden_size} is not divisible by {self.heads} heads"
@@ -76,10 +76,6 @@ class EncoderConfig:
             raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
         if not 0 <= self.pad_id < self.vocabulary_size:
             raise BrimfulError(f"model.pad_id: {self.pad_id} is not one of {self.vocabulary_size} tokens")
-        for name in ("dropout", "attention_dropout"):
-            rate = getattr(self, name)
-            if not 0 <= rate < 1:
-                raise BrimfulError(f"model.{name} is {rate}: it must be at least 0 and less than 1")
         if self.variant is not None and self.architecture != "bert":
             raise BrimfulError(f"model.variant: {self.variant} is bert, not {self.architecture}")
         if self.embedding_size is not None and (self.variant != "electra" or self.embedding_size < 1):
@@ -143,11 +139,6 @@ class EncoderConfig:
         return not self.rotary or layer % self.global_every == 0
 
 
-def _require_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise BrimfulError(f"unknown model.{field} {value!r}: {suggest_name(str(value), choices)}")
-
-
 SHAPES = {
     "tiny": (2, 128, 2),
     "mini": (4, 256, 4),
@@ -179,11 +170,10 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
     Raises:
         BrimfulError: there is no such preset, or the shape is impossible.
     """
-    if name not in SHAPES:
-        raise BrimfulError(f"unknown model {name!r}: {suggest_name(name, SHAPES)}")
+    require_known("model", name, SHAPES)
     layers, published_hidden, heads = SHAPES[name]
     hidden = changes.get("hidden_size", published_hidden)
-    values: dict[str, Any] = {
+    values = {
         "architecture": architecture,
         "layers": layers,
         "hidden_size": hidden,

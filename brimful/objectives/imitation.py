@@ -78,9 +78,9 @@ class LayerDistillation(Objective):
         real = batch.real_tokens  # real sequences come first
         # Hidden states: [0] are the embeddings (Jiao et al. 2020, "TinyBERT", equation 9), [i + 1] the output
         # of layer i (equation 8), (T, width) each.
-        embedding: list[Tensor] = []
-        hidden: list[Tensor] = []
-        attention: list[Tensor] = []
+        embedding = []
+        hidden = []
+        attention = []
         if "embedding" in self.coefficients:
             embedding.append(self._square_sum(ours.hidden[0][:real], theirs.hidden[0][:real]))
         for layer, teacher in enumerate(self.layers):

@@ -70,7 +70,7 @@ class Muon(torch.optim.Optimizer):
             return
         scale = grad_scale(self)
         # Matrices of one shape are iterated in one batch: (group, weight, update) of each logical matrix.
-        by_shape: dict[torch.Size, list[tuple[dict, Tensor, Tensor]]] = defaultdict(list)
+        by_shape = defaultdict(list)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

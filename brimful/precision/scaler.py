@@ -90,8 +90,7 @@ class AutomaticLossScaler:
         if self._clipped:
             raise BrimfulError("clip_grad_norm_ once for each update(), with all parameters together")
         self._clipped = True
-        gradients = self._saturate(parameters)
-        norm = gradient_norm(gradients).to(self._scale.device) / self._scale
+        norm = gradient_norm(self._saturate(parameters)).to(self._scale.device) / self._scale
         self._divisor = self._scale * (norm / max_norm).clamp(min=1.0)
         return norm
 

@@ -11,7 +11,6 @@ micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/1695
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,23 +34,18 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
     Raises:
         BrimfulError: `setting` requires compilation, and it is not possible.
     """
-    if setting == "auto":
-        if not possible or device.type != "cuda":
-            return False
-        missing = find_missing_compiler(device)
-        if missing:
-            warn_once(f"steps are not compiled: compiling needs {missing}")
-        return not missing
-    if not setting:
+    if not setting or (setting == "auto" and (not possible or device.type != "cuda")):
         return False
     if not possible:
         raise BrimfulError(
             "trainer.compile: this objective's shapes change with each batch; leave it at auto"
         )
     missing = find_missing_compiler(device)
-    if missing:
+    if missing and setting != "auto":
         raise BrimfulError(f"trainer.compile needs {missing}; install it, or leave compile at auto")
-    return True
+    if missing:
+        warn_once(f"steps are not compiled: compiling needs {missing}")
+    return not missing
 
 
 def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[PackedBatch], dict[str, Tensor]]:
@@ -68,14 +62,14 @@ def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[Pack
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
     on_cuda = next(encoder.parameters()).device.type == "cuda"
-    options: dict[str, Any] = {"mode": "reduce-overhead"} if on_cuda else {}
+    options = {"mode": "reduce-overhead"} if on_cuda else {}
 
     # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
     def step(batch: PackedBatch, layout: Layout) -> dict[str, Tensor]:
         return loss(encoder, batch, layout)
 
     graph = Compiled(step, "a step", fullgraph=True, dynamic=False, **options)
-    layout: Layout | None = None
+    layout = None
 
     def run(batch: PackedBatch) -> dict[str, Tensor]:
         nonlocal layout

@@ -214,10 +214,9 @@ class Gradients:
         """Collect the metrics of loss scaling since the last call. All ranks call it."""
         if not self.scaler:
             return {}
-        own = self.scaler.metrics()
-        clipped, nan = self.world.sum([own["clipped"], own["nan"]])
-        own = {"loss_scale": own["loss_scale"], "upper_share": own["upper_share"]}
-        return own | {"clipped_gradients": clipped, "nan_gradients": nan}
+        metrics = self.scaler.metrics()
+        clipped, nan = self.world.sum([metrics.pop("clipped"), metrics.pop("nan")])
+        return metrics | {"clipped_gradients": clipped, "nan_gradients": nan}
 
     def state_dict(self) -> dict[str, float]:
         """The state of loss scaling for a checkpoint: JSON values."""

@@ -122,8 +122,12 @@ class Guard:
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint: JSON values."""
-        moments = {"mean": self._mean, "variance": self._variance}
-        return moments | {"usual": self._judged, "left_out": self.left_out}
+        return {
+            "mean": self._mean,
+            "variance": self._variance,
+            "usual": self._judged,
+            "left_out": self.left_out,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`."""

@@ -144,10 +144,11 @@ class Journal:
         """
         seconds = window.totals.seconds
         values = {f"loss.{term}": value for term, value in losses.items()}
-        values |= watched
-        values |= {"learning_rate": learning_rate, "gradient_norm": float(window.norms[-1])}
-        values |= scaling
         values |= {
+            **watched,
+            "learning_rate": learning_rate,
+            "gradient_norm": float(window.norms[-1]),
+            **scaling,
             "tokens": totals.tokens,
             "tokens_per_second": totals.tokens_per_second,
             "seconds": totals.seconds,
@@ -163,7 +164,7 @@ class Journal:
         self._waited_seconds += window.waited
         note = [f"{term} {value:.3f}" for term, value in losses.items()]
         note += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
-        note += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
+        note.append(f"rate {learning_rate:.2e}, {totals.tokens_per_second:,.0f} tokens/s")
         note.append(f"{window.totals.fill:.1%} of slots real")
         if self.peak:
             note.append(f"MFU {values['mfu']:.1%}")

@@ -152,7 +152,7 @@ class Trainer:
             the normalizer of each term, the counts by name, the number of micro-batches, and the number of a
             signal that has asked any rank to stop, or 0.
         """
-        normalizers: dict[str, float] = {}
+        normalizers = {}
         for term in (*self.objective.coefficients, *self.objective.watched):
             normalizers[term] = sum(of_batch[term] for of_batch in update.normalizers)
         normalizers, counts, others, votes = self.runtime.world.sum_each(

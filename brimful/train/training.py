@@ -18,11 +18,11 @@ class Training:
     Attributes:
         config: the loop's settings.
         seed: decides dropout. The data has its own randomness.
-        cycles: the parts of the run that have a schedule each; by default one.
+        cycles: the parts of the run, each with a schedule of its own; by default one part.
         identity: a hash of all settings and data that decide the run's bits. A checkpoint with another
             identity is refused.
-        about: JSON values that checkpoints hold: the configuration.
-        shows: a command that shows the batch of an update, without the update's number.
+        about: the configuration, in JSON values, which checkpoints hold.
+        shows: a command that shows the batch of an update; the update's number follows it.
     """
 
     config: TrainerConfig
@@ -36,19 +36,18 @@ class Training:
 
     def make_schedule(self) -> Schedule:
         """Make the schedule of the learning rate over all cycles."""
-        cycles = self.cycles or [Cycle(self.config.steps)]
-        return Schedule(self.schedule, cycles, self.config.hours)
+        return Schedule(self.schedule, self.cycles or [Cycle(self.config.steps)], self.config.hours)
 
 
 @dataclass
 class Progress:
-    """How far a training has come; a checkpoint holds it.
+    """The place that a training has reached; a checkpoint holds it.
 
     Attributes:
-        cursor: where the next update's data begins.
+        cursor: the place in the data where the next update begins.
         step: the number of updates that were made or left out.
-        totals: what they contain, over all ranks.
-        best: the step and the primary metric of the best evaluation, if there was one.
+        totals: the counts of these updates, over all ranks.
+        best: the step and the primary metric of the best evaluation; None before the first evaluation.
     """
 
     cursor: Cursor
@@ -69,5 +68,4 @@ class Progress:
         if state["cursor"].keys() != self.cursor.keys():
             raise ValueError("the cursor belongs to another stream")
         self.step, self.cursor, self.totals = step, state["cursor"], Totals(**state["totals"])
-        if state["best"]:
-            self.best = state["best"][0], state["best"][1]  # JSON has no tuples
+        self.best = tuple(state["best"]) if state["best"] else None  # JSON has no tuples
