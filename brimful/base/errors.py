@@ -7,6 +7,9 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
+_NOT_FINITE = (
+    "the model's outputs are NaN or infinite: its weights are damaged, or too large for the precision"
+)
 _COMPARISONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
 
@@ -30,11 +33,7 @@ class NotFiniteError(BrimfulError):
     """A model's outputs are NaN or infinite. The caller adds the folder: see `naming_weights`."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(
-            message
-            or "the model's outputs are NaN or infinite: its weights are damaged, or too large for the"
-            " precision"
-        )
+        super().__init__(message or _NOT_FINITE)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -54,18 +53,15 @@ def suggest_name(name: str, valid: Iterable[str]) -> str:
 
 
 def require_known(what: str, name: str, valid: Collection[str]) -> None:
-    """Refuse a name that is not among the valid ones; the message begins with `unknown` and `what`."""
+    """Refuse a name that is not among the valid ones, as an unknown `what`."""
     if name not in valid:
         raise BrimfulError(f"unknown {what} {name!r}: {suggest_name(str(name), valid)}")
 
 
 def require_range(config: Any, bounds: str, *names: str, group: str = "") -> None:
-    """Refuse an attribute of `config` whose number is out of bounds, or NaN. None is within any bounds.
+    """Refuse attributes that are NaN or out of `bounds`, such as "at least 0 and below 1"; None is allowed.
 
-    Args:
-        bounds: the rule, with which the message ends: "at least 0 and below 1", "above 0".
-        names: the attributes.
-        group: the text before the name in the message, such as "trainer.".
+    The message puts `group` before the name.
     """
     for name in names:
         value = getattr(config, name)

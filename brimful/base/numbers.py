@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from brimful.base.types import Facts, Values
+
 NARROW_SPACE = "\u202f"
 """Narrow no-break space, between a number and its unit."""
 MINUS = "\u2212"
@@ -27,13 +29,13 @@ def find_number(tree: Any, path: str) -> float | None:
     return finite_number(tree)
 
 
-def find_mapping(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
+def find_mapping(tree: Facts, key: str) -> Values:
     """Return the mapping under a key, or an empty one."""
     value = tree.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def find_records(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def find_records(tree: Facts, key: str) -> list[Facts]:
     """Return the mappings in the list under a key; empty without a list."""
     values = tree.get(key)
     if not isinstance(values, list):
@@ -141,7 +143,7 @@ def estimate_share_error(share: float, n: float | None) -> float | None:
     return math.sqrt(share * (1 - share) / n) if n and 0 < share < 1 else None
 
 
-def list_facts(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def list_facts(tree: Facts, prefix: str = "") -> Iterator[tuple[str, str]]:
     """List each value of nested facts with its dotted key."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:

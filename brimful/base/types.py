@@ -4,9 +4,12 @@ An alias of one folder stands with the code that it belongs to.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-Cursor = dict[str, Any]
+Values, Facts, Numbers = dict[str, Any], Mapping[str, Any], dict[str, float]
+"""By name: values (a JSON object, keyword arguments), values that are only read, and numbers (metrics)."""
+Cursor = Values
 """The state of a stream of updates, in JSON values."""
 
 IGNORED = -100

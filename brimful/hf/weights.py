@@ -20,6 +20,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.storage import read_json
 from brimful.hf.model_folder import WEIGHTS, ModelFolder
+from brimful.hf.tensor_names import Tensors
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _REFUSED = re.compile(r"GLOBAL (\S+)")
@@ -74,7 +75,7 @@ def _list_shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def read_weights(directory: Path) -> tuple[dict[str, Tensor], Path]:
+def read_weights(directory: Path) -> tuple[Tensors, Path]:
     """Read the floating-point tensors of a folder.
 
     Returns:
@@ -113,7 +114,7 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
             yield path, name, tensor
 
 
-def _read_pickled(path: Path) -> dict[str, Tensor]:
+def _read_pickled(path: Path) -> Tensors:
     """Return the tensors of a .bin. Old ones are not archives, and cannot be mapped."""
     try:
         with warnings.catch_warnings():

@@ -144,13 +144,12 @@ class Encoder(nn.Module):
         layers = self.config.layers
         depths = {}
         for name, _ in self.named_parameters():
-            part, _, below = name.partition(".")
+            part, number = name.split(".")[:2]
+            depths[name] = layers + 1
             if part == "layers":
-                depths[name] = layers - int(below.partition(".")[0])
+                depths[name] = layers - int(number)
             elif part == "final_norm":
                 depths[name] = 0
-            else:
-                depths[name] = layers + 1
         return depths
 
     def set_residual(self, dtype: torch.dtype | None) -> None:
@@ -177,13 +176,10 @@ class Encoder(nn.Module):
         if torch.is_autocast_enabled(kind):  # then q, k and v have its dtype, which decides the backend
             dtype = torch.get_autocast_dtype(kind)
         config = self.config
-        windows = set()
-        for layer in range(config.layers):
-            windows.add(None if config.is_global(layer) else config.local_attention)
         chosen = choose_backend(self.device, dtype, backend)
         if config.attention_dropout and self.training and not chosen.drops:
             _warn_about_attention_dropout(config.attention_dropout)
-        return chosen.prepare(batch, windows)
+        return chosen.prepare(batch, {layer.window for layer in self.layers})
 
     def forward(
         self,

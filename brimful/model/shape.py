@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from brimful.base.errors import BrimfulError, require_known, require_range
+from brimful.base.types import Values
 
 Architecture = Literal["bert", "prenorm", "modern"]
 Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
@@ -149,7 +150,7 @@ SHAPES = {
 """Layers, hidden size and heads of Google's published BERT sizes (Turc et al. 2019; Devlin et al. 2018)."""
 
 _ALTERNATING = {"global_every": 3, "local_attention": 128, "rope_theta": 160_000.0}
-MODERN: dict[str, dict[str, Any]] = {
+MODERN: dict[str, Values] = {
     "base": {"layers": 22, "intermediate_size": 1152, **_ALTERNATING},
     "large": {"layers": 28, "intermediate_size": 2624, **_ALTERNATING},
 }
@@ -183,11 +184,9 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         "initializer_range": 0.02,
     }
     if architecture == "modern":
-        values["intermediate_size"] = 2 * hidden
-        values["norm_eps"] = 1e-5
+        values |= {"intermediate_size": 2 * hidden, "norm_eps": 1e-5}
         values["initializer_range"] = 0.02 * (768 / max(hidden, 1)) ** 0.5  # a width below 1 is refused below
-        published = dict(MODERN.get(name, {}))
+        values |= MODERN.get(name, {})
         if hidden != published_hidden:  # to which the published feed-forward width belongs
-            published.pop("intermediate_size", None)
-        values |= published
+            values["intermediate_size"] = 2 * hidden
     return EncoderConfig(**(values | changes))

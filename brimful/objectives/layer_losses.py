@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from brimful.base.errors import BrimfulError, require_range
+from brimful.base.types import Numbers
 from brimful.model.shape import EncoderConfig
 
 
@@ -25,7 +26,7 @@ class LayerLosses:
         require_range(self, "at least 0", "embedding", "hidden", "attention", group="the weight of ")
 
     @property
-    def coefficients(self) -> dict[str, float]:
+    def coefficients(self) -> Numbers:
         """The weights of the terms that are not left out."""
         weights = {"embedding": self.embedding, "hidden": self.hidden, "attention": self.attention}
         return {name: weight for name, weight in weights.items() if weight}

@@ -10,11 +10,11 @@ Least work per step: 5 iterations of 3 products, which is 30 * n^2 * m flops for
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from brimful.base.types import Values
 from brimful.precision.gradients import grad_scale, is_skipped
 
 _QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Iterable[dict[str, Any]],
+        params: Iterable[Values],
         *,
         lr: float,
         momentum: float = 0.95,

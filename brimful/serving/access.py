@@ -6,9 +6,9 @@ import os
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.serving.queue import RefusedError
 
 TOKEN_VARIABLE = "BRIMFUL_TOKEN"
@@ -51,7 +51,7 @@ class Access:
     token: bytes
     local: bool = True
 
-    def check(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+    def check(self, scope: Values, headers: dict[bytes, bytes]) -> None:
         """Refuse a request by its method, path and headers.
 
         Raises:

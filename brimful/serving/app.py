@@ -13,6 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from brimful.base.console import say
+from brimful.base.types import Values
 from brimful.serving.access import Access
 from brimful.serving.batch_model import BatchModel
 from brimful.serving.bodies import (
@@ -56,7 +57,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        common: dict[str, Any] = {"namespace": "brimful", "registry": self._registry}
+        common: Values = {"namespace": "brimful", "registry": self._registry}
         buckets = {"buckets": BUCKET_SECONDS, **common}
         self.requests = Counter("requests", "Requests by path and status", ("path", "status"), **common)
         self.texts = Counter("texts", "Texts that were answered", ("model",), **common)
@@ -185,7 +186,7 @@ class App:
             raise RefusedError(405, f"{method} {path:.200}: another method is needed")
         return response
 
-    def _describe(self, model: BatchModel) -> dict[str, Any]:
+    def _describe(self, model: BatchModel) -> Values:
         return model.describe() | {"created": self.started, "owned_by": "brimful"}
 
 

@@ -13,6 +13,7 @@ from tokenizers import Encoding
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import require_utf8
+from brimful.base.types import Values
 from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples
@@ -160,10 +161,10 @@ class BatchModel:
             **options,
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Values:
         """Return the model's entry in /v1/models."""
         served = self.served
-        entry: dict[str, Any] = {"id": self.name, "object": "model", "task": self.task}
+        entry: Values = {"id": self.name, "object": "model", "task": self.task}
         if isinstance(served, ServedTask):
             labels = getattr(served.task, "kinds", served.task.labels)  # of tags B-X and I-X the kind X
             entry |= {"labels": list(labels), "pairs": self.pairs}

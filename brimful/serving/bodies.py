@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
+from brimful.base.types import Numbers, Values
 from brimful.serving.batch_model import BatchModel
 from brimful.serving.queue import LeftError, QueuedRequest, QueuedText, RefusedError
 from brimful.serving.served_model import abstain
@@ -94,7 +95,7 @@ class ClassifyBody(CommonFields):
             results.append(_as_raw(row | {"tokens": length, "windows": len(text.lengths)} | text.cut))
         return msgspec.json.encode({"model": model.name, "results": results, "usage": {"tokens": tokens}})
 
-    def _scores(self, labels: Sequence[str], text: QueuedText) -> dict[str, float]:
+    def _scores(self, labels: Sequence[str], text: QueuedText) -> Numbers:
         """Return the scores of all labels in their order, or the `top_k` highest, the best first."""
         assert text.scores is not None
         order = np.arange(len(labels))
@@ -144,7 +145,7 @@ class EmbeddingsBody(CommonFields):
 Body = ClassifyBody | EmbeddingsBody
 
 
-def _as_raw(row: dict[str, Any]) -> msgspec.Raw:
+def _as_raw(row: Values) -> msgspec.Raw:
     # One call for all of a large answer would keep Python's lock from other threads until its end.
     return msgspec.Raw(msgspec.json.encode(row))
 

@@ -1,13 +1,13 @@
 """Open the model in a folder by what computes it. An export to ONNX is opened here, and loads no torch."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.base.seals import check_seal
+from brimful.base.types import Values
 from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.data.examples import Examples
@@ -62,7 +62,7 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
     tokenizer = read_tokenizer(folder.encoder_path)
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
     reading = reading_of(folder, shape)
-    common: dict[str, Any] = {"tokenizer": tokenizer, "outputs": graph.outputs, "precision": graph.precision}
+    common: Values = {"tokenizer": tokenizer, "outputs": graph.outputs, "precision": graph.precision}
     common["max_length"] = choose_max_length(options, reading.max_length, shape.max_length)
     if graph.output == VECTORS:
         if options.pooling is not None:

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from brimful.base.console import escape_controls, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.resources import allow_open_files
+from brimful.base.types import Values
 from brimful.serving.access import MAX_HEADER_BYTES, TOKEN_VARIABLE, Access, read_token
 from brimful.serving.app import CLIENT, App, Metrics, error_response
 from brimful.serving.batch_model import open_models
@@ -41,7 +42,7 @@ MAX_CONNECTIONS = 4096
 MAX_REQUEST_BYTES = 64 << 20
 """The most bytes of a request. A body that is refused is read to its end, since many clients read an answer
 only after they have sent everything."""
-REQUEST_SECONDS = 10.0
+REQUEST_SECONDS = 10
 """Seconds in which a client must send the headers, and then again for the body."""
 BYTES_PER_SECOND = 256 << 10
 """Bytes of a request for each of which a client gets one more second."""
@@ -97,7 +98,7 @@ class ServerProcess:
         self.server = uvicorn.Server(options)
         self.server.capture_signals = nullcontext  # type: ignore[assignment]  # `_serve` handles them
 
-    def run(self, begin: Callable[[], None]) -> dict[str, Any]:
+    def run(self, begin: Callable[[], None]) -> Values:
         """Serve until a signal ends it, and return the number of `texts` that were answered.
 
         `begin` is called just before the server handles signals itself.

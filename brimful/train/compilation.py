@@ -21,6 +21,7 @@ from brimful.base.types import Compile
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
+from brimful.train.objective import Sums
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
 
@@ -48,7 +49,7 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
     return not missing
 
 
-def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[PackedBatch], dict[str, Tensor]]:
+def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[PackedBatch], Sums]:
     """Return a function of a batch on the device that prepares the batch's layout and computes `loss`.
 
     If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes. Within DDP's
@@ -65,13 +66,13 @@ def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[Pack
     options = {"mode": "reduce-overhead"} if on_cuda else {}
 
     # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
-    def step(batch: PackedBatch, layout: Layout) -> dict[str, Tensor]:
+    def step(batch: PackedBatch, layout: Layout) -> Sums:
         return loss(encoder, batch, layout)
 
     graph = Compiled(step, "a step", fullgraph=True, dynamic=False, **options)
     layout = None
 
-    def run(batch: PackedBatch) -> dict[str, Tensor]:
+    def run(batch: PackedBatch) -> Sums:
         nonlocal layout
         # A CUDA graph reads from fixed addresses, so each layout is written over the one before.
         layout = encoder.prepare(batch).moved_to(layout if on_cuda else None)

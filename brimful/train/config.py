@@ -5,7 +5,7 @@ from typing import Literal
 
 from brimful.base.config import incidental, require_positive
 from brimful.base.errors import BrimfulError, require_range
-from brimful.base.types import MAX_SCALE, MIN_SCALE, Compile, Precision, Residual, Rounding, SpikePolicy
+from brimful.base.types import MAX_SCALE, MIN_SCALE, Compile, Residual, Rounding, SpikePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,8 @@ class LoopConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "log_every", group="trainer.")
-        not_negative = ("clip", "evaluate_every", "patience", "checkpoint_every", "hang_limit")
-        require_range(self, "at least 0", *not_negative, group="trainer.")
+        counts = ("clip", "evaluate_every", "patience", "checkpoint_every", "hang_limit")
+        require_range(self, "at least 0", *counts, group="trainer.")
         if self.keeps_best and not self.checkpoint_every:
             raise BrimfulError("the best weights are kept in a checkpoint: set trainer.checkpoint_every too")
 
@@ -105,24 +105,3 @@ class TrainerConfig(LoopConfig):
                 "trainer.hours lets the clock decide, so the same command gives other bits each time:"
                 " leave out trainer.deterministic"
             )
-
-
-def check_precision(config: TrainerConfig, precision: Precision) -> None:
-    """Refuse settings that do not go with the precision of a run.
-
-    Args:
-        precision: resolved, never "auto".
-
-    Raises:
-        BrimfulError: a loss scale is given, and the precision is not fp16; or the residual stream is bf16,
-            and the precision is not.
-    """
-    if config.residual not in ("auto", "fp32", precision):
-        raise BrimfulError(
-            f"trainer.residual is {config.residual}, which needs precision {config.residual}, not {precision}"
-        )
-    if precision != "fp16" and config.loss_scale != TrainerConfig.loss_scale:
-        raise BrimfulError(
-            f"trainer.loss_scale does nothing with precision {precision}: only fp16 scales the loss; leave it"
-            " out, or set precision fp16"
-        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_number, format_duration
 from brimful.base.storage import atomic_file, make_write_error
-from brimful.base.types import Cursor
+from brimful.base.types import Cursor, Facts, Numbers, Values
 from brimful.model.flops import Shape, count_step_flops
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def measure_shape(batch: "PackedBatch") -> Shape:
     return Shape(batch.lengths[: batch.real_sequences], batch.predictions, output_tokens=output_tokens)
 
 
-def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
+def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> Numbers:
     """Sum the counts of `Totals` over micro-batches, by name."""
-    counts = dict.fromkeys(COUNTS, 0)
+    counts: Numbers = dict.fromkeys(COUNTS, 0)
     for batch in batches:
         counts["tokens"] += batch.real_tokens
         counts["slots"] += batch.tokens.numel()
@@ -69,7 +69,7 @@ class Totals:
     flops: int = 0
     seconds: float = 0.0
 
-    def add(self, counts: Mapping[str, float], seconds: float) -> "Totals":
+    def add(self, counts: Numbers, seconds: float) -> "Totals":
         """Add the counts of one more update."""
         sums = {name: getattr(self, name) + int(counts.get(name, 0)) for name in COUNTS}
         return Totals(**sums, seconds=self.seconds + seconds)
@@ -125,7 +125,7 @@ class Window:
         self.losses.append(loss)
         self.norms.append(norm)
 
-    def average(self, world: "World") -> dict[str, float]:
+    def average(self, world: "World") -> Numbers:
         """Average each term over the updates and all ranks."""
         means = world.sum([total / self.updates for total in read_scalars(list(self.sums.values()))])
         return dict(zip(self.sums, means, strict=True))
@@ -169,7 +169,7 @@ class MetricsLog:
             temporary.write_text(text, encoding="utf-8")
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[Values]:
     """Read the lines of a metrics.jsonl, except a last line left incomplete when the run was killed.
 
     Raises:
@@ -192,7 +192,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return values
 
 
-def average_last_losses(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def average_last_losses(lines: Iterable[Facts]) -> Numbers:
     """Average the losses of the last tenth of a training's lines, which is the training's final loss.
 
     Returns:
@@ -215,7 +215,7 @@ MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
 """The smallest difference and ratio of held-out loss and training loss that are worth a remark."""
 
 
-def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[str, str | None]:
+def list_outcome(facts: Facts, held_out_loss: float | None) -> dict[str, str | None]:
     """Return rows for a table of facts, from name to text; None where a value is unknown.
 
     Args:

@@ -1,9 +1,7 @@
 """What training changes: parameters and the optimizers' states."""
 
-from collections.abc import Mapping
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from brimful.base.randomness import derive_key
 from brimful.model.encoder import Encoder
@@ -13,7 +11,7 @@ from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import DTYPES
 from brimful.runs.checkpoint import OPTIMIZER, WEIGHTS
 from brimful.train.config import TrainerConfig
-from brimful.train.objective import Objective, Runtime
+from brimful.train.objective import Objective, Runtime, Sums
 
 
 class TrainState:
@@ -72,7 +70,7 @@ class TrainState:
             if isinstance(optimizer, NarrowWeights):
                 optimizer.widen()
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Sums:
         """The tensors of a checkpoint, not copied: `weights.NAME`, `optimizer.NAME.KEY`."""
         tensors = {f"{WEIGHTS}{name}": weight.detach() for name, weight in self.trained.named_parameters()}
         for optimizer in self.optimizers:
@@ -82,7 +80,7 @@ class TrainState:
         return tensors
 
     @torch.no_grad()
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
+    def load(self, tensors: Sums) -> None:
         """Restore the parameters and optimizer states from the tensors of a checkpoint.
 
         Raises:

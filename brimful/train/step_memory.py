@@ -28,7 +28,7 @@ from brimful.base.console import say
 from brimful.base.environment import read_number
 from brimful.base.errors import BrimfulError
 from brimful.base.resources import available_memory
-from brimful.base.types import Precision
+from brimful.base.types import Precision, Values
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream, list_sizes
 from brimful.model.encoder import Encoder
@@ -113,7 +113,7 @@ class _StorageCounter(TorchDispatchMode):
         self.now = self.peak = 0
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Values | None = None
     ) -> Any:
         results = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(results):

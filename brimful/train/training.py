@@ -1,10 +1,9 @@
 """The settings of a training, and its progress."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from brimful.base.types import Cursor
+from brimful.base.types import Cursor, Values
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.train.config import TrainerConfig
@@ -31,7 +30,7 @@ class Training:
     seed: int
     cycles: Sequence[Cycle] = ()
     identity: str = ""
-    about: dict[str, Any] = field(default_factory=dict)
+    about: Values = field(default_factory=dict)
     shows: str = ""
 
     def make_schedule(self) -> Schedule:
@@ -55,11 +54,11 @@ class Progress:
     totals: Totals = field(default_factory=Totals)
     best: tuple[int, float] | None = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Values:
         """The state for a checkpoint, in JSON values; the step is in the checkpoint's name."""
         return {"cursor": self.cursor, "totals": asdict(self.totals), "best": self.best}
 
-    def load_state_dict(self, step: int, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, step: int, state: Values) -> None:
         """Restore a `state_dict`.
 
         Raises:

@@ -61,7 +61,7 @@ def test_an_export_over_files_of_the_user_is_refused(tmp_path: Path) -> None:
     assert (out / "link").read_text() == "mine"
     (out / "link").unlink()
     (out / EXPORT).write_text("{}")
-    with pytest.raises(BrimfulError, match="not Brimful.s"):
+    with pytest.raises(BrimfulError, match="damaged or not Brimful"):
         again(out, ["config.json"])
     assert (out / "mine" / "deep" / "notes").read_text() == "mine"
 
