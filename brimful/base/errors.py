@@ -1,5 +1,4 @@
-"""The exceptions that a user meets, each with one line that says what is wrong and what to do; the one
-warning; and the common checks of values."""
+"""The exceptions that a user meets (one line: what is wrong, what to do), the warning, and common checks."""
 
 import difflib
 import operator
@@ -38,9 +37,8 @@ class NotFiniteError(BrimfulError):
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out: a MemoryError, or the kinds of RuntimeError that torch raises instead."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return any(sign in str(error) for sign in ("out of memory", "can't allocate memory"))
+    is_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return is_of_memory or any(sign in str(error) for sign in ("out of memory", "can't allocate memory"))
 
 
 def suggest_name(name: str, valid: Iterable[str]) -> str:
@@ -59,10 +57,7 @@ def require_known(what: str, name: str, valid: Collection[str]) -> None:
 
 
 def require_range(config: Any, bounds: str, *names: str, group: str = "") -> None:
-    """Refuse attributes that are NaN or out of `bounds`, such as "at least 0 and below 1"; None is allowed.
-
-    The message puts `group` before the name.
-    """
+    """Refuse attributes that are NaN or out of `bounds` ("at least 0 and below 1"); None is allowed."""
     for name in names:
         value = getattr(config, name)
         for words, limit in re.findall(r"(at least|above|at most|below) (\S+)", bounds):

@@ -7,14 +7,15 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-Values, Facts, Numbers = dict[str, Any], Mapping[str, Any], dict[str, float]
+Values = dict[str, Any]
+Facts = Mapping[str, Any]
+Numbers = dict[str, float]
 """By name: values (a JSON object, keyword arguments), values that are only read, and numbers (metrics)."""
 Cursor = Values
 """The state of a stream of updates, in JSON values."""
 
 IGNORED = -100
 """The label of everything that is in no loss and no metric."""
-
 Direction = Literal["highest", "lowest"]
 """Which of two values of a metric is better."""
 PrimaryMetric = tuple[str, Direction]

@@ -12,7 +12,6 @@ from typing import TypeGuard, TypeVar
 
 import torch
 
-import brimful.kernels.inference_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, check_seal

@@ -139,12 +139,8 @@ def attend_sequence(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout
 
 def backends() -> dict[str, type[Layout]]:
     """Return the backends by name, in the order of preference; the last, `sdpa`, runs everywhere."""
-    layouts: dict[str, type[Layout]] = {}
     faster = find_fast_form("backends")
-    if faster is not None:
-        layouts |= faster()
-    layouts["sdpa"] = SequenceLayout
-    return layouts
+    return {**(faster() if faster else {}), "sdpa": SequenceLayout}
 
 
 def choose_backend(

@@ -185,9 +185,7 @@ class PretrainingHead(MaskedLMHead):
 
 def choose_pooling(encoder: Encoder) -> Pooling:
     """Return the pooling of the encoder's training, where it is known, else the one in `transformers`."""
-    if encoder.pooling:
-        return encoder.pooling
-    return "mean" if encoder.config.modern else "first"
+    return encoder.pooling or ("mean" if encoder.config.modern else "first")
 
 
 def pool(hidden: Tensor, batch: PackedBatch, pooling: TextPooling) -> Tensor:
@@ -201,8 +199,7 @@ def pool(hidden: Tensor, batch: PackedBatch, pooling: TextPooling) -> Tensor:
         index = batch.sequence_of_token[:, None].expand_as(hidden)
         zeros = hidden.new_zeros(batch.offsets.numel() - 1, hidden.shape[1])
         return zeros.scatter_reduce(0, index, hidden, "amax", include_self=False)
-    dtype = torch.promote_types(hidden.dtype, torch.float32)
-    sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)  # (S,); 1 where the sum is 0 / 0
-    total = hidden.new_zeros(sizes.numel(), hidden.shape[1], dtype=dtype)  # (S, hidden)
-    total = total.index_add(0, batch.sequence_of_token, hidden.to(dtype))
-    return (total / sizes[:, None]).to(hidden.dtype)
+    wide = widen(hidden)
+    sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)  # (S,); 1 prevents 0 / 0
+    total = wide.new_zeros(sizes.numel(), hidden.shape[1]).index_add(0, batch.sequence_of_token, wide)
+    return (total / sizes[:, None]).to(hidden.dtype)  # (S, hidden)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brimful.model.attention import CaptureFunction, Layout, attend
-from brimful.model.fast_forms import check_switch, find_fast_form
+from brimful.model.fast_forms import find_fast_form, load_forms
 from brimful.model.initial_weights import Linear, fill_normal
 from brimful.model.shape import EncoderConfig
 
@@ -38,11 +38,11 @@ class Layer(nn.Module):
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
-        check_switch()
+        load_forms()
         self.heads = config.heads
         self.gated = config.gated
         self.pre_norm = config.pre_norm
-        self.window = None if config.is_global(index) else config.local_attention
+        self.window = config.window(index)
         self.attention_dropout = config.attention_dropout
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
         # A second norm right after the embeddings' own would only repeat it.

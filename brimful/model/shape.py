@@ -70,9 +70,7 @@ class EncoderConfig:
         require_range(self, "at least 1", *sizes, *lengths, group="model.")
         require_range(self, "at least 0 and below 1", "dropout", "attention_dropout", group="model.")
         if self.hidden_size % self.heads:
-            raise BrimfulError(
-                f"model.hidden_size: {self.hidden_size} is not divisible by {self.heads} heads"
-            )
+            raise BrimfulError(f"model.hidden_size {self.hidden_size} is not divisible by {self.heads} heads")
         if self.rotary and self.head_dim % 2:
             raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
         if not 0 <= self.pad_id < self.vocabulary_size:
@@ -80,9 +78,7 @@ class EncoderConfig:
         if self.variant is not None and self.architecture != "bert":
             raise BrimfulError(f"model.variant: {self.variant} is bert, not {self.architecture}")
         if self.embedding_size is not None and (self.variant != "electra" or self.embedding_size < 1):
-            raise BrimfulError(
-                f"model.embedding_size is {self.embedding_size}: only Electra has one, of at least 1"
-            )
+            raise BrimfulError(f"model.embedding_size {self.embedding_size}: only Electra has one, above 0")
 
     @property
     def modern(self) -> bool:
@@ -135,9 +131,9 @@ class EncoderConfig:
         """Width of an attention head."""
         return self.hidden_size // self.heads
 
-    def is_global(self, layer: int) -> bool:
-        """Whether a layer sees whole sequences."""
-        return not self.rotary or layer % self.global_every == 0
+    def window(self, layer: int) -> int | None:
+        """Return the width of a layer's window; None if the layer sees whole sequences."""
+        return self.local_attention if self.rotary and layer % self.global_every else None
 
 
 SHAPES = {

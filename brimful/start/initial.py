@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.tokenizer import load
 from brimful.data.config import SequencesConfig

@@ -61,7 +61,7 @@ def look_at_neighbours(encoder: Encoder) -> None:
     reader = common / common.norm() / math.sqrt(width / 2)
     for index, layer in enumerate(encoder.layers[: count_looking_layers(config.layers)]):
         assert isinstance(layer, Layer)
-        theta = config.rope_theta if config.is_global(index) else config.rope_theta_local
+        theta = config.rope_theta_local if config.window(index) else config.rope_theta
         angles = theta ** (-torch.arange(half) / half)
         angles = angles[angles >= MIN_ANGLE]
         # One token further, the sum of cosines is smaller by sum(1 - cos): this must make SCORE_MARGIN.

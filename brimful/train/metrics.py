@@ -54,8 +54,7 @@ class Totals:
         slots: number of token slots.
         sequences: number of real sequences.
         padded: number of slots that these sequences would take if each were padded to the largest length.
-        predictions: number of masked tokens to predict.
-        dropped_predictions: number of masked tokens that had no slot.
+        predictions, dropped_predictions: numbers of masked tokens with a slot to predict them, and without.
         flops: floating-point operations for the real tokens and the predictions, forward and backward.
         seconds: duration of training, without evaluations and checkpoints.
     """
