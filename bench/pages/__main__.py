@@ -11,6 +11,7 @@ lists the paths that it measures (`measures`); once the history has changed them
 
 import argparse
 import json
+import operator
 import re
 import subprocess
 import sys
@@ -18,9 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bench.common.study import by_arm, paired, spread
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = Path(__file__).parent
@@ -74,6 +78,12 @@ def pick(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
     return chosen[0]
 
 
+def collect(rows: list[Any], path: str) -> list[Any]:
+    """Return a value of each row: `points.-1.loss` is the value `loss` of the last of its `points`."""
+    keys = [int(key) if key.lstrip("-").isdigit() else key for key in path.split(".")]
+    return [reduce(operator.getitem, keys, row) for row in rows]
+
+
 def number(value: float, digits: int = 0) -> str:
     """Format a number with thousands separated."""
     return f"{value:,.{digits}f}"
@@ -96,7 +106,8 @@ def make_environment(templates: Path) -> Environment:
     environment = PageEnvironment(
         loader=FileSystemLoader(templates), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(choose=choose, pick=pick, number=number, percent=percent)
+    environment.filters.update(choose=choose, pick=pick, collect=collect, number=number, percent=percent)
+    environment.filters.update(by_arm=by_arm, mean=fmean, spread=spread, paired=paired)
     return environment
 
 
@@ -155,6 +166,9 @@ def render_page(page: Path, environment: Environment, root: Path) -> str:
     def render(match: re.Match[str]) -> str:
         results = Results(root)
         context = template.new_context(cast("dict[str, Any]", results), shared=True)
+        # The template's own text defines its macros, which a block alone would lack.
+        context.blocks = {name: [lambda _: iter(())] for name in template.blocks}
+        list(template.root_render_func(context))
         table = "".join(template.blocks[match["name"]](context)).strip().replace("|  ", "| ")
         sources = describe_sources(results.read, match["old"], folder, root)
         return f"<!-- figures: {match['name']} -->\n{table}\n\nFrom {sources}.\n{END}"
