@@ -53,7 +53,7 @@ class CandidateTable:
         spans: int64 (W, 2), the characters of each word.
         choices: int32 (W, K), indices in `vocabulary` of its candidates, the best first; then `NO_CANDIDATE`.
         vocabulary: all candidates.
-        facts: how many words got candidates from each source.
+        facts: numbers of words by the source of their candidates.
     """
 
     numbers: dict[str, int]

@@ -245,9 +245,9 @@ class Shard:
     """A committed shard, memory-mapped.
 
     Attributes:
-        name, record: its name and commit record.
+        name, record: the name and the commit record of the shard.
         split: `train` or `validation`.
-        documents: how many it holds.
+        documents: number of documents.
         tokens: ids, uint16 or uint32 (T,).
         offsets: where each document begins, and T at the end, uint64 (documents + 1,).
         word_bits, sentence_bits: one bit a token, eight a byte, the first in the lowest bit, uint8.
@@ -346,8 +346,8 @@ class Corpus:
 
     Attributes:
         directory, shards, tokenizer_path, tokenizer_hash, vocabulary_size: as `prepare` wrote them.
-        documents, tokens: how many all shards hold together.
-        tokens_per_word: the mean number of tokens in a word.
+        documents, tokens: numbers of documents and of tokens in all shards.
+        tokens_per_word: mean number of tokens in a word.
     """
 
     def __init__(self, directory: Path, shards: list[Shard]) -> None:

@@ -74,7 +74,7 @@ def check_limits(capacity: int, max_sequences: int | None) -> tuple[int, int | N
 
 
 def depth_limit(capacity: int, max_sequences: int | None) -> int:
-    """The most sequences in a row, as a number: without `max_sequences` the capacity is the limit."""
+    """Return the most sequences in a row; without `max_sequences` the capacity is the limit."""
     return min(max_sequences or capacity, capacity)
 
 

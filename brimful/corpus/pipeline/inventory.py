@@ -54,7 +54,7 @@ class _PlanRecord(TypedDict):
 
 @dataclass(frozen=True)
 class Part:
-    """The unit of cleaning: spans of input files with about 32 MB of text at most.
+    """The unit of cleaning: spans of input files with at most about 32 MB of text.
 
     Attributes:
         inputs: the file of each span.
