@@ -315,8 +315,7 @@ def best_patterns(values, lengths, capacity, depth):
     # Pattern i is item i, and then the chain of last items that fill the space beside it.
     most = 0
     times = np.zeros(m, dtype=np.int64)
-    indices = np.empty(m * min(m, depth), dtype=np.int64)
-    repeats = np.empty(m * min(m, depth), dtype=np.int64)
+    indices, repeats = np.empty((2, m * min(m, depth)), dtype=np.int64)
     offsets = np.zeros(m + 1, dtype=np.int64)
     for i in range(m):
         c, k, end = capacity - lengths[i], layers - 1, offsets[i]

@@ -101,9 +101,8 @@ def check_counts(counts: np.ndarray, capacity: int) -> np.ndarray:
             f"{pluralise(too_long, 'sequence')} longer than the capacity of {capacity:,} tokens (the longest:"
             f" {np.flatnonzero(counts)[-1]:,}): cut them, or raise the capacity"
         )
-    fitting = np.zeros(capacity + 1, dtype=np.int64)
-    fitting[: len(counts)] = counts[: capacity + 1]
-    return fitting
+    counts = counts[: capacity + 1]
+    return np.pad(counts, (0, capacity + 1 - len(counts)))
 
 
 @dataclass(frozen=True, eq=False)
