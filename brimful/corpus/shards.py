@@ -130,7 +130,7 @@ def write_shard(
     paths = [directory / f"{name}.{part}" for part in PARTS]
     record = directory / f"{name}.json"
     with ExitStack() as stack:
-        files: dict[str, BinaryIO] = {}
+        files = {}
         for part, temporary in zip(PARTS, stack.enter_context(atomic_files(record, paths)), strict=True):
             files[part] = stack.enter_context(open(temporary, "wb"))
         word_bits, sentence_bits = _BitFile(files["word.bits"]), _BitFile(files["sent.bits"])
@@ -256,7 +256,7 @@ class Shard:
     def __init__(self, directory: Path, name: str, *, verify: bool = False) -> None:
         self.name = name
         self._path = directory / name
-        self.record: dict[str, Any] = self.check(read=verify)
+        self.record = self.check(read=verify)
         self.split: str = self.record["split"]
         self.documents: int = self.record["documents"]
         self.tokens = map_file(

@@ -84,7 +84,7 @@ class Inventory:
 
     def generations(self, read: ReadConfig) -> list[list[Part]]:
         """Return the parts of each generation; one numbering runs through all of them."""
-        generations: list[list[Part]] = []
+        generations = []
         count = 0
         for inputs in [*self.closed, self.added]:
             parts = []
