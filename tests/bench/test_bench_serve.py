@@ -5,8 +5,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -48,7 +46,7 @@ def answer(connection: socket.socket, count: int) -> bool:
 
 
 @pytest.fixture
-def address() -> Iterator[tuple[str, int]]:
+def address():
     """A server that has one connection."""
     listening = socket.create_server(("127.0.0.1", 0))
 
@@ -66,7 +64,7 @@ def address() -> Iterator[tuple[str, int]]:
     thread.join()
 
 
-def test_each_request_has_an_outcome(address: tuple[str, int], tmp_path: Path):
+def test_each_request_has_an_outcome(address, tmp_path):
     (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
     rows = [{"prediction": "yes", "probability": 0.9 - len(text) / 100} for text in TEXTS]
     expected = tmp_path / "rows.jsonl"
@@ -82,7 +80,7 @@ def test_each_request_has_an_outcome(address: tuple[str, int], tmp_path: Path):
         assert found["compared"] == found["same_label"] >= 1
 
 
-def test_a_latency_counts_from_when_the_request_was_due(address: tuple[str, int]):
+def test_a_latency_counts_from_when_the_request_was_due(address):
     async def late() -> list[float]:
         load = Load(*address)
         (_, payload), *_ = good(TEXTS, 1, seed=1)
@@ -103,7 +101,7 @@ def test_only_deserved_outcomes_pass():
 
 
 @pytest.mark.slow
-def test_each_question_has_rows(tmp_path: Path):
+def test_each_question_has_rows(tmp_path):
     torch.manual_seed(1)
     encoder = small("bert", vocabulary_size=95, layers=1)
     encoder.tokenizer = word_tokenizer()

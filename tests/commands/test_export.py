@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +13,6 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
@@ -26,13 +24,7 @@ from brimful.data.examples import encode_texts
 from brimful.exporting import formats, padded_model
 from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import load_model, save_model
-from brimful.model.heads import (
-    MaskedLMHead,
-    PretrainingHead,
-    SequenceHead,
-    SpanHead,
-    TokenHead,
-)
+from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.model.shape import EncoderConfig
 from brimful.tasks.task_model import TaskModel, load_task_model
 
@@ -40,7 +32,7 @@ TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the mo
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+def tokenizer():
     return train(TEXTS, 80)
 
 
@@ -48,7 +40,7 @@ EVERY_ARCHITECTURE = pytest.mark.parametrize("model", ["modern", "bert", "prenor
 
 
 @pytest.fixture
-def model(request, tokenizer: Tokenizer, tmp_path: Path, seed: int) -> Path:
+def model(request, tokenizer, tmp_path, seed):
     """A run directory with a random classifier; a BERT unless the test is for other architectures too."""
     torch.manual_seed(seed)
     shape = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 48, "max_length": 40}
@@ -64,7 +56,7 @@ def model(request, tokenizer: Tokenizer, tmp_path: Path, seed: int) -> Path:
 
 
 @pytest.fixture
-def mean_model(model: Path) -> Path:
+def mean_model(model):
     """The same with a classifier of the mean."""
     encoder = load_model(model / "model")[0]
     head = SequenceHead(encoder, 3, pooling="mean")
@@ -98,9 +90,7 @@ def sentence_vectors(folder: Path, texts: list[str]) -> np.ndarray:
     return vectors.numpy()
 
 
-def test_a_classifier_of_the_mean_is_exported_for_sentence_transformers(
-    mean_model: Path, tmp_path: Path
-) -> None:
+def test_a_classifier_of_the_mean_is_exported_for_sentence_transformers(mean_model, tmp_path):
     with pytest.raises(BrimfulError, match="--format sentence-transformers or --format onnx") as caught:
         export(run=str(mean_model), out=str(tmp_path / "out"), format="hf")
     assert "\n" not in str(caught.value)
@@ -126,7 +116,7 @@ def outputs_of(model: TaskModel, texts: list[str]) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_a_classifier_of_the_mean_is_exported_as_one_graph(mean_model: Path, tmp_path: Path) -> None:
+def test_a_classifier_of_the_mean_is_exported_as_one_graph(mean_model, tmp_path):
     result = export(run=str(mean_model), out=str(tmp_path / "out"), format="onnx")
     assert result["max_abs_logit_difference"] < 1e-5
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
@@ -142,7 +132,7 @@ def test_a_classifier_of_the_mean_is_exported_as_one_graph(mean_model: Path, tmp
 
 @EVERY_ARCHITECTURE
 @pytest.mark.cases(2)
-def test_an_encoder_is_exported_for_sentence_transformers(model: Path, tmp_path: Path) -> None:
+def test_an_encoder_is_exported_for_sentence_transformers(model, tmp_path):
     """A masked-LM head is left out; a classifier that transformers has a class for has no place there."""
     encoder = Encoder.load(model / "model")
     encoder.pooling = None
@@ -164,7 +154,7 @@ def test_an_encoder_is_exported_for_sentence_transformers(model: Path, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("read", ["pairs", "texts", "embedded"])
-def test_onnx_asks_for_token_types_only_if_they_differ(model: Path, tmp_path: Path, read: str) -> None:
+def test_onnx_asks_for_token_types_only_if_they_differ(model, tmp_path, read):
     """A model of single texts has learned nothing of them, and an encoder embeds single texts."""
     encoder, head, labels = load_model(model / "model")
     head, encoder.pooling = (None, "mean") if read == "embedded" else (head, encoder.pooling)
@@ -202,9 +192,7 @@ def exported(model: Path, out: Path, kind: str, weights: str) -> None:
 
 
 @EVERY_ARCHITECTURE
-def test_a_hugging_face_folder_agrees_and_keeps_windows_temperature_and_settings(
-    model: Path, tmp_path: Path
-) -> None:
+def test_a_hugging_face_folder_agrees_and_keeps_windows_temperature_and_settings(model, tmp_path):
     path = model / "model" / "config.json"
     settings = {"window_overlap": 3, "calibration_temperature": 1.5, "task_settings": {"a": 0.5}}
     path.write_text(json.dumps(read_json(path) | settings))
@@ -213,16 +201,14 @@ def test_a_hugging_face_folder_agrees_and_keeps_windows_temperature_and_settings
 
 
 @pytest.mark.parametrize("module", ["onnx", "onnxscript", "onnxruntime"])
-def test_without_onnx_it_says_what_to_install(
-    model: Path, tmp_path: Path, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_onnx_it_says_what_to_install(model, tmp_path, module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BrimfulError, match=rf"^--format onnx needs {module}: .*brimful\[onnx\]"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()
 
 
-def test_an_export_in_another_format_is_not_replaced(model: Path, tmp_path: Path) -> None:
+def test_an_export_in_another_format_is_not_replaced(model, tmp_path):
     exported(model, tmp_path / "hf", "hf", "model.safetensors")
     before = (tmp_path / "hf" / "model.safetensors").read_bytes()
     with pytest.raises(BrimfulError, match="in the format hf, and this one is onnx"):
@@ -232,7 +218,7 @@ def test_an_export_in_another_format_is_not_replaced(model: Path, tmp_path: Path
 
 @pytest.mark.slow
 @EVERY_ARCHITECTURE
-def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path) -> None:
+def test_onnx_agrees_and_takes_any_batch_and_length(model, tmp_path):
     exported(model, tmp_path / "out", "onnx", "onnx/model.onnx")
     assert not (tmp_path / "out" / "model.safetensors").exists()
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "onnx" / "model.onnx"))
@@ -242,9 +228,7 @@ def test_onnx_agrees_and_takes_any_batch_and_length(model: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(model, tmp_path, monkeypatch):
     monkeypatch.setattr(padded_model, "FILE_BYTES", 1000)
     exported(model, tmp_path / "out", "onnx", "onnx/model.onnx.data")
     assert (tmp_path / "out" / "onnx" / "model.onnx").stat().st_size < 1 << 20
@@ -255,7 +239,7 @@ def test_weights_that_one_onnx_file_cannot_hold_are_beside_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["modern"], indirect=True)
-def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model: Path, tmp_path: Path) -> None:
+def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model, tmp_path):
     """A masked-LM head stays out; no shape is listed that a quantiser trips over."""
     encoder = Encoder.load(model / "model")
     save_model(tmp_path / "mlm", encoder, MaskedLMHead(encoder), max_length=20)
@@ -276,7 +260,7 @@ def test_an_encoder_is_one_graph_from_ids_to_vectors_of_length_1(model: Path, tm
 @pytest.mark.parametrize("model", ["modern", "roberta"], indirect=True)
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", [None, MaskedLMHead, PretrainingHead, TokenHead, SpanHead])
-def test_other_heads_are_exported(model: Path, tmp_path: Path, kind: Any) -> None:
+def test_other_heads_are_exported(model, tmp_path, kind):
     """To Hugging Face folders; for ONNX the padded model is compared in test_heads, its tracing above."""
     encoder = Encoder.load(model / "model")
     head = None if kind is None else kind(encoder, 3) if kind is TokenHead else kind(encoder)
@@ -287,9 +271,7 @@ def test_other_heads_are_exported(model: Path, tmp_path: Path, kind: Any) -> Non
 
 @pytest.mark.parametrize("model", ["modern"], indirect=True)
 @pytest.mark.parametrize("wrong", [float("nan"), 1e-3])
-def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: float
-) -> None:
+def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(model, tmp_path, monkeypatch, wrong):
     """The difference is in the last sequence only. The graph is the model itself: tracing takes seconds."""
     written: list[PaddedModel] = []
 
@@ -313,7 +295,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_export_over_an_export_in_a_linked_folder(model: Path, tmp_path: Path) -> None:
+def test_an_export_over_an_export_in_a_linked_folder(model, tmp_path):
     """The link stays, so do the user's files, and a flipped bit is found by whoever reads the model."""
 
     def write() -> None:

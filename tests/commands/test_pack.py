@@ -22,13 +22,13 @@ KEYS = [
 
 
 @pytest.fixture
-def lengths(seed: int) -> np.ndarray:
+def lengths(seed):
     """Skewed lengths with a spike at the longest, as of a text corpus."""
     return np.random.default_rng(seed).lognormal(3.2, 0.9, 3000).astype(np.int64).clip(3, 128)
 
 
 @pytest.fixture
-def histogram(lengths: np.ndarray, tmp_path: Path) -> Path:
+def histogram(lengths, tmp_path):
     path = tmp_path / "histogram.json"
     path.write_text(json.dumps({"name": "made up", "counts": count_lengths(lengths)[1:].tolist()}))
     return path
@@ -57,9 +57,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return err
 
 
-def test_every_algorithm_at_every_depth(
-    histogram: Path, lengths: np.ndarray, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_algorithm_at_every_depth(histogram, lengths, capsys):
     found = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", "all")
     by_depth: dict[int | None, list[str]] = {}
     for plan in found:
@@ -81,12 +79,7 @@ def test_every_algorithm_at_every_depth(
         assert at["cutting-stock"]["rows_above_bound"] <= 2
 
 
-def test_sources_of_lengths(
-    histogram: Path,
-    lengths: np.ndarray,
-    corpus_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_sources_of_lengths(histogram, lengths, corpus_dir, capsys):
     (found,) = plans(capsys, "--histogram", histogram, "--capacity", 256)
     assert (found["sequences"], found["tokens"]) == (len(lengths), lengths.sum())
     assert (found["algorithm"], found["depth"]) == ("cutting-stock", None)
@@ -98,7 +91,7 @@ def test_sources_of_lengths(
     assert found["tokens"] == corpus.tokens + 2 * len(cut.begin)
 
 
-def test_tables_for_people(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_for_people(histogram, capsys):
     assert main(["pack", "--histogram", str(histogram), "--algorithm", "all", "--depth", "2", "none"]) == 0
     out = capsys.readouterr().out.lower()
     for heading in ("algorithm", "depth", "rows", "full %", "factor", "seconds", "above bound"):
@@ -107,7 +100,7 @@ def test_tables_for_people(histogram: Path, capsys: pytest.CaptureFixture[str]) 
         assert name in out
 
 
-def test_no_sequences_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_sequences_at_all(tmp_path, capsys):
     histogram = tmp_path / "none.json"
     histogram.write_text('{"counts": [0, 0]}')
     found = plans(capsys, "--histogram", histogram, "--algorithm", "all")
@@ -116,7 +109,7 @@ def test_no_sequences_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "0 sequences" in capsys.readouterr().out
 
 
-def test_the_plan_is_written(histogram: Path, lengths: np.ndarray, tmp_path: Path) -> None:
+def test_the_plan_is_written(histogram, lengths, tmp_path):
     path = tmp_path / "plan.json"
     assert main(["pack", "--histogram", str(histogram), "--capacity", "128", "--out", str(path)]) == 0
     plan = json.loads(path.read_text())
@@ -128,7 +121,7 @@ def test_the_plan_is_written(histogram: Path, lengths: np.ndarray, tmp_path: Pat
     assert np.array_equal(placed, np.bincount(lengths, minlength=129))
 
 
-def test_a_dry_run_plans_nothing(histogram: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_plans_nothing(histogram, tmp_path, capsys):
     out = tmp_path / "plan.json"
     assert plans(capsys, "--histogram", histogram, "--out", out, "--dry-run") == []
     assert not out.exists()
@@ -148,15 +141,13 @@ def test_a_dry_run_plans_nothing(histogram: Path, tmp_path: Path, capsys: pytest
         (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences capacity 512"),
     ],
 )
-def test_histograms_that_are_none(
-    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_histograms_that_are_none(content, message, tmp_path, capsys):
     path = tmp_path / "histogram.json"
     path.write_text(content)
     assert names(refused(capsys, "--histogram", path), message)
 
 
-def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_none(tmp_path, capsys):
     for flag in ("--histogram", "--data"):
         assert "absent" in refused(capsys, flag, tmp_path / "absent")
 
@@ -176,11 +167,11 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--histogram", "h", "--out", "./h"], "--out"),
     ],
 )
-def test_options_that_cannot_be(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_cannot_be(flags, message, capsys):
     assert names(refused(capsys, *flags), message)
 
 
-def test_depths_that_nnlshp_cannot_do(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_depths_that_nnlshp_cannot_do(histogram, capsys):
     (found,) = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", "nnlshp")
     assert found["depth"] == 3
     for depth, named in ((8, "8 512"), ("none", "512")):
@@ -189,7 +180,7 @@ def test_depths_that_nnlshp_cannot_do(histogram: Path, capsys: pytest.CaptureFix
         assert "cutting-stock" in line
 
 
-def test_a_device_is_not_replaced(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_is_not_replaced(histogram, capsys):
     before = Path(os.devnull).stat()
     assert main(["pack", "--histogram", str(histogram), "--out", os.devnull]) == 1
     assert "not a file" in capsys.readouterr().err

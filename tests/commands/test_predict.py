@@ -39,28 +39,28 @@ def new_encoder() -> Encoder:
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def classifier(tmp_path_factory):
     folder, encoder = tmp_path_factory.mktemp("classifier") / "model", new_encoder()
     save_model(folder, encoder, SequenceHead(encoder, 3), LABELS, problem_type="single_label_classification")
     return folder
 
 
 @pytest.fixture(scope="module")
-def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tagger(tmp_path_factory):
     folder, encoder = tmp_path_factory.mktemp("tagger") / "model", new_encoder()
     save_model(folder, encoder, TokenHead(encoder, 3), ["O", "B-X", "I-X"])
     return folder
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoder") / "encoder"
     new_encoder().save(folder)
     return folder
 
 
 @pytest.fixture
-def _slices_of_7(monkeypatch: pytest.MonkeyPatch) -> None:
+def _slices_of_7(monkeypatch):
     """Files are read in slices of seven texts."""
     monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
 

@@ -31,7 +31,7 @@ TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.in
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A classifier with classes of similar frequency, and a table of its own predictions."""
     torch.manual_seed(3)
     encoder = Encoder(small("bert", vocabulary_size=95, layers=2).config)
@@ -65,7 +65,7 @@ def predict_texts(folder: Path, name: str, out: str, precision: InferencePrecisi
     return [json.loads(line)["probability"] for line in path.read_text().splitlines()]
 
 
-def test_a_classifier_predicts_in_int8(folder: Path) -> None:
+def test_a_classifier_predicts_in_int8(folder):
     gate = export_int8(folder, "model", test=str(folder / "test.tsv"))["gate"]
     assert gate["in_int8"] + len(gate["in_bf16"]) == 8
     assert gate["in_int8"] >= 4
@@ -91,7 +91,7 @@ def test_a_classifier_predicts_in_int8(folder: Path) -> None:
     assert "Products in int8: " in (folder / "int8" / "README.md").read_text()
 
 
-def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_an_encoder_embeds_in_int8(folder, capsys):
     assert export_int8(folder, "encoder")["gate"]["mean_cosine"] > 0.95
     assert "its metric is unknown" in capsys.readouterr().err
     exact, rounded = (Encoder.load(folder / name) for name in ("encoder", "int8"))
@@ -101,13 +101,13 @@ def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) 
     np.testing.assert_allclose(rounded.embed(TEXTS, precision="fp32"), wanted, atol=1e-5)
 
 
-def test_what_loses_too_much_is_not_written(folder: Path) -> None:
+def test_what_loses_too_much_is_not_written(folder):
     with pytest.raises(BrimfulError, match="--most-loss 0;"):
         export_int8(folder, "encoder", most_loss=0.0)
     assert not (folder / "int8").exists()
 
 
-def test_a_planted_outlier_stays_in_bf16(folder: Path) -> None:
+def test_a_planted_outlier_stays_in_bf16(folder):
     """One neuron's output is a thousand times larger, with weights a thousand times smaller."""
     encoder = Encoder.load(folder / "encoder")
     layer = encoder.layers[0]
@@ -119,9 +119,7 @@ def test_a_planted_outlier_stays_in_bf16(folder: Path) -> None:
     assert "layers.0.down" in export_int8(folder, "planted")["gate"]["in_bf16"]
 
 
-def test_what_cannot_compute_int8_is_refused_before_anything_is_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_compute_int8_is_refused_before_anything_is_written(folder, monkeypatch):
     with use_plain_forms(), pytest.raises(BrimfulError, match="BRIMFUL_KERNELS=on"):
         export_int8(folder, "encoder")
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
@@ -130,7 +128,7 @@ def test_what_cannot_compute_int8_is_refused_before_anything_is_written(
     assert not (folder / "int8").exists()
 
 
-def test_what_is_saved_or_trained_again_has_no_steps(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_is_saved_or_trained_again_has_no_steps(folder, capsys):
     export_int8(folder, "encoder")
     capsys.readouterr()
     Encoder.load(folder / "int8").save(folder / "again")

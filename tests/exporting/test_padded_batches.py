@@ -9,7 +9,7 @@ from brimful.exporting.padded_batches import BATCH_SLOTS, PADDING_SLOTS, padded_
 
 
 @given(st.lists(st.one_of(st.integers(1, 12), st.integers(1, 600)), min_size=1, max_size=80))
-def test_every_example_is_in_one_batch_of_examples_of_similar_length(lengths: list[int]) -> None:
+def test_every_example_is_in_one_batch_of_examples_of_similar_length(lengths):
     tokens = [np.full(length, number + 1, dtype=np.int32) for number, length in enumerate(lengths)]
     types = [np.zeros(length, dtype=np.uint8) for length in lengths]
     seen: list[int] = []

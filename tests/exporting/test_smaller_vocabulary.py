@@ -12,7 +12,7 @@ from builders.encoders import MODELS, random_row, small
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

@@ -77,7 +77,7 @@ def task_export(folder: Path) -> Export:
     return Export(encoder, head, labels, ModelFolder(folder), {}, False, None)
 
 
-def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tmp_path: Path) -> None:
+def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tmp_path):
     folder = classifier(tmp_path / "good", planted=False)
     given = {"format": "onnx-int8", "test": str(folder / "test.tsv"), "most_loss": 0.05}
     result = export(run=str(folder / "model"), out=str(tmp_path / "out"), **given)
@@ -109,7 +109,7 @@ def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tm
     assert not (tmp_path / "refused").exists()
 
 
-def test_spans_are_compared(tmp_path: Path) -> None:
+def test_spans_are_compared(tmp_path):
     """Of the model, and of the same with one label's scores damaged."""
     encoder = new_encoder()
     labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
@@ -133,7 +133,7 @@ def test_spans_are_compared(tmp_path: Path) -> None:
     assert damaged["loss"] == pytest.approx(1 - damaged["after"])
 
 
-def test_without_labels_the_metric_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_without_labels_the_metric_is_unknown(tmp_path, capsys):
     model = load_task_model(classifier(tmp_path, planted=False) / "model")
     texts = RealTexts(tmp_path / "some.txt", model.encode(model.task.from_texts(TEXTS, None)), labelled=False)
 
@@ -148,7 +148,7 @@ def test_without_labels_the_metric_is_unknown(tmp_path: Path, capsys: pytest.Cap
     assert vectors["mean_cosine"] == pytest.approx(1)
 
 
-def test_formats_that_round_need_texts(tmp_path: Path) -> None:
+def test_formats_that_round_need_texts(tmp_path):
     model = classifier(tmp_path, planted=False) / "model"
     with pytest.raises(BrimfulError, match="name some with --test TABLE") as caught:
         export(run=str(model), out=str(tmp_path / "out"), format="onnx-int8", dry_run=True)
@@ -157,9 +157,7 @@ def test_formats_that_round_need_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", ["test", "calibrate"])
 @pytest.mark.parametrize("form", ["hf", "sentence-transformers"])
-def test_weights_are_compared_on_texts_where_transformers_is(
-    form: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_compared_on_texts_where_transformers_is(form, named, tmp_path, monkeypatch):
     folder = classifier(tmp_path, planted=False)
     monkeypatch.setitem(sys.modules, "transformers", None)
     given = {"run": str(folder / "model"), "out": str(tmp_path / "out"), "format": form}
@@ -171,7 +169,7 @@ def test_weights_are_compared_on_texts_where_transformers_is(
     assert not (tmp_path / "out").exists()
 
 
-def test_padded_outputs_are_those_of_each_text_alone() -> None:
+def test_padded_outputs_are_those_of_each_text_alone():
     encoder = new_encoder()
     model = TaskModel(Classification(["a", "b"]), encoder, SequenceHead(encoder, 2), 32)
     examples = model.encode(model.task.from_texts(TEXTS, None)).examples
@@ -186,7 +184,7 @@ def test_padded_outputs_are_those_of_each_text_alone() -> None:
     )
 
 
-def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
+def test_texts_come_from_the_user_else_from_the_run(tmp_path):
     """Without a test, what calibrates is not compared on, if there is enough of it."""
     encoder = new_encoder()
     many = tmp_path / "many.txt"
@@ -209,7 +207,7 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
     assert found[0].data.table.texts == found[1].data.table.texts == ["w1 w2", "w3"]
 
 
-def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_path: Path) -> None:
+def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_path):
     task = task_export(classifier(tmp_path, planted=False) / "model")
     test = np.array([1, 5, 70])
     run = RunTables(train=tmp_path / "test.tsv", held_out={"test": test, "dev": np.array([2])})

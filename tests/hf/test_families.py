@@ -19,12 +19,7 @@ from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, list_unread_modules, load_model, load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types
-from brimful.model.heads import (
-    MaskedLMHead,
-    PretrainingHead,
-    SequenceHead,
-    TokenHead,
-)
+from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead, TokenHead
 from brimful.tasks.task_model import load_task_model
 from builders.encoders import MODELS, random_row, run_peer, small, word_tokenizer
 
@@ -45,7 +40,7 @@ FOLDERS = [(f, k) for f in FAMILIES for k in list(KINDS)[: None if f in WITH_PAI
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

@@ -39,7 +39,7 @@ TINY = {"cell": {}, "emb_size": 32, "pre_trained": "", "structure": [], "trainin
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

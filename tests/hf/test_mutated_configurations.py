@@ -45,7 +45,7 @@ VALUES = [*NUMBERS, *OTHERS, *NOT_FINITE, *LABELS]
 
 
 @pytest.fixture(scope="module", params=[*zip(MODELS, ["label", "tags"] * 3, strict=False)])
-def folder(request, tmp_path_factory) -> Path:
+def folder(request, tmp_path_factory):
     model, kind = request.param
     torch.manual_seed(0)
     encoder = small(model, hidden_size=16, heads=2, intermediate_size=16, layers=2)

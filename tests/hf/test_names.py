@@ -18,7 +18,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
+def _random(seed):
     torch.manual_seed(seed)
 
 

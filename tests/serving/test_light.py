@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -45,7 +44,7 @@ TEXTS = ["", *(" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RAN
 
 
 @pytest.fixture(scope="module")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def folder_of(tmp_path_factory):
     """A folder with the model of a task and its ONNX export, which takes seconds to make."""
 
     @cache
@@ -155,7 +154,7 @@ def test_forms_have_the_numbers_of_their_tasks_but_for_rounding():
 
 
 @pytest.fixture
-def exported(folder_of: Callable[[str], Path], tmp_path: Path) -> Path:
+def exported(folder_of, tmp_path):
     shutil.copytree(folder_of("classification"), tmp_path / "exported")
     return tmp_path / "exported" / "onnx"
 

@@ -3,7 +3,6 @@ keeps its memory. The server and the client are processes, as in bench/serve."""
 
 import statistics
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +35,7 @@ def save(folder: Path, seed: int) -> None:
 
 
 @pytest.fixture
-def side(tmp_path: Path) -> Side:
+def side(tmp_path):
     save(tmp_path / "model", 1)
     random = np.random.default_rng(5)
     texts = [" ".join(f"w{i}" for i in random.integers(0, 90, n)) for n in random.integers(1, 100, 300)]
@@ -46,13 +45,13 @@ def side(tmp_path: Path) -> Side:
 
 
 @pytest.fixture
-def server(side: Side) -> Iterator[Server]:
+def server(side):
     with side.serve() as server:
         yield server
 
 
 @pytest.fixture
-def client(side: Side, server: Server) -> Iterator[Worker]:
+def client(side, server):
     with side.client(server, BATCH) as client:
         yield client
 
@@ -70,9 +69,7 @@ def assert_right(side: Side, client: Worker, *files: Path) -> None:
     assert found["wrong"] == 0, found
 
 
-def test_ten_times_the_capacity_gets_right_answers_and_deserved_refusals(
-    side: Side, server: Server, client: Worker
-):
+def test_ten_times_the_capacity_gets_right_answers_and_deserved_refusals(side, server, client):
     rate = TIMES * requests_per_second(side, server, client)
     row, _ = watched(side, server, client, 20.0, rate=rate, broken=BROKEN_SHARE)
     assert undeserved(row) == {}
@@ -84,7 +81,7 @@ def test_ten_times_the_capacity_gets_right_answers_and_deserved_refusals(
 
 
 @pytest.mark.timeout(1200)
-def test_memory_stays_flat_for_ten_minutes(side: Side, server: Server, client: Worker):
+def test_memory_stays_flat_for_ten_minutes(side, server, client):
     rate = TIMES * requests_per_second(side, server, client)
     row, memory = watched(side, server, client, 600.0, rate=rate, broken=BROKEN_SHARE)
     assert undeserved(row) == {}

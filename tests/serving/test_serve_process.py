@@ -113,11 +113,11 @@ print(max(counts), code)
 
 
 @pytest.fixture
-def folder(quick: Path, tmp_path: Path) -> Path:
+def folder(quick, tmp_path):
     return Path(shutil.copytree(quick, tmp_path / "quick"))
 
 
-def test_a_graph_is_served_without_torch_and_its_texts_are_in_no_log(folder: Path) -> None:
+def test_a_graph_is_served_without_torch_and_its_texts_are_in_no_log(folder):
     with running(folder, code=CODE) as found:
         status, answer = found.request("POST", "/v1/classify", {"text": "w1 secret"})
         assert (status, answer["results"][0]["prediction"] in "abc") == (200, True)
@@ -129,7 +129,7 @@ def test_a_graph_is_served_without_torch_and_its_texts_are_in_no_log(folder: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_loses_nothing_that_was_accepted(folder: Path, number: signal.Signals) -> None:
+def test_a_signal_loses_nothing_that_was_accepted(folder, number):
     """Requests that go on while the signal comes: each is answered, refused as the server drains, or finds no
     server any more before it is sent."""
     found: list[int] = []
@@ -174,9 +174,7 @@ def test_a_signal_loses_nothing_that_was_accepted(folder: Path, number: signal.S
     assert set(found) <= {200, 503}
 
 
-def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(
-    folder: Path, negative: Path
-) -> None:
+def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folder, negative):
     with running(folder, code=CODE) as process:
         ask = ("POST", "/v1/classify", {"texts": [f"w{i}" for i in range(50)]})
         _, before = process.request(*ask)
@@ -197,9 +195,7 @@ def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(
         process.end()
 
 
-def test_signals_while_a_model_loads_have_it_loaded_again_and_a_panic_changes_nothing(
-    folder: Path,
-) -> None:
+def test_signals_while_a_model_loads_have_it_loaded_again_and_a_panic_changes_nothing(folder):
     for name in ("gate1", "gate4", "panic4"):
         (folder / name).touch()
     with running(folder, code=LOADING) as process:
@@ -232,7 +228,7 @@ def test_signals_while_a_model_loads_have_it_loaded_again_and_a_panic_changes_no
         ("server.open_models", 0, "stopped; 0 texts answered\n", ""),
     ],
 )
-def test_signals_while_it_starts(folder: Path, place: str, status: int, out: str, err: str) -> None:
+def test_signals_while_it_starts(folder, place, status, out, err):
     """SIGHUP does no harm, since the folders are read later or once more; SIGTERM ends it with a line."""
     with running(folder, code=SIGNALLED, PLACE=place, SIGNAL="SIGHUP") as process:
         assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
@@ -245,7 +241,7 @@ def test_signals_while_it_starts(folder: Path, place: str, status: int, out: str
     assert ended.stderr.count("\n") == (err != "")
 
 
-def test_clients_that_read_nothing_do_not_hold_up_the_end(folder: Path) -> None:
+def test_clients_that_read_nothing_do_not_hold_up_the_end(folder):
     body = json.dumps({"texts": ["w1 w2"] * 1024}).encode()
     ask = ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body
     with running(folder, code=CODE) as process:
@@ -256,7 +252,7 @@ def test_clients_that_read_nothing_do_not_hold_up_the_end(folder: Path) -> None:
             connection.close()
 
 
-def test_a_server_whose_engine_has_died_ends_with_an_error(folder: Path) -> None:
+def test_a_server_whose_engine_has_died_ends_with_an_error(folder):
     command = [sys.executable, "-c", DYING, "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert Running(process).request("POST", "/v1/classify", {"text": "die"})[0] == 500
@@ -273,7 +269,7 @@ def status_of(connection: socket.socket) -> int:
         return response.status
 
 
-def test_a_body_that_is_too_large_is_refused_before_and_while_it_is_sent(folder: Path) -> None:
+def test_a_body_that_is_too_large_is_refused_before_and_while_it_is_sent(folder):
     """The connection goes on behind the body, unless that is very large."""
     with running(folder, code=PATIENT) as process:
         for size, goes_on in ((10 << 20, True), (200 << 20, False)):
@@ -294,7 +290,7 @@ def test_a_body_that_is_too_large_is_refused_before_and_while_it_is_sent(folder:
             process.end()  # a body that never comes holds up nothing
 
 
-def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path) -> None:
+def test_a_client_that_still_sends_is_told_why_it_is_refused(folder):
     with running(folder, code=PATIENT) as process:
         for path, status in ((b"/nothing", 404), (b"/health", 405)):
             head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" % path
@@ -303,7 +299,7 @@ def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path) -> No
         process.end()
 
 
-def test_a_busy_loop_accepts_all_connections_that_wait_and_gives_a_client_more_time(folder: Path) -> None:
+def test_a_busy_loop_accepts_all_connections_that_wait_and_gives_a_client_more_time(folder):
     with running(folder, code=BUSY) as process:
         request = LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         connections = [process.connect(request) for _ in range(100)]
@@ -319,7 +315,7 @@ def test_a_busy_loop_accepts_all_connections_that_wait_and_gives_a_client_more_t
 SERVE = [sys.executable, "-m", "brimful", "serve"]
 
 
-def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_one_line(folder, tmp_path):
     for name in ("other/quick", "bad\udcff"):
         shutil.copytree(folder, tmp_path / name)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -343,7 +339,7 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "shown"), [("0.0.0.0", "0.0.0.0"), ("::", "[::]"), ("127.0.0.2", "127.0.0.2")]
 )
-def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: str, shown: str) -> None:
+def test_a_public_address_without_a_token_is_warned_about(folder, host, shown):
     if host == "::" and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
     command = [*SERVE, str(folder), "--port", "0", "--host", host]
@@ -365,7 +361,7 @@ def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: st
     assert err.count("\n") == is_public
 
 
-def test_with_json_stdout_has_json_alone(folder: Path) -> None:
+def test_with_json_stdout_has_json_alone(folder):
     command = [*SERVE, str(folder), "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -379,7 +375,7 @@ def test_with_json_stdout_has_json_alone(folder: Path) -> None:
     assert err == ""
 
 
-def test_a_server_whose_output_is_closed_ends_well(folder: Path) -> None:
+def test_a_server_whose_output_is_closed_ends_well(folder):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = f"exec {sys.executable} -m brimful serve '{folder}' --port {port} >&- 2>&-"
@@ -395,9 +391,7 @@ def test_a_server_whose_output_is_closed_ends_well(folder: Path) -> None:
         assert process.wait(60) == 0
 
 
-def test_a_dry_run_measures_and_a_name_is_no_command_for_the_terminal(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_measures_and_a_name_is_no_command_for_the_terminal(folder, tmp_path, capsys):
     assert main(["serve", str(folder), "--dry-run"]) == 0
     assert capsys.readouterr().out.startswith("dry run: quick (classification, fp32) reads ")
     odd = shutil.copytree(folder, tmp_path / "a\nb\x1b[31m")

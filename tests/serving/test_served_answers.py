@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import brimful
 from brimful import TaskModel
 from brimful.commands.export import export
-from builders.http_app import Asked, asked
+from builders.http_app import asked
 from builders.served import nearly
 from builders.shared import made_once
 from builders.task_models import new_encoder, task_model
@@ -37,12 +36,12 @@ def save_all(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return made_once(tmp_path_factory, "served-tasks", save_all)
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[Asked]:
+def server(folder):
     with asked(*sorted(folder.iterdir()), precision="fp32") as found:
         yield found
 
@@ -57,7 +56,7 @@ def predicted(folder: Path, tmp_path: Path, texts: list[str], **options: Any) ->
 
 
 @pytest.mark.parametrize("model", [*TASKS, "onnx"])
-def test_answers_are_those_of_predict(model: str, folder: Path, server: Asked, tmp_path: Path) -> None:
+def test_answers_are_those_of_predict(model, folder, server, tmp_path):
     scores = model not in ("token-classification", "regression")
     rows = predicted(folder / model, tmp_path, TEXTS, scores=scores)
 
@@ -80,7 +79,7 @@ def test_answers_are_those_of_predict(model: str, folder: Path, server: Asked, t
     assert first["usage"] == {"tokens": sum(answer["usage"]["tokens"] for answer in others)}
 
 
-def test_questions_are_answered_in_their_contexts(folder: Path, server: Asked) -> None:
+def test_questions_are_answered_in_their_contexts(folder, server):
     contexts = TEXTS[1:]
     rows = TaskModel.load(folder / "question-answering").predict(
         ["w1 w2"] * len(contexts), contexts, precision="fp32"
@@ -92,7 +91,7 @@ def test_questions_are_answered_in_their_contexts(folder: Path, server: Asked) -
         assert nearly({key: result[key] for key in row}, row)
 
 
-def test_pairs_and_single_texts_of_one_model_do_not_mix(folder: Path, server: Asked) -> None:
+def test_pairs_and_single_texts_of_one_model_do_not_mix(folder, server):
     model = TaskModel.load(folder / "multi-label")
     single = model.predict(TEXTS, scores=True, precision="fp32")
     pairs = model.predict(TEXTS, TEXTS[::-1], scores=True, precision="fp32")
@@ -112,7 +111,7 @@ def test_pairs_and_single_texts_of_one_model_do_not_mix(folder: Path, server: As
             assert nearly({key: result[key] for key in row}, row)
 
 
-def test_vectors_are_those_of_predict(folder: Path, server: Asked, tmp_path: Path) -> None:
+def test_vectors_are_those_of_predict(folder, server, tmp_path):
     rows = predicted(folder / "encoder", tmp_path, TEXTS)
     answer = server.ask("/v1/embeddings", input=TEXTS, model="encoder")
     assert answer["object"] == "list"
@@ -127,7 +126,7 @@ def test_vectors_are_those_of_predict(folder: Path, server: Asked, tmp_path: Pat
     assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > len(TEXTS)
 
 
-def test_a_long_text_is_read_as_overflow_says(folder: Path, server: Asked, tmp_path: Path) -> None:
+def test_a_long_text_is_read_as_overflow_says(folder, server, tmp_path):
     long = "😀 " + " ".join(f"w{i}" for i in range(80))
     for model, overlap in (("classification", 8), ("multi-label", 8), ("onnx", 8)):
         (row,) = predicted(folder / model, tmp_path, [long], scores=True, overlap=overlap)
@@ -150,19 +149,19 @@ def test_a_long_text_is_read_as_overflow_says(folder: Path, server: Asked, tmp_p
         assert server.ask("/v1/classify", text=read, **strict)["results"][0]["tokens"] == 32
 
 
-def test_a_classifier_abstains_below_a_probability(server: Asked) -> None:
+def test_a_classifier_abstains_below_a_probability(server):
     results = server.ask("/v1/classify", texts=TEXTS, model="classification", abstain_below=0.4)["results"]
     assert {result["abstained"] for result in results} == {True, False}
     for result in results:
         assert result["abstained"] == (result["probability"] < 0.4)
 
 
-def test_no_texts_have_no_answers(server: Asked) -> None:
+def test_no_texts_have_no_answers(server):
     assert server.ask("/v1/classify", texts=[], model="classification")["results"] == []
     assert server.ask("/v1/embeddings", input=[], model="encoder")["data"] == []
 
 
-def test_models_say_what_they_are(server: Asked) -> None:
+def test_models_say_what_they_are(server):
     cards = {each["id"]: each for each in server.get("/v1/models").json()["data"]}
     assert cards.keys() == {*TASKS, "question-answering", "encoder", "onnx"}
     assert cards["encoder"]["width"] == 48
@@ -172,7 +171,7 @@ def test_models_say_what_they_are(server: Asked) -> None:
     assert all(card["precision"] == "fp32" and card["max_length"] >= 32 for card in cards.values())
 
 
-def test_an_answer_says_where_its_time_went_and_metrics_count_it(server: Asked) -> None:
+def test_an_answer_says_where_its_time_went_and_metrics_count_it(server):
     before = server.get("/metrics").text
     response = server.post("/v1/classify", {"texts": TEXTS, "model": "classification"})
     timing = response.headers["server-timing"]

@@ -5,8 +5,7 @@ import json
 import os
 import subprocess
 import urllib.request
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -45,13 +44,13 @@ def classified(**result: Any) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(tmp_path_factory):
     with chromium(tmp_path_factory.mktemp("chromium")) as found:
         yield found
 
 
 @pytest.fixture
-def server() -> Iterator[Scripted]:
+def server():
     with scripted_server(lambda path, headers, body: listed("topics")) as found:
         yield found
 
@@ -74,7 +73,7 @@ def bars(tab: Tab) -> list[tuple[str, str]]:
     return [tuple(text.split("\n")[:2]) for text in tab.texts(".bars li")]  # type: ignore[misc]
 
 
-def test_a_distribution_is_shown_best_first_and_folded_beyond_ten(browser: Browser, server: Scripted) -> None:
+def test_a_distribution_is_shown_best_first_and_folded_beyond_ten(browser, server):
     scores = {label: (n + 1) / 91 for n, label in enumerate(MANY)}
     answering(server, classified(prediction="label 12", probability=13 / 91, scores=scores), "topics")
     tab = ask(browser, server)
@@ -119,15 +118,7 @@ def test_a_distribution_is_shown_best_first_and_folded_beyond_ten(browser: Brows
     ],
     ids=["an abstention", "several labels", "a value of a pair"],
 )
-def test_a_verdict(
-    browser: Browser,
-    server: Scripted,
-    model: str,
-    result: dict[str, Any],
-    asked: dict[str, Any],
-    verdict: str,
-    chosen: list[str],
-) -> None:
+def test_a_verdict(browser, server, model, result, asked, verdict, chosen):
     answering(server, classified(**result), model)
     tab = ask(browser, server, **{name: str(value) for name, value in asked.items()})
     assert tab.text(".verdict") == verdict
@@ -150,7 +141,7 @@ def spans_in(text: str, *found: tuple[str, str]) -> list[dict[str, Any]]:
     return spans
 
 
-def test_spans_are_marked_where_they_are_in_code_points(browser: Browser, server: Scripted) -> None:
+def test_spans_are_marked_where_they_are_in_code_points(browser, server):
     text = "👩🏽‍💻🇩🇪 Ada Lovelace met 王小明 😀 in Köln 𝒳."
     spans = spans_in(
         text, ("PERSON", "Ada Lovelace"), ("PERSON", "王小明"), ("PLACE", "Köln"), ("PLACE", "𝒳")
@@ -167,7 +158,7 @@ def test_spans_are_marked_where_they_are_in_code_points(browser: Browser, server
     assert tab.evaluate("document.querySelector('.text').textContent") == text
 
 
-def test_spans_that_overlap_or_nest_are_all_seen(browser: Browser, server: Scripted) -> None:
+def test_spans_that_overlap_or_nest_are_all_seen(browser, server):
     text = "the London School of Economics and Law"
     spans = spans_in(
         text, ("PLACE", "London"), ("PERSON", "London School of Economics"), ("other", "Economics and Law")
@@ -184,7 +175,7 @@ def test_spans_that_overlap_or_nest_are_all_seen(browser: Browser, server: Scrip
     assert tab.texts(".tag") == ["PLACE", "PERSON", "other"]
 
 
-def test_what_was_not_read_is_struck_through(browser: Browser, server: Scripted) -> None:
+def test_what_was_not_read_is_struck_through(browser, server):
     text = "😀 read this, but not 😀 that"
     answering(server, classified(**ONE_LABEL, truncated_at=text.index(" but")), "topics")
     tab = ask(browser, server, text=text)
@@ -192,7 +183,7 @@ def test_what_was_not_read_is_struck_through(browser: Browser, server: Scripted)
     assert tab.text(".cut") == f"The text was cut: {text.index(' but')} of {len(text)} characters were read."
 
 
-def test_an_answer_is_marked_in_its_context(browser: Browser, server: Scripted) -> None:
+def test_an_answer_is_marked_in_its_context(browser, server):
     context = "😀 She moved in 1843."
     best = [{"text": "1843", "start": 15, "probability": 0.9}, {"text": "", "start": 0, "probability": 0.1}]
     place = context.index("1843")
@@ -205,7 +196,7 @@ def test_an_answer_is_marked_in_its_context(browser: Browser, server: Scripted) 
     assert tab.text("#text-b-label") == "Context"
 
 
-def test_two_vectors_have_a_cosine(browser: Browser, server: Scripted) -> None:
+def test_two_vectors_have_a_cosine(browser, server):
     vectors = [[3.0, 4.0, *[0.0] * 10], [4.0, 3.0, *[0.0] * 10]]
     data = [{"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(vectors)]
     data[1]["truncated_at"] = 3
@@ -222,7 +213,7 @@ def test_two_vectors_have_a_cosine(browser: Browser, server: Scripted) -> None:
     assert server.asked[-1][2] == {"input": ["a text", "another"]}
 
 
-def test_a_text_is_never_html(browser: Browser, server: Scripted) -> None:
+def test_a_text_is_never_html(browser, server):
     label = "<i>label</i>"
     spans = [{"label": label, "start": 0, "end": 30, "text": NASTY[:30], "probability": 0.5}]
     answering(server, classified(prediction=spans, truncated_at=60), "names")
@@ -237,7 +228,7 @@ def test_a_text_is_never_html(browser: Browser, server: Scripted) -> None:
     assert tab.evaluate(refused)
 
 
-def test_the_curl_line_sends_what_the_page_sent(browser: Browser, server: Scripted) -> None:
+def test_the_curl_line_sends_what_the_page_sent(browser, server):
     answering(server, classified(**ONE_LABEL), "topics")
     tab = ask(browser, server, text=NASTY, overflow="window")
     line = tab.evaluate("document.querySelector('#curl').textContent")
@@ -251,7 +242,7 @@ def test_the_curl_line_sends_what_the_page_sent(browser: Browser, server: Script
     assert json.loads(options[3]) == server.asked[-1][2] == {"text": NASTY, "overflow": "window"}
 
 
-def test_a_text_too_long_for_a_shell_goes_in_a_file(browser: Browser, server: Scripted) -> None:
+def test_a_text_too_long_for_a_shell_goes_in_a_file(browser, server):
     answering(server, classified(**ONE_LABEL), "topics")
     tab = browser.open(server.url)
     tab.wait("document.querySelector('#room')?.hidden === false")
@@ -262,7 +253,7 @@ def test_a_text_too_long_for_a_shell_goes_in_a_file(browser: Browser, server: Sc
     assert len(server.asked[-1][2]["text"]) == 40000
 
 
-def test_a_link_asks_the_same(browser: Browser, server: Scripted) -> None:
+def test_a_link_asks_the_same(browser, server):
     answering(server, classified(**ONE_LABEL), "tags", "topics")
     tab = ask(browser, server, text=NASTY, model="topics", text_b="b", overflow="reject", abstain_below=".25")
     first = server.asked[-1][2]
@@ -278,7 +269,7 @@ def test_a_link_asks_the_same(browser: Browser, server: Scripted) -> None:
     assert server.asked[-1][2] == first
 
 
-def test_the_form_is_what_the_chosen_model_takes(browser: Browser, server: Scripted) -> None:
+def test_the_form_is_what_the_chosen_model_takes(browser, server):
     answering(server, classified(prediction=1.0), *MODELS)
     tab = browser.open(server.url)
     tab.wait("document.querySelector('#room')?.hidden === false")
@@ -295,7 +286,7 @@ def test_the_form_is_what_the_chosen_model_takes(browser: Browser, server: Scrip
     assert set(map(tuple, seen.values())) == {("second",)}
 
 
-def test_an_error_is_the_servers_one_line(browser: Browser, server: Scripted) -> None:
+def test_an_error_is_the_servers_one_line(browser, server):
     message = "the queue is full; try again in 3 s"
     body = {"error": {"message": message, "type": "overloaded", "code": 429}}
     answering(server, Answer(body, 429, {"Retry-After": "3"}), "topics")
@@ -304,7 +295,7 @@ def test_an_error_is_the_servers_one_line(browser: Browser, server: Scripted) ->
     assert tab.evaluate("document.querySelector('.answer .error').getAttribute('role')") == "alert"
 
 
-def test_a_server_that_is_gone(browser: Browser, tmp_path: Path) -> None:
+def test_a_server_that_is_gone(browser, tmp_path):
     with scripted_server(lambda path, headers, body: listed("topics")) as server:
         tab = browser.open(server.url)
         tab.wait("document.querySelector('#room')?.hidden === false")
@@ -313,7 +304,7 @@ def test_a_server_that_is_gone(browser: Browser, tmp_path: Path) -> None:
     assert tab.text(".answer .error").split("\n") == ["No answer", "The server does not answer."]
 
 
-def test_a_server_that_still_loads(browser: Browser, server: Scripted) -> None:
+def test_a_server_that_still_loads(browser, server):
     answers = iter([listed(), Answer({"error": {"message": "the server is loading", "code": 503}}, 503)])
     server.answer = lambda path, headers, body: next(answers, listed("topics"))
     tab = browser.open(server.url)
@@ -323,7 +314,7 @@ def test_a_server_that_still_loads(browser: Browser, server: Scripted) -> None:
     assert tab.evaluate("document.querySelector('#trouble').hidden")
 
 
-def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server: Scripted) -> None:
+def test_a_token_is_asked_for_and_kept_in_memory_alone(browser, server):
     def guarded(path: str, headers: Mapping[str, str], body: Any) -> Answer:
         if headers.get("Authorization") != "Bearer open-sesame":
             error = {"message": "the token is wrong", "type": "unauthorized", "code": 401}
@@ -348,7 +339,7 @@ def test_a_token_is_asked_for_and_kept_in_memory_alone(browser: Browser, server:
     assert tab.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
 
 
-def test_by_keyboard_and_for_screen_readers(browser: Browser, server: Scripted) -> None:
+def test_by_keyboard_and_for_screen_readers(browser, server):
     answering(server, classified(**ONE_LABEL), "topics")
     tab = browser.open(server.url)
     tab.wait("document.activeElement?.id === 'text'")
@@ -378,7 +369,7 @@ def test_by_keyboard_and_for_screen_readers(browser: Browser, server: Scripted) 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_at_two_widths_light_and_dark(browser: Browser, server: Scripted, width: int, dark: bool) -> None:
+def test_at_two_widths_light_and_dark(browser, server, width, dark):
     text = f"{NASTY} {'x' * 300} {'巴' * 300}"
     spans = spans_in(
         text, ("PERSON", "half"), ("PLACE", "巴黎"), ("A-LABEL-WITHOUT-ANY-PLACE-TO-BREAK", "x" * 300)
@@ -433,7 +424,7 @@ def contrasts(tab: Tab) -> dict[str, float]:
     return dict(tab.evaluate(script))
 
 
-def test_a_real_server(browser: Browser, small_models: Path) -> None:
+def test_a_real_server(browser, small_models):
     folders = [small_models / name for name in ("topics", "names", "vectors")]
     text = f"w1 w2 w3 w80 w5 {NASTY}"
     with serving(*folders, token="open-sesame") as url:
