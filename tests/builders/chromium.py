@@ -6,7 +6,6 @@ import select
 import shutil
 import subprocess
 import time
-from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,12 +73,6 @@ class Tab:
                 modifiers=modifiers,
                 **(typed if kind == "keyDown" else {}),
             )
-
-    def screenshot(self, path: Path) -> None:
-        """The whole page, not just what fits on the screen."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        picture = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=size | {"scale": 1})
-        path.write_bytes(b64decode(picture["data"]))
 
     @property
     def complaints(self) -> list[str]:
