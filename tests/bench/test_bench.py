@@ -271,4 +271,6 @@ def test_bench_serve_runs(tmp_path):
     assert [row["share"] for row in rows["latency"][:3]] == [0.5, 0.8, 0.95]
     for (row,) in (rows["answers"], rows["overload"]):
         assert row["compared"] > row["wrong"] == 0
+    assert row["undeserved"] == {}
+    assert {"200", "429"} == set(row["outcomes"][GOOD])
     assert rows["drain"][0]["exit"] == 0

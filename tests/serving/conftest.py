@@ -45,13 +45,6 @@ def topics(small_models):
 
 
 @pytest.fixture(scope="session")
-def names(small_models):
-    """The address of a server of a token classifier."""
-    with serving(small_models / "names") as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
 def vectors(small_models):
     """The address of a server of an encoder."""
     with serving(small_models / "vectors") as url:

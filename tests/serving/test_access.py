@@ -62,26 +62,15 @@ def test_a_token_that_no_header_holds_is_refused(monkeypatch, given):
         read_token()
 
 
+OWN = "localhost localhost:8080 LOCALHOST:1 127.0.0.1:65000 127.0.0.2 [::1]:8080 [::1] localhost:"
+FOREIGN = """
+rebind.example rebind.example:8080 localhost.example 127.0.0.1.example user@localhost localhost/x 192.168.0.1
+[::1
+"""
+
+
 @pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("localhost", 200),
-        ("localhost:8080", 200),
-        ("LOCALHOST:1", 200),
-        ("127.0.0.1:65000", 200),
-        ("127.0.0.2", 200),
-        ("[::1]:8080", 200),
-        ("[::1]", 200),
-        ("rebind.example", 421),
-        ("rebind.example:8080", 421),
-        ("localhost.example", 421),
-        ("127.0.0.1.example", 421),
-        ("user@localhost", 421),
-        ("localhost/x", 421),
-        ("192.168.0.1", 421),
-        ("[::1", 421),
-        ("localhost:", 200),
-    ],
+    ("host", "status"), [*((host, 200) for host in OWN.split()), *((host, 421) for host in FOREIGN.split())]
 )
 def test_a_server_of_this_machine_answers_to_its_own_names(server, host, status):
     found = [

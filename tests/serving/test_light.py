@@ -184,10 +184,12 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
     infinite = GraphSession(
         ["input_ids"], "logits", [None, 3], lambda given: np.full((len(given["input_ids"]), 3), np.inf)
     )
-    monkeypatch.setattr(open_model, "onnx_session", lambda *_, **__: infinite)
-    assert (
-        refusal(exported) == f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr(open_model, "onnx_session", lambda *_, **__: infinite)
+        said = f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
+        assert refusal(exported) == said
+    monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
+    assert "needs onnxruntime: pip install 'brimful[onnx]'" in refusal(exported)
 
 
 def test_a_graph_of_another_encoder_is_one_line(exported, tmp_path):
@@ -209,11 +211,6 @@ def test_a_graph_of_another_encoder_is_one_line(exported, tmp_path):
     (tmp_path / "vectors" / "model.safetensors").unlink()
     put(tmp_path / "other.onnx", tmp_path / "vectors")
     assert "its outputs have 24 numbers, not 48" in refusal(tmp_path / "vectors")
-
-
-def test_without_onnxruntime_it_says_what_to_install(exported, monkeypatch):
-    monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
-    assert "needs onnxruntime: pip install 'brimful[onnx]'" in refusal(exported)
 
 
 def test_a_folder_with_weights_beside_its_graph_is_read_with_torch(exported):

@@ -35,13 +35,7 @@ def test_its_vectors_are_those_of_the_server(client, vectors):
 
 
 def test_every_field_of_its_request_is_read_and_answers_are_of_its_types(vectors):
-    values = {
-        "input": "w1",
-        "model": "vectors",
-        "dimensions": 4,
-        "encoding_format": "base64",
-        "user": "someone",
-    }
+    values = {"input": "w1", "model": "vectors", "dimensions": 4, "encoding_format": "base64", "user": "one"}
     assert values.keys() == EmbeddingCreateParams.__annotations__.keys()
     answer = httpx2.post(f"{vectors}v1/embeddings", json=values, timeout=30).json()
     (row,) = answer["data"]

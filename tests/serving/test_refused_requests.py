@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import threading
-from functools import partial
 from typing import Any
 
 import httpx2
@@ -100,35 +99,33 @@ def test_a_compressed_body_is_refused_as_such(server):
     assert ask("identity", b'{"text": "w1"}').status_code == 200
 
 
+QUESTION = {"text": "w1", "text_b": "w2", "model": "question-answering"}
+CANNOT: list[tuple[str, dict[str, Any], str]] = [
+    (CLASSIFY, {"text": "a", "model": "encoder"}, "vectors"),
+    (CLASSIFY, {"text": "w1", "model": "question-answering"}, "text_b"),
+    (CLASSIFY, {**QUESTION, "abstain_below": 0.5}, "abstain_below"),
+    (CLASSIFY, {"text": "w1"}, "several models"),
+    (EMBEDDINGS, {"input": "a", "dimensions": 49, "model": "encoder"}, "48 dimensions"),
+    (EMBEDDINGS, {"input": "a", "inputs": "a", "model": "encoder"}, "unknown field `inputs`"),
+    (EMBEDDINGS, {"input": [1, 2], "model": "encoder"}, "check_embedding_ctx_length=False"),
+    (EMBEDDINGS, {"input": [[1, 2]], "model": "encoder"}, "check_embedding_ctx_length=False"),
+]
+
+
 def test_what_a_model_cannot_do_is_said(tmp_path):
     new_encoder().save(tmp_path / "encoder")
     for task in ("question-answering", "token-classification"):
         task_model(task).save(tmp_path / task)
     with asked(*sorted(tmp_path.iterdir())) as server:
-        encoder = {"model": "encoder"}
-        assert "vectors" in server.refused(CLASSIFY, {"text": "a", **encoder})[1]
-        assert "48 dimensions" in server.refused(EMBEDDINGS, {"input": "a", "dimensions": 49, **encoder})[1]
-        refused = server.refused(EMBEDDINGS, {"input": "a", "inputs": "a", **encoder})
-        assert "unknown field `inputs`" in refused[1]
-        for ids in ([1, 2], [[1, 2]]):
-            assert (
-                "check_embedding_ctx_length=False" in server.refused(EMBEDDINGS, {"input": ids, **encoder})[1]
-            )
-        assert "token ids" not in server.refused(EMBEDDINGS, {"input": [None], **encoder})[1]
-        questions = {"model": "question-answering"}
-        assert "text_b" in server.refused(CLASSIFY, {"text": "w1", **questions})[1]
-        question = {"text": "w1", "text_b": "w2", **questions}
-        assert "abstain_below" in server.refused(CLASSIFY, {**question, "abstain_below": 0.5})[1]
-        assert "several models" in server.refused(CLASSIFY, {"text": "w1"})[1]
+        for path, body, words in CANNOT:
+            assert words in server.refused(path, body)[1]
+        assert "token ids" not in server.refused(EMBEDDINGS, {"input": [None], "model": "encoder"})[1]
         # A first text without room for windows of the second: its own error, beside a good one.
-        crowded = {"text": "w1 " * 40, "text_b": "w2 " * 40, **questions}
-
-        async def talk(client: Any) -> list[int]:
-            post = partial(client.post, CLASSIFY)
-            both = await asyncio.gather(post(json=crowded), post(json=question))
-            return [response.status_code for response in both]
-
-        assert server.run(talk) == [422, 200]
+        crowded = {**QUESTION, "text": "w1 " * 40, "text_b": "w2 " * 40}
+        assert [response.status_code for response in server.post_all(CLASSIFY, crowded, QUESTION)] == [
+            422,
+            200,
+        ]
 
 
 def hold(server: Asked) -> threading.Event:
@@ -264,11 +261,8 @@ def test_a_text_that_the_tokenizer_panics_at_fails_alone(quick, monkeypatch):
     with asked(quick) as server:
         monkeypatch.setattr(BatchModel, "read", read)
 
-        async def talk(client: Any) -> list[int]:
-            posts = [client.post(CLASSIFY, json={"text": text}) for text in ("w1", "w13", "w2")]
-            return [response.status_code for response in await asyncio.gather(*posts)]
-
-        assert server.run(talk) == [200, 500, 200]
+        responses = server.post_all(CLASSIFY, *({"text": text} for text in ("w1", "w13", "w2")))
+        assert [response.status_code for response in responses] == [200, 500, 200]
         assert server.get("/health").status_code == 200
 
 
