@@ -13,8 +13,8 @@ from brimful.serving.open_model import open_served
 from brimful.serving.queue import QueuedWindow
 from builders.served import write_models
 
-THREADS, TURNS = 4, 6
-TEXTS = [" ".join(f"w{(3 * row + word) % 40}" for word in range(1 + row % 13)) for row in range(48)]
+THREADS, TURNS = 4, 3
+TEXTS = [" ".join(f"w{(3 * row + word) % 40}" for word in range(1 + row % 13)) for row in range(24)]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_in_any_thread_a_text_has_the_same_answer(models, name, precision):
     opening = ModelOptions(model=str(models / name), precision=precision, device="cpu", resident=True)  # type: ignore[arg-type]
     model = BatchModel(name, open_served(opening))
     model._threads = 1
-    batches = [TEXTS[start::8] for start in range(8)]
+    batches = [TEXTS[start::6] for start in range(6)]
     expected = [numbers(model, batch) for batch in batches]
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda batch: numbers(model, batch), batches * TURNS))

@@ -122,10 +122,8 @@ def test_what_a_model_cannot_do_is_said(tmp_path):
         assert "token ids" not in server.refused(EMBEDDINGS, {"input": [None], "model": "encoder"})[1]
         # A first text without room for windows of the second: its own error, beside a good one.
         crowded = {**QUESTION, "text": "w1 " * 40, "text_b": "w2 " * 40}
-        assert [response.status_code for response in server.post_all(CLASSIFY, crowded, QUESTION)] == [
-            422,
-            200,
-        ]
+        both = server.post_all(CLASSIFY, crowded, QUESTION)
+        assert [response.status_code for response in both] == [422, 200]
 
 
 def hold(server: Asked) -> threading.Event:
