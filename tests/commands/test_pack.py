@@ -127,48 +127,42 @@ def test_a_dry_run_plans_nothing(histogram, tmp_path, capsys):
     assert not out.exists()
 
 
+DAMAGED: list[tuple[str, str]] = [
+    ("", "JSON"),
+    ("[1, 2]", '"counts"'),
+    ('{"counts": []}', '"counts"'),
+    ('{"counts": [1, -2]}', '"counts"'),
+    ('{"counts": [1, 2.5]}', '"counts"'),
+    ('{"counts": [true]}', '"counts"'),
+    ("[" * 100_000, "h JSON damaged"),
+    (json.dumps({"counts": [2**52] * 512}), "too many"),
+    (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences capacity 512"),
+]
+REFUSED = [
+    ("", "--histogram --data"),
+    ("--histogram absent", "absent"),
+    ("--data absent", "absent"),
+    ("--histogram h --data d", "--histogram --data"),
+    ("--histogram h --depth 0", "depth 0"),
+    ("--histogram h --capacity 0", "capacity 0"),
+    ("--data d --max-length 2", "max_length 2"),
+    ("--data d --capacity 2", "capacity 3"),
+    ("--data d --max-length 600", "max_length 600"),
+    (f"--histogram h --capacity 1{'0' * 30}", "capacity"),
+    ("--histogram h --max-length 16", "--max-length --data"),
+    ("--histogram h --out ./h", "--out"),
+]
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "JSON"),
-        ("[1, 2]", '"counts"'),
-        ('{"counts": []}', '"counts"'),
-        ('{"counts": [1, -2]}', '"counts"'),
-        ('{"counts": [1, 2.5]}', '"counts"'),
-        ('{"counts": [true]}', '"counts"'),
-        ("[" * 100_000, "histogram.json JSON damaged"),
-        (json.dumps({"counts": [2**52] * 512}), "too many"),
-        (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences capacity 512"),
-    ],
+    ("flags", "content", "message"),
+    [*((flags, None, message) for flags, message in REFUSED), *(("--histogram h", *row) for row in DAMAGED)],
 )
-def test_histograms_that_are_none(content, message, tmp_path, capsys):
-    path = tmp_path / "histogram.json"
-    path.write_text(content)
-    assert names(refused(capsys, "--histogram", path), message)
-
-
-def test_files_that_are_none(tmp_path, capsys):
-    for flag in ("--histogram", "--data"):
-        assert "absent" in refused(capsys, flag, tmp_path / "absent")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ([], "--histogram --data"),
-        (["--histogram", "h", "--data", "d"], "--histogram --data"),
-        (["--histogram", "h", "--depth", "0"], "depth 0"),
-        (["--histogram", "h", "--capacity", "0"], "capacity 0"),
-        (["--data", "d", "--max-length", "2"], "max_length 2"),
-        (["--data", "d", "--capacity", "2"], "capacity 3"),
-        (["--data", "d", "--max-length", "600"], "max_length 600"),
-        (["--histogram", "h", "--capacity", "1" + "0" * 30], "capacity"),
-        (["--histogram", "h", "--max-length", "16"], "--max-length --data"),
-        (["--histogram", "h", "--out", "./h"], "--out"),
-    ],
-)
-def test_options_that_cannot_be(flags, message, capsys):
-    assert names(refused(capsys, *flags), message)
+def test_what_cannot_be_packed(flags, content, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / "h").write_text(content)
+    assert names(refused(capsys, *flags.split()), message)
 
 
 def test_depths_that_nnlshp_cannot_do(histogram, capsys):

@@ -263,6 +263,10 @@ def test_a_model_of_weights_that_are_not_finite_or_overflow_is_named(classifier,
             brimful.predict(
                 model=str(damaged), input=written(tmp_path, ".txt"), output=str(tmp_path / "out.jsonl")
             )
+    encoder = Encoder.load(tmp_path / plain.name)
+    for read in (encoder.embed, encoder.encode):
+        with pytest.raises(BrimfulError, match="the model's outputs are NaN or infinite"):
+            read(["w1 w2", "w3"])
 
 
 def test_a_warning_says_that_texts_are_cut(classifier, plain, monkeypatch, capfd):

@@ -17,10 +17,9 @@ from brimful.commands.predict import predict
 from brimful.hf.folders import load_pretrained
 from brimful.hf.int8_steps import FILE, products
 from brimful.model.fast_forms import use_plain_forms
-from brimful.model.heads import SequenceHead
 from brimful.model.int8_rounding import find_obstacle
-from brimful.tasks.classification import Classification
 from builders.encoders import small, word_tokenizer
+from builders.sure_classifier import save_sure_classifier
 
 pytestmark = [
     pytest.mark.skipif(find_obstacle() is not None, reason=f"int8 needs {find_obstacle()}"),
@@ -32,21 +31,13 @@ TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.in
 
 @pytest.fixture
 def folder(tmp_path):
-    """A classifier with classes of similar frequency, and a table of its own predictions."""
+    """What `save_sure_classifier` saves, its encoder, and texts."""
     torch.manual_seed(3)
     encoder = Encoder(small("bert", vocabulary_size=95, layers=2).config)
     encoder.tokenizer = word_tokenizer("bert")
-    model = TaskModel(Classification(["a", "b", "c"]), encoder, SequenceHead(encoder, 3), 32, temperature=1.5)
-    with torch.no_grad():
-        outputs = model.outputs(model.encode(model.task.from_texts(TEXTS, None)).examples, "fp32")
-        model.head.classifier.bias.sub_(torch.from_numpy(outputs.mean(0)))
-    model.save(tmp_path / "model")
     encoder.save(tmp_path / "encoder")
-    rows = sorted(zip(TEXTS, model.predict(TEXTS), strict=True), key=lambda row: -row[1]["probability"])
-    lines = [f"{text}\t{row['prediction']}\n" for text, row in rows[:100]]
-    (tmp_path / "test.tsv").write_text("text\tlabel\n" + "".join(lines))
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    return tmp_path
+    return save_sure_classifier(tmp_path, encoder, TEXTS, 100)
 
 
 def export_int8(folder: Path, name: str, most_loss: float = 0.05, **more: str) -> dict[str, Any]:
