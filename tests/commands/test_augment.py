@@ -12,6 +12,7 @@ import brimful
 from brimful import BrimfulError
 from brimful.tables.table_files import read_table
 from builders.augmentation import saved
+from builders.tables import write_rows
 
 TEXTS = [
     'The happy cat said "jump", and 3 dogs ran',
@@ -33,18 +34,7 @@ def bare(tmp_path_factory):
 
 
 def write(path: Path, rows: list[dict]) -> Path:
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    elif path.suffix == ".tsv":
-        lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
-        path.write_text("".join("\t".join(line) + "\n" for line in lines), encoding="utf-8")
-    else:
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(path, rows)
     return path
 
 
