@@ -62,7 +62,7 @@ class World:
         dist.all_reduce(tensor)
         return tensor.tolist()
 
-    def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
+    def sum_each(self, *groups: Mapping[Any, float]) -> list[dict[Any, float]]:
         """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
         # One iterator for all groups: each takes as many sums as it has keys.
         sums = iter(self.sum([value for group in groups for value in group.values()]))
@@ -70,17 +70,13 @@ class World:
 
     def least(self, value: int) -> int:
         """The smallest of the ranks' values."""
-        if self.size == 1:
-            return value
-        tensor = torch.tensor(value)
-        dist.all_reduce(tensor, dist.ReduceOp.MIN)
-        return int(tensor)
+        return min(self.gather(value))
 
     def gather(self, value: Any) -> list[Any]:
         """The value of each rank, in the order of the ranks. It may be anything that can be pickled."""
         if self.size == 1:
             return [value]
-        values: list[Any] = [None] * self.size
+        values = [None] * self.size
         dist.all_gather_object(values, value)
         return values
 
@@ -137,10 +133,9 @@ def join_ranks() -> Iterator[World]:
         return
     # A name of these ranks keeps them apart from what earlier ranks have left in the store.
     store, _, _ = next(dist.rendezvous("env://"))
-    name = agree_on_name(store, rank, size)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
-        store=dist.PrefixStore(name, store),
+        store=dist.PrefixStore(agree_on_name(store, rank, size), store),
         rank=rank,
         world_size=size,
     )

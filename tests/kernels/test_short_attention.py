@@ -9,11 +9,6 @@ from torch import Tensor
 from brimful.kernels.blockwise import MAX_GROUPED_TOKENS, blockwise_attention
 
 
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
 def results(qkv: Tensor, lengths: list[int], upstream: Tensor, scale: float = 0.125) -> tuple[Tensor, Tensor]:
     """Output and gradient of (T, 3, heads, head_dim)."""
     qkv = qkv.detach().requires_grad_()
@@ -80,35 +75,6 @@ def test_huge_scores_give_finite_gradients():
     assert gradient.isfinite().all()
 
 
-@settings(max_examples=10)
-@given(
-    lengths=st.lists(st.integers(0, 160), min_size=2, max_size=40),
-    chosen=st.integers(0, 39),
-    threads=st.integers(1, 3),
-    seed=st.integers(0, 2**31),
-)
-def test_neighbours_order_and_threads_change_no_bit(lengths, chosen, threads, seed):
-    torch.manual_seed(seed)
-    parts = [torch.randn(length, 4, 3, 64).bfloat16() for length in lengths]
-    index = chosen % len(lengths)
-
-    def of_chosen(order: list[int]) -> list[Tensor]:
-        row = torch.cat([parts[i] for i in order])
-        sizes = [lengths[i] for i in order]
-        place = order.index(index)
-        return [part.split(sizes)[place] for part in results(row[:, :3], sizes, row[:, 3])]
-
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        packed = of_chosen(list(range(len(lengths)))[::-1])
-        torch.set_num_threads(1)
-        alone = of_chosen([index])
-    finally:
-        torch.set_num_threads(before)
-    assert all(torch.equal(a, b) for a, b in zip(packed, alone, strict=True))
-
-
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("nan", [float("nan"), -float("nan")])
 def test_nan_stays_in_its_sequence(part, nan):
@@ -123,10 +89,6 @@ def test_nan_stays_in_its_sequence(part, nan):
     assert torch.equal(out[~own], clean[0][~own])
     assert torch.equal(gradient[~own], clean[1][~own])
     assert out[own].isnan().any() == (part < 3)
-    if part == 0:
-        assert out[130, 1].isnan().all()
-    if part == 1:
-        assert out[own, 1].isnan().all()
-    if part == 2:
-        assert out[own, 1, 3].isnan().all()
+    reached = [out[130, 1], out[own, 1], out[own, 1, 3], gradient[130, 2, 1, 3]]
+    assert reached[part].isnan().all()
     assert gradient[own].isnan().any()

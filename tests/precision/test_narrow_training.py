@@ -11,8 +11,6 @@ from brimful.train.objective import Runtime
 from builders.training import assert_same_bits, killed_and_resumed, trainer_of, weights
 
 CPU = torch.device("cpu")
-ROUNDINGS = ("stochastic", "kahan", "master", "nearest")
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def narrow_trainer(directory, seed, format="bf16", **settings):
@@ -23,6 +21,7 @@ def narrow_trainer(directory, seed, format="bf16", **settings):
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, format, optimizer):
     trainer = narrow_trainer(tmp_path, seed, format, optimizer=optimizer, steps=6, log_every=1, batch=24)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[format]
     state, seen = trainer.state, set()
     step = trainer.gradients.step
 
@@ -33,18 +32,18 @@ def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, forma
     trainer.gradients.step = look
     saved = {p.dtype for p in state.parameters.values()}
     trainer.run("test")
-    assert saved == seen == {DTYPES[format]}
+    assert saved == seen == {dtype}
     for each in state.optimizers:
         for kept in each.state.values():
             assert {v.dtype for name, v in kept.items() if name != "roundings"} == {torch.float32}
             assert int(kept["roundings"]) == 6
     for parameter in state.parameters.values():  # wide again, and what 16 bits had, which is all there was
         assert parameter.dtype == torch.float32
-        assert torch.equal(parameter, parameter.to(DTYPES[format]).float())
+        assert torch.equal(parameter, parameter.to(dtype).float())
     assert state.trained.encoder.embedding.weight.dtype == torch.float32
 
 
-@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("rounding", ["stochastic", "kahan", "master", "nearest"])
 @pytest.mark.parametrize("format", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(seed, tmp_path, rounding, format):
     settings = {"rounding": rounding, "checkpoint_every": 3, "steps": 9, "dropout": 0.1}
@@ -52,21 +51,6 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(seed, tmp_path, roun
     whole.run("test")
     resumed = killed_and_resumed(lambda: narrow_trainer(tmp_path / "stopped", seed, format, **settings))
     assert_same_bits(weights(whole), weights(resumed))
-
-
-@pytest.mark.slow
-def test_small_updates_are_lost_by_nearest_rounding_alone(seed, tmp_path):
-    """Those of norms begin at 1, below which bfloat16 has a spacing of 2^-8: four of the largest updates."""
-    moved = {}
-    for rounding in ROUNDINGS:
-        trainer = narrow_trainer(tmp_path / rounding, seed, rounding=rounding, rate=1e-3, steps=20)
-        before = weights(trainer)
-        trainer.run("test")
-        after = weights(trainer)
-        large = [(before[name].float(), after[name]) for name in before if name.endswith("norm.weight")]
-        moved[rounding] = sum(float((a - b).abs().sum()) for b, a in large)
-    assert moved.pop("nearest") == 0
-    assert min(moved.values()) > 0
 
 
 def test_many_micro_batches_are_not_lost_beside_their_sum():
@@ -82,17 +66,15 @@ def test_many_micro_batches_are_not_lost_beside_their_sum():
         gradients.clear()
 
 
-@pytest.mark.parametrize(("precision", "found"), [("auto", "fp16"), ("fp16", "fp16")])
-def test_the_precision_follows_the_weights(precision, found):
-    assert Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16")).precision == found
+def test_the_precision_follows_the_weights():
+    def resolve(precision: str) -> str:
+        return Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16")).precision
 
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_weights_of_another_format(precision):
-    with pytest.raises(BrimfulError, match=f"weights is fp16, which needs precision fp16, not {precision}"):
-        Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16"))
-
-
-def test_wide_weights_are_not_rounded():
+    assert resolve("auto") == resolve("fp16") == "fp16"
+    for precision in ("fp32", "bf16"):
+        with pytest.raises(
+            BrimfulError, match=f"weights is fp16, which needs precision fp16, not {precision}"
+        ):
+            resolve(precision)
     with pytest.raises(BrimfulError, match="rounding is kahan, which float32 weights don't need"):
         TrainerConfig(steps=1, rounding="kahan")

@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from brimful import Encoder
+from brimful import BrimfulError, Encoder, distil, distil_encoder
 from brimful.base.distributed import SINGLE_RANK
-from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
-from brimful.commands.distil import distil
-from brimful.commands.distil_encoder import distil_encoder
 from brimful.stages import distil_encoder as distil_encoder_module
 from brimful.stages.distil_encoder import ShardTexts
 from brimful.stages.distil_options import DistilEncoderConfig
@@ -24,7 +21,7 @@ def test_an_encoders_student_that_was_ended_goes_on_to_the_same_bits(
     teacher, corpus_dir, tmp_path, monkeypatch
 ):
     given = {"teacher": str(teacher.parent / "encoder"), "data": [str(corpus_dir)], "student_hidden": 16}
-    given |= {"layers": EPOCH | {"epochs": 0.1}, "batch": 16, "max_length": 16, "precision": "fp32"}
+    given |= {"layers": EPOCH | {"epochs": 0.01}, "batch": 16, "max_length": 16, "precision": "fp32"}
     distil_encoder(**given, out=str(tmp_path / "straight"))
     made = distil_encoder_module.save_model
 

@@ -104,10 +104,10 @@ class RowNames:
             return self._name_values(row, report)
         if isinstance(row, _RepeatedKeys):
             report.lose(REPEATED, number)
-        if row is not None and not isinstance(row, dict | str):
-            report.lose(NOT_RECORD, number, f"must be a JSON object, not {json.dumps(row)[:40]}")
-            return None
-        return row
+        if row is None or isinstance(row, dict | str):
+            return row
+        report.lose(NOT_RECORD, number, f"must be a JSON object, not {json.dumps(row)[:40]}")
+        return None
 
     def _name_values(self, row: list[Any], report: Report) -> dict[str, Any] | str | None:
         are_texts = bool(row) and is_list_of(row, str)
@@ -201,7 +201,7 @@ def _parse_whole(path: str, text: str, report: Report) -> Any:
 def _read_elements(chunks: Iterable[str], report: Report) -> Iterator[Any]:
     """Yield the elements of an array, or of several, one after the other."""
     number, is_open = 1, False
-    parts: list[str] = []
+    parts = []
     size, goal = 0, _LEAST_CHARACTERS
     for chunk in chain(chunks, [""]):  # an empty chunk ends the file
         parts.append(chunk)
