@@ -10,11 +10,5 @@ ROOT = Path(__file__).parents[2]
 
 def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`python -m ARGUMENTS` at the root of the repository."""
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | environment,
-        timeout=600,
-    )
+    options = {"capture_output": True, "text": True, "cwd": ROOT, "env": os.environ | environment}
+    return subprocess.run([sys.executable, "-m", *arguments], timeout=600, **options)
