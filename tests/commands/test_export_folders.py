@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the mo
 
 
 @pytest.fixture
-def folder(tmp_path: Path, seed: int) -> Path:
+def folder(tmp_path, seed):
     """A BERT with both heads of its pretraining and a pooler, pickled, with a vocab.txt."""
     torch.manual_seed(seed)
     tokenizer = train(TEXTS, 80)

@@ -29,7 +29,7 @@ def rows(facts: dict[str, Any]) -> dict[str, str]:
     return {row[0]: row[1] for row in summarise_export(facts).tables[0].rows}
 
 
-def test_what_was_not_compared_is_said() -> None:
+def test_what_was_not_compared_is_said():
     assert summarise_export(FACTS).verdict == "Its outputs in float32 are the model's within 1.5e-06."
     alone = summarise_export(FACTS | {"max_abs_logit_difference": None})
     assert alone.verdict == "Not loaded with transformers, which is not installed."
@@ -38,12 +38,12 @@ def test_what_was_not_compared_is_said() -> None:
     assert rows(FACTS | {"step": 5_000})["Checkpoint"] == "step 5,000"
 
 
-def test_pruning_says_what_texts_use() -> None:
+def test_pruning_says_what_texts_use():
     shown = rows(FACTS | {"pruned": PRUNED})
     assert shown["Pieces"] == "21,128 before, 8,000 after; 900 texts use 7,500"
 
 
-def test_a_loss_has_its_error() -> None:
+def test_a_loss_has_its_error():
     facts = FACTS | {"gate": GATE | MEASURED | {"in_int8": 10, "in_bf16": ["layers.0.mlp"]}}
     assert summarise_export(facts).verdict == (
         "Accuracy goes from 0.8300 to 0.8250 (-0.0050 ± 0.0040) on 200 texts of test.tsv."
@@ -55,7 +55,7 @@ def test_a_loss_has_its_error() -> None:
 
 
 @pytest.mark.parametrize(("part", "compared"), [("test", True), ("given", True), ("dev", False)])
-def test_an_export_is_compared_on_rows_that_no_training_chose_by(part: str, compared: bool) -> None:
+def test_an_export_is_compared_on_rows_that_no_training_chose_by(part, compared):
     gate = GATE | MEASURED | {"part": part, "task": "classification", "fingerprint": "f"}
     found = summarise_export(FACTS | {"gate": gate})
     assert (found.test is not None) is compared
