@@ -1,5 +1,5 @@
-"""What may be replaced: words of letters that are no stop words, Chinese words and lexicon words whole; and by
-what: the words of the highest cosine, by an encoder's input embeddings."""
+"""What may be replaced: words of letters that are no stop words, Chinese words and lexicon words whole;
+and by which neighbours: the words of the highest cosine."""
 
 import numpy as np
 import pytest

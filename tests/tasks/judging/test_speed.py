@@ -40,9 +40,7 @@ class Model:
         (64.0, MAX_THROUGHPUT_TEXTS, [1] * 2),
     ],
 )
-def test_single_texts_and_many_together_are_timed(
-    seconds: float, texts: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_texts_and_many_together_are_timed(seconds, texts, sizes, monkeypatch) -> None:
     model = Model(seconds, monkeypatch)
     found = model.speed(texts)
     assert model.sizes == sizes
@@ -73,9 +71,8 @@ def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.
         model.now += seconds * len(table) * (1 if len(asked) < 20 else 3)
 
     table = Table(Path("texts"), ["a"] * LATENCY_TEXTS, None, None)
-    found = measure_speeds(
-        {"slow": partial(answer, "slow", 2**-6), "fast": partial(answer, "fast", 2**-8)}, table
-    )
+    answers = {"slow": partial(answer, "slow", 2**-6), "fast": partial(answer, "fast", 2**-8)}
+    found = measure_speeds(answers, table)
     assert asked[:60] == ["slow", "fast"] * 30
     assert found["slow"].latency_ms == 4 * found["fast"].latency_ms
     assert found["fast"].texts_per_second == 4 * found["slow"].texts_per_second
