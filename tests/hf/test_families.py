@@ -398,6 +398,7 @@ RELATIVE = {"position_embedding_type": "relative_key"}
         ("bert", {"hidden_act": "relu"}, "hidden_act 'relu'"),
         ("bert", {"hidden_size": None}, "config.json lacks .hidden_size."),
         ("bert", {"hidden_size": 0}, "hidden_size is 0"),
+        ("bert", {"vocab_size": 10**18}, r"config.json: vocab_size is 10{18}: expected int <= 2147483647"),
         ("bert", {"max_position_embeddings": 2}, "max_position_embeddings is 2"),
         ("bert", {"intermediate_size": 81}, "shape"),
         ("bert", {"pad_token_id": 500}, "config.json: model.pad_id: 500"),

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -42,20 +41,6 @@ sys.exit(main(sys.argv[1:]))
 """
 RANDOM = np.random.default_rng(3)
 TEXTS = ["", *(" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 50, 20))]
-
-
-@pytest.fixture(scope="module")
-def folder_of(tmp_path_factory):
-    """A folder with the model of a task and its ONNX export, which takes seconds to make."""
-
-    @cache
-    def make(task: str) -> Path:
-        folder = tmp_path_factory.mktemp(task)
-        task_model(task).save(folder / "model")
-        export(run=str(folder / "model"), out=str(folder / "onnx"), format="onnx")
-        return folder
-
-    return make
 
 
 def without_torch(
