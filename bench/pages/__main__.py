@@ -151,7 +151,8 @@ def describe_sources(results: dict[str, Any], old: str, folder: str, root: Path)
                 raise FiguresError(f"bench/results/{name}.json names no {key}")
         machine = result.get("device", "cpu")
         if machine == "cpu":
-            machine = f"{result['cores']} cores of {result['cpu']}"
+            cores = "one core" if result["cores"] == 1 else f"{result['cores']} cores"
+            machine = f"{cores} of {result['cpu']}"
         if "instructions" in result:
             machine += f" with {result['instructions'].split(',')[0]}"
         link = f"[{name}]({folder}bench/results/{name}.json)"

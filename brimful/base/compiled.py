@@ -35,17 +35,17 @@ def compiled(function: Function) -> Any:
 
 
 def compiled_briefly(function: Function) -> Any:
-    """As `compiled`, for calls of microseconds: other threads wait; taking turns would cost more."""
+    """Compile for calls of microseconds: other threads wait meanwhile, since turns would cost more."""
     return _compile(function, nogil=False)
 
 
 def compiled_floats(function: Function) -> Any:
-    """As `compiled`, with sums in any order, and infinity for a division by 0: so loops are vectorised."""
+    """Compile as `compiled`, with sums in any order and infinity for x / 0, so that loops are vectorised."""
     return _compile(function, nogil=True, fastmath={"reassoc"}, error_model="numpy")
 
 
 def compiled_fused(function: Function) -> Any:
-    """As `compiled`, with one rounding for a product and its sum where the CPU has that operation."""
+    """Compile as `compiled`, with one rounding for a product and its sum if the CPU has this operation."""
     return _compile(function, nogil=True, fastmath={"contract"}, error_model="numpy")
 
 
@@ -136,7 +136,7 @@ def _folder_of(file: Path) -> Path | None:
 
 
 class _Notice(event.Listener):
-    """Tells a person at a terminal, once, why the first start takes longer."""
+    """Tells a person at a terminal once why the first start takes longer."""
 
     _done = False
 

@@ -30,7 +30,7 @@ CHUNK_BYTES = 1 << 22
 """Bytes of a file that are read at once for its CRC."""
 TEMPORARY = ".tmp-"
 LOCK = ".lock"
-"""The file with which a process locks a folder (folder_lock.py). It does not make a folder non-empty."""
+"""The file with which a process locks a folder (folder_lock.py). A folder with only this file is empty."""
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
 # HOST+RANDOM, and the id of the process.
@@ -52,12 +52,12 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a new temporary name beside `path`, which tells `sweep` the id of this process."""
+    """Return a new temporary name beside `path`. It holds the id of this process, which `sweep` reads."""
     return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
 
 
 def _final_name(name: str) -> str:
-    """The final name of a temporary file or folder, without any of its temporary prefixes."""
+    """Return the final name of a temporary file or folder, without its temporary prefixes."""
     return _TEMPORARY_PREFIXES.sub("", name)
 
 
@@ -151,7 +151,7 @@ def _require_parents(path: Path) -> None:
 
 
 def _mode(path: Path) -> int | None:
-    """The mode of a file or folder; None if it does not exist."""
+    """Return the mode of a file or folder; None if it does not exist."""
     # One call decides: between `exists` and `is_dir`, another process may delete it.
     try:
         return path.stat().st_mode
@@ -312,7 +312,7 @@ def crc32(path: AnyPath, begin: int = 0, end: int | None = None) -> int:
 
 
 def _own_crc32(value: Values) -> int:
-    """The CRC-32 of a commit record's content, without its key `crc32`."""
+    """Return the CRC-32 of a commit record's content, without its key `crc32`."""
     facts = {key: fact for key, fact in value.items() if key != "crc32"}
     return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 

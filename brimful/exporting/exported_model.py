@@ -32,9 +32,9 @@ from brimful.tasks.task_data import split_rows
 from brimful.tasks.task_model import TaskModel, load_task_model
 
 CALIBRATION_TEXTS = 300
-"""Texts by which activations get their ranges."""
+"""The most texts from which the ranges of activations are found."""
 COMPARED_TEXTS = 4000
-"""Rows that are compared; of a larger file, a random sample."""
+"""The most rows that are compared; a larger file is sampled at random."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ _FILES = (
     INT8,
     CHECKSUMS,
 )
-"""Files of a model's folder, beside its weights and modules."""
+"""Files of a model's folder besides its weights and modules."""
 
 
 def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
@@ -125,8 +125,8 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, Tensors, str]:
 def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[Tensors, str]:
     """Read the tensors of a folder under the names of `transformers` in a model with a head.
 
-    One of several tied matrices is enough. Older folders have the decoder's bias under two names; the bias
-    that `transformers` computes with counts.
+    If matrices are tied, one of them is enough. Older folders have the decoder's bias under two names; the
+    name that `transformers` reads has precedence.
 
     Args:
         encoder: an encoder of the folder's shape.
@@ -166,8 +166,11 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[Tensors, str]:
 
 
 def list_unread_modules(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
-    """List the modules of a folder that `load_model`, which gave encoder and head, does not read: poolers,
-    heads, and the subfolders of modules of sentence-transformers. Parts of the encoder are without prefix.
+    """List the modules of a folder that `load_model` does not read: poolers, heads, and the subfolders of
+    modules of sentence-transformers. Names of parts of the encoder have no prefix.
+
+    Args:
+        encoder, head: the modules that `load_model` has returned for the folder.
 
     Raises:
         BrimfulError: the folder has no weights.
@@ -189,8 +192,8 @@ def list_unread_modules(folder: ModelFolder, encoder: Encoder, head: Head | None
 
 
 def is_read_by_transformers(folder: ModelFolder, encoder: Encoder) -> bool:
-    """Whether `transformers` finds the encoder of a folder that `load_model` has read. If only the decoder's
-    tied matrix is there, it does not."""
+    """Whether `transformers` finds the encoder of a folder that `load_model` has read. It does not if the
+    folder has only the decoder's tied matrix."""
     is_named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
     words = word_matrix(encoder.config)
     names = {words, family_of(encoder.config).prefix + words}
@@ -285,7 +288,7 @@ def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tenso
 
 
 def _is_tied(encoder: Encoder, tensors: Tensors, where: str) -> bool:
-    """Whether the decoder has the matrix of the embeddings, or no own one; if not, a warning says so."""
+    """Whether the decoder has no matrix of its own, or an equal one to the embeddings; if not, warn."""
     words, decoder = encoder.word_embeddings.detach(), tensors.get(decoder_weight(encoder.config))
     if decoder is None or torch.equal(decoder.to(words), words):  # `equal` is False for other shapes
         return True

@@ -1,4 +1,4 @@
-"""How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does.
+"""The way in which a folder reads a text and makes a vector of it, as in sentence-transformers 6.2.
 
 Without modules.json, the vector is the mean over the tokens, or the first token if Brimful trained it so.
 From version 3, sentence-transformers can read the modules written here: a Transformer (the folder itself),
@@ -118,7 +118,7 @@ def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
 
 
 def _find_problem(folder: ModelFolder, prompt: str) -> str:
-    """Return a setting of the modules that Brimful does not follow, in words; empty if it follows all."""
+    """Describe the first setting of the modules that Brimful does not follow; empty if it follows all."""
     kinds = [kind for kind, _ in folder.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
         return f"its modules are {', '.join(kinds)}, but only Transformer, Pooling and Normalize are known"

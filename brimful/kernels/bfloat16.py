@@ -13,7 +13,7 @@ from brimful.base.cpu_threads import count_workers, run_loops
 
 Int16Array = np.ndarray[Any, np.dtype[np.int16]]
 MIN_WORKER_NUMBERS = 1 << 15
-"""Numbers below which a worker is not worth waking: another one would be done by then."""
+"""The fewest numbers for a worker: fewer are done before another worker wakes."""
 
 
 @cache

@@ -1,8 +1,8 @@
 """The one interface of attention, `attend(q, k, v, layout)`, and its plain form.
 
 A layout says which tokens of a flat row see each other. A backend makes it once per batch, outside compiled
-code, and every layer uses it. Attention never leaves a sequence. A window narrows it to the tokens at most
-`window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
+code, and every layer uses it. A token sees only tokens of its own sequence; with a window, only those at most
+`window // 2` away (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
     sdpa    anywhere: exact, sequence by sequence, in float64 too; dropout of probabilities
     varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16

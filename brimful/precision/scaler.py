@@ -70,7 +70,7 @@ class AutomaticLossScaler:
         return widen(loss) * self._scale
 
     def get_scale(self) -> float:
-        """Return the scale. Waits for the device."""
+        """Return the scale. It waits for the device."""
         return self._scale.item()
 
     def clip_grad_norm_(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
@@ -161,8 +161,8 @@ class AutomaticLossScaler:
     def metrics(self) -> Numbers:
         """Return the scale, the proportion of gradients above the edge, and how many were clipped or NaN.
 
-        All but the scale are since the last call. The proportion is over all ranks, the two numbers are this
-        rank's. Waits for the device.
+        All but the scale cover the updates since the last call. The proportion is over all ranks, the two
+        counts are this rank's. It waits for the device.
         """
         lower, above, clipped, nan = self._recent.tolist()
         self._recent.zero_()

@@ -21,13 +21,13 @@ Texts = tuple[list[str], list[str] | None]
 """Texts, and of pairs the second texts."""
 MAX_BODY_BYTES = 8 << 20
 MAX_TEXTS = 2048
-"""Texts of a request."""
+"""The most texts of a request."""
 MAX_TEXT_CHARACTERS = 200_000
-"""Characters of a text that is read in windows, or of a text of a pair."""
+"""The most characters of a text that is read in windows, or of a text of a pair."""
 MAX_SCORES = 250_000
-"""Scores of an answer: about 10 MB of JSON."""
+"""The most scores of an answer: about 10 MB of JSON."""
 DEFAULT_OVERLAP_TOKENS = 32
-"""Tokens that neighbouring windows share where the model was trained without windows."""
+"""Tokens that neighbouring windows share if the model was trained without windows."""
 TOO_LARGE = f"the body has more than {MAX_BODY_BYTES:,} bytes"
 TOKEN_IDS_HINT = (
     "; token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"
