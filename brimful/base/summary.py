@@ -18,7 +18,7 @@ from brimful.base.types import Facts, Numbers, Values
 OVERVIEW = "overview"
 """The key of a Summary in summary.json, export.json and MANIFEST.json."""
 CLEAR_ERRORS = 2.0
-"""A difference of more standard errors than this is taken as more than chance."""
+"""The number of standard errors above which a difference is taken as more than chance."""
 ABSENT = "–"
 
 
@@ -77,7 +77,7 @@ class SummaryChart:
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """The metric and the rows of a measurement: only models for which both are equal are compared.
+    """The metric and the rows of a measurement. Only models with equal metrics and rows are compared.
 
     Attributes:
         metric: the title of the metric.

@@ -41,6 +41,14 @@ class Asked:
         headers = {"Content-Type": "application/json"}
         return self.run(lambda client: client.post(path, content=content, headers=headers))
 
+    def post_all(self, path: str, *bodies: dict[str, Any]) -> list[httpx2.Response]:
+        """The responses to bodies that are sent at the same time."""
+
+        async def talk(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+            return list(await asyncio.gather(*(client.post(path, json=body) for body in bodies)))
+
+        return list(self.run(talk))
+
     def get(self, path: str, **headers: str) -> httpx2.Response:
         return self.run(lambda client: client.get(path, headers=headers))
 

@@ -17,11 +17,9 @@ from brimful.train.objective import Runtime
 from builders.distillation import EPOCH
 
 
-def test_an_encoders_student_that_was_ended_goes_on_to_the_same_bits(
-    teacher, corpus_dir, tmp_path, monkeypatch
-):
+def test_an_ended_distillation_goes_on_to_the_same_bits(teacher, corpus_dir, tmp_path, monkeypatch):
     given = {"teacher": str(teacher.parent / "encoder"), "data": [str(corpus_dir)], "student_hidden": 16}
-    given |= {"layers": EPOCH | {"epochs": 0.1}, "batch": 16, "max_length": 16, "precision": "fp32"}
+    given |= {"layers": EPOCH | {"epochs": 0.01}, "batch": 16, "max_length": 16, "precision": "fp32"}
     distil_encoder(**given, out=str(tmp_path / "straight"))
     made = distil_encoder_module.save_model
 
@@ -32,9 +30,7 @@ def test_an_encoders_student_that_was_ended_goes_on_to_the_same_bits(
     with pytest.raises(KeyboardInterrupt):
         distil_encoder(**given, out=str(tmp_path / "run"))
     monkeypatch.setattr(distil_encoder_module, "save_model", made)
-    with pytest.raises(
-        BrimfulError, match=r"was not written by `brimful distil`: unknown key.*brimful export"
-    ):
+    with pytest.raises(BrimfulError, match=r"not written by `brimful distil`: unknown key.*brimful export"):
         distil(resume=str(tmp_path / "run"))
     distil_encoder(resume=str(tmp_path / "run"))
     weights = [tmp_path / name / "encoder" / "model.safetensors" for name in ("run", "straight")]
@@ -56,9 +52,8 @@ def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_pa
     assert Encoder.load(tmp_path / "run" / "encoder").pooling is None
 
     encoder = Encoder.load(teacher.parent / "encoder")
-    texts = ShardTexts(
-        DistilEncoderConfig(data=(str(corpus_dir),)), encoder, 16, tmp_path / "plans", main=True
-    )
+    config = DistilEncoderConfig(data=(str(corpus_dir),))
+    texts = ShardTexts(config, encoder, 16, tmp_path / "plans", main=True)
     with closing(texts.stream(Runtime(SINGLE_RANK, "fp32"))) as stream:
         batches, _ = stream.take(stream.start())
     for batch in batches:

@@ -59,9 +59,7 @@ def test_the_best_tags_are_those_of_all_that_seqeval_allows(scheme: str, n: int,
         ("O B-PER I-PER E-PER S-PER X", "B-PER X", "S-PER X"),
     ],
 )
-def test_allowed_tags_stay_and_what_follows_a_continued_word_follows_its_first_token(
-    names: str, favoured: str, wanted: str | None
-):
+def test_allowed_tags_stay_and_a_word_goes_on_as_its_first_token_is(names, favoured, wanted):
     tags, best = names.split(), (wanted or favoured).split()
     scores = np.full((len(best), len(tags)), -5.0)
     for place, (first, second) in enumerate(zip(favoured.split(), best, strict=True)):
