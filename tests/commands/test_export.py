@@ -172,14 +172,6 @@ def test_without_onnx_it_says_what_to_install(model, tmp_path, module, monkeypat
     assert not (tmp_path / "out").exists()
 
 
-def test_an_export_in_another_format_is_not_replaced(model, tmp_path):
-    exported(model, tmp_path / "hf", "hf", "model.safetensors")
-    before = (tmp_path / "hf" / "model.safetensors").read_bytes()
-    with pytest.raises(BrimfulError, match="in the format hf, and this one is onnx"):
-        export(run=str(model), out=str(tmp_path / "hf"), format="onnx")
-    assert (tmp_path / "hf" / "model.safetensors").read_bytes() == before
-
-
 @pytest.mark.slow
 @EVERY_ARCHITECTURE
 def test_onnx_agrees_and_takes_any_batch_and_length(model, tmp_path):

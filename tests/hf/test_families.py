@@ -27,30 +27,18 @@ from builders.encoders import MODELS, random_row, run_peer, small, word_tokenize
 
 ROBERTAS = ["roberta", "xlm-roberta", "camembert"]
 FAMILIES = ["bert", *ROBERTAS, "electra", "megatron-bert", "modernbert"]
-KINDS = {
-    "Model": transformers.AutoModel,
-    "ForMaskedLM": transformers.AutoModelForMaskedLM,
-    "ForSequenceClassification": transformers.AutoModelForSequenceClassification,
-    "ForTokenClassification": transformers.AutoModelForTokenClassification,
-    "ForQuestionAnswering": transformers.AutoModelForQuestionAnswering,
-    "ForNextSentencePrediction": transformers.AutoModelForNextSentencePrediction,
-    "ForPreTraining": transformers.AutoModelForPreTraining,
-}
+NAMES = "Model ForMaskedLM ForSequenceClassification ForTokenClassification ForQuestionAnswering"
+NAMES += " ForNextSentencePrediction ForPreTraining"
+KINDS = {kind: getattr(transformers, f"AutoModel{kind.removeprefix('Model')}") for kind in NAMES.split()}
 WITH_PAIRS = ("bert", "megatron-bert")
 """The families whose classes have the last two heads."""
 FOLDERS = [(f, k) for f in FAMILIES for k in list(KINDS)[: None if f in WITH_PAIRS else -2]]
 
 
 def their_config(family: str, **options):
-    shared = {
-        "vocab_size": 70,
-        "hidden_size": 32,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-        "max_position_embeddings": 130 if family in ROBERTAS else 128,
-        "initializer_range": 0.1,
-    }
+    shared = {"vocab_size": 70, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
+    shared |= {"intermediate_size": 48, "initializer_range": 0.1}
+    shared["max_position_embeddings"] = 130 if family in ROBERTAS else 128
     if family == "modernbert":
         names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
         shared |= {"pad_token_id": 0, "local_attention": 10} | dict.fromkeys(names, 1)
@@ -398,6 +386,7 @@ RELATIVE = {"position_embedding_type": "relative_key"}
         ("bert", {"hidden_act": "relu"}, "hidden_act 'relu'"),
         ("bert", {"hidden_size": None}, "config.json lacks .hidden_size."),
         ("bert", {"hidden_size": 0}, "hidden_size is 0"),
+        ("bert", {"vocab_size": 10**18}, r"config.json: vocab_size is 10{18}: expected int <= 2147483647"),
         ("bert", {"max_position_embeddings": 2}, "max_position_embeddings is 2"),
         ("bert", {"intermediate_size": 81}, "shape"),
         ("bert", {"pad_token_id": 500}, "config.json: model.pad_id: 500"),

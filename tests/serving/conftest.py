@@ -4,14 +4,30 @@ from pathlib import Path
 
 import pytest
 
+from brimful.commands.export import export
 from builders.served import save_quick, serving, write_models
 from builders.shared import made_once
+from builders.task_models import task_model
 
 
 @pytest.fixture(scope="session")
 def small_models(tmp_path_factory):
     """The folder of `write_models`."""
     return made_once(tmp_path_factory, "served", write_models)
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory):
+    """The folder with the `model` of a task and its `onnx` export, which takes seconds to make."""
+
+    def make(task: str) -> Path:
+        def write(folder: Path) -> None:
+            task_model(task).save(folder / "model")
+            export(run=str(folder / "model"), out=str(folder / "onnx"), format="onnx")
+
+        return made_once(tmp_path_factory, f"exported-{task}", write)
+
+    return make
 
 
 @pytest.fixture(scope="session")

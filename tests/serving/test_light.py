@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,20 +43,6 @@ RANDOM = np.random.default_rng(3)
 TEXTS = ["", *(" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 50, 20))]
 
 
-@pytest.fixture(scope="module")
-def folder_of(tmp_path_factory):
-    """A folder with the model of a task and its ONNX export, which takes seconds to make."""
-
-    @cache
-    def make(task: str) -> Path:
-        folder = tmp_path_factory.mktemp(task)
-        task_model(task).save(folder / "model")
-        export(run=str(folder / "model"), out=str(folder / "onnx"), format="onnx")
-        return folder
-
-    return make
-
-
 def without_torch(
     model: Path, source: Path, output: Path, *options: str, and_without: str = "numba"
 ) -> list[dict]:
@@ -82,14 +67,11 @@ def written(folder: Path, task: str) -> Path:
     return source
 
 
+SLOW = ["token-classification", "mean", "multi-label", "regression", "question-answering"]
+
+
 @pytest.mark.parametrize(
-    "task",
-    [
-        "classification",
-        "token-classification",
-        *(pytest.param(task, marks=pytest.mark.slow) for task in ("mean", "multi-label", "regression")),
-        pytest.param("question-answering", marks=pytest.mark.slow),
-    ],
+    "task", ["classification", *(pytest.param(task, marks=pytest.mark.slow) for task in SLOW)]
 )
 def test_an_onnx_export_predicts_what_its_model_does(task, folder_of, tmp_path):
     folder, source = folder_of(task), written(tmp_path, task)
@@ -126,7 +108,9 @@ def test_an_exported_encoder_writes_vectors_of_length_1_where_its_folder_does(tm
 
 
 @pytest.mark.parametrize(
-    ("task", "needed"), [("classification", []), ("regression", ["scipy"])], ids=["bert", "modern"]
+    ("task", "needed"),
+    [("classification", []), pytest.param("regression", ["scipy"], marks=pytest.mark.slow)],
+    ids=["bert", "modern"],
 )
 def test_a_task_model_loads_neither_a_compiler_nor_other_tasks(task, needed, tmp_path):
     task_model(task).save(tmp_path / "model")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,8 @@ import pytest
 
 import brimful
 from brimful import TaskModel
-from brimful.commands.export import export
 from builders.http_app import asked
 from builders.served import nearly
-from builders.shared import made_once
 from builders.task_models import new_encoder, task_model
 
 RANDOM = np.random.default_rng(5)
@@ -26,16 +25,15 @@ TEXTS = [
 TASKS = ["classification", "multi-label", "regression", "token-classification"]
 
 
-def save_all(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, folder_of):
+    """A folder with a model of each task, an encoder, and the graph of the classifier."""
+    folder = tmp_path_factory.mktemp("tasks")
     for task in (*TASKS, "question-answering"):
         task_model(task).save(folder / task)
     new_encoder().save(folder / "encoder")
-    export(run=str(folder / "classification"), out=str(folder / "onnx"), format="onnx")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return made_once(tmp_path_factory, "served-tasks", save_all)
+    shutil.copytree(folder_of("classification") / "onnx", folder / "onnx")
+    return folder
 
 
 @pytest.fixture(scope="module")
