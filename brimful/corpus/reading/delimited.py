@@ -54,7 +54,7 @@ def open_sheet(
     Raises:
         BrimfulError: `find_dialect` leaves the dialect in doubt.
     """
-    head: list[str | None] = []
+    head = []
     characters = 0
     for line in lines:
         head.append(line)
