@@ -236,8 +236,7 @@ def load_pretrained(folder: AnyFolder) -> tuple[Encoder, MaskedLMHead | None]:
     """
     encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
     forget_steps(encoder)  # of int8: they do not fit weights that training changes
-    kinds = (PretrainingHead, MaskedLMHead)
-    for kind in kinds:
+    for kind in (PretrainingHead, MaskedLMHead):
         with skip_initial_weights():
             head = kind(encoder)
         if hf_names(head, encoder.config) <= tensors.keys():

@@ -16,8 +16,6 @@ from brimful.serving.config import ServeConfig
 from brimful.serving.queue import RefusedError
 from brimful.serving.service import Service
 
-Ask = Callable[..., Any]
-
 
 class Asked:
     def __init__(self, **options: Any) -> None:
