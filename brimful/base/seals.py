@@ -15,8 +15,8 @@ MANIFEST = "MANIFEST.json"
 CHECKSUMS = "checksums.json"
 EXPORT = "export.json"
 PAGES = "pages"
-"""The key of an export's record with the CRCs of files that its user may edit. They are only checked before
-another export takes their place."""
+"""The key of an export's record with the CRCs of files that its user may edit. These are checked only before
+another export replaces the files."""
 
 
 def seal(folder: Path) -> None:
@@ -39,7 +39,7 @@ def check_seal(folder: Path) -> None:
 def require_no_own_files(record: Path) -> None:
     """Refuse to replace a folder that holds files of its user.
 
-    Such files are files and links that its commit record does not list, and pages that were edited since.
+    They are the files and links that its commit record does not list, and pages that were edited since.
 
     Raises:
         BrimfulError: there are such files; or the record is damaged, so that its list of files is lost.

@@ -23,12 +23,14 @@ from typing import Any, TypedDict
 import msgspec
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 
+AnyPath = Path | str
 CHUNK_BYTES = 1 << 22
 """Bytes of a file that are read at once for its CRC."""
 TEMPORARY = ".tmp-"
 LOCK = ".lock"
-"""The file with which a process locks a folder (folder_lock.py). It does not make a folder non-empty."""
+"""The file with which a process locks a folder (folder_lock.py). A folder with only this file is empty."""
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
 # HOST+RANDOM, and the id of the process.
@@ -50,12 +52,12 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a new temporary name beside `path`, which tells `sweep` the id of this process."""
+    """Return a new temporary name beside `path`. It holds the id of this process, which `sweep` reads."""
     return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
 
 
 def _final_name(name: str) -> str:
-    """The final name of a temporary file or folder, without any of its temporary prefixes."""
+    """Return the final name of a temporary file or folder, without its temporary prefixes."""
     return _TEMPORARY_PREFIXES.sub("", name)
 
 
@@ -76,7 +78,7 @@ def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
     return failed != path.parent and not failed.is_relative_to(temporary) and not failed.is_relative_to(path)
 
 
-def require_utf8(path: Path | str) -> None:
+def require_utf8(path: AnyPath) -> None:
     """Refuse a name that is not UTF-8 (from a foreign archive, say): pyarrow and safetensors fail on it."""
     try:
         str(path).encode()
@@ -128,9 +130,8 @@ def require_folder_place(
     problem = f"{directory} is not empty"
     if replaces:
         problem += f" and is not {replaces[0]}"
-    is_final = any((directory / name).exists() for name in _FINAL_FILES)
-    if (directory / _RUN_FILE).exists() and not is_final:
-        raise BrimfulError(f"{problem}; {unfinished}{remedy}")
+    if (directory / _RUN_FILE).exists() and not any((directory / name).exists() for name in _FINAL_FILES):
+        remedy = unfinished + remedy
     raise BrimfulError(f"{problem}; {remedy}")
 
 
@@ -150,7 +151,7 @@ def _require_parents(path: Path) -> None:
 
 
 def _mode(path: Path) -> int | None:
-    """The mode of a file or folder; None if it does not exist."""
+    """Return the mode of a file or folder; None if it does not exist."""
     # One call decides: between `exists` and `is_dir`, another process may delete it.
     try:
         return path.stat().st_mode
@@ -161,7 +162,7 @@ def _mode(path: Path) -> int | None:
 
 
 @contextmanager
-def atomic_file(path: Path | str) -> Iterator[Path]:
+def atomic_file(path: AnyPath) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
 
     Raises:
@@ -188,7 +189,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_directory(path: Path | str) -> Iterator[Path]:
+def atomic_directory(path: AnyPath) -> Iterator[Path]:
     """Yield a temporary directory beside `path`; on success rename it to `path`, replacing what was there.
 
     What a killed process left of an earlier attempt is removed first. A `path` that is a link stays one: the
@@ -245,17 +246,16 @@ def atomic_files(record: Path, paths: Sequence[Path]) -> Iterator[list[Path]]:
             _sync(record.parent)
 
 
-def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
+def write_tensors(path: Path, tensors: Values) -> None:
     """Write torch tensors by name as safetensors, in a directory that is still temporary.
 
     Raises:
-        OSError: the file cannot be written (safetensors has an exception of its own for that).
+        OSError: the file cannot be written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    # The mode follows the umask; safetensors would make a file that only its owner can read.
-    path.touch()
+    path.touch()  # with the mode of the umask; safetensors makes a file that only its owner can read
     mode = path.stat().st_mode
     try:
         save_file(tensors, path, metadata={"format": "pt"})
@@ -264,7 +264,7 @@ def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
         raise OSError(str(error)) from error
 
 
-def write_json(path: Path | str, value: Any) -> None:
+def write_json(path: AnyPath, value: Any) -> None:
     """Write `value` as UTF-8 JSON, atomically."""
     with atomic_file(path) as temporary:
         temporary.write_text(
@@ -272,14 +272,14 @@ def write_json(path: Path | str, value: Any) -> None:
         )
 
 
-def read_json(path: Path | str, *, marked: bool = False) -> Any:
-    """Read a JSON file. If `marked`, it may begin with a byte order mark, as other programs write.
+def read_json(path: AnyPath) -> Any:
+    """Read a JSON file, which may begin with a byte order mark, as other programs write.
 
     Raises:
-        BrimfulError: it is absent or not JSON.
+        BrimfulError: the file is absent or not JSON.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig" if marked else "utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
@@ -287,19 +287,19 @@ def read_json(path: Path | str, *, marked: bool = False) -> Any:
         raise BrimfulError(f"{path} is no JSON (line {line}): it is damaged or not Brimful's") from error
 
 
-def read_object(path: Path | str, *, marked: bool = False) -> dict[str, Any]:
-    """Read a JSON file that holds an object. Arguments as for `read_json`.
+def read_object(path: AnyPath) -> Values:
+    """Read a JSON file that holds an object.
 
     Raises:
-        BrimfulError: it is absent, not JSON, or holds something else.
+        BrimfulError: the file is absent, not JSON, or holds something else.
     """
-    value = read_json(path, marked=marked)
+    value = read_json(path)
     if not isinstance(value, dict):
         raise BrimfulError(f"{path} is not a JSON object")
     return value
 
 
-def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
+def crc32(path: AnyPath, begin: int = 0, end: int | None = None) -> int:
     """Compute the CRC-32 of a file's bytes, or of its bytes `begin` to `end`."""
     value = 0
     remaining = sys.maxsize if end is None else max(0, end - begin)
@@ -311,13 +311,13 @@ def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
     return value
 
 
-def _own_crc32(value: dict[str, Any]) -> int:
-    """The CRC-32 of a commit record's content, without its key `crc32`."""
+def _own_crc32(value: Values) -> int:
+    """Return the CRC-32 of a commit record's content, without its key `crc32`."""
     facts = {key: fact for key, fact in value.items() if key != "crc32"}
     return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
 
-def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dict[str, Any]:
+def commit(record: AnyPath, files: Iterable[AnyPath], **facts: Any) -> Values:
     """Write the commit record of `files`, in its folder or below: their sizes and CRCs, and `facts`.
 
     Returns:
@@ -347,7 +347,7 @@ class Record(TypedDict):
     crc32: int
 
 
-def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None:
+def require_shape(value: Any, shape: Any, path: AnyPath, remedy: str) -> None:
     """Refuse a value read from `path` whose types differ from what Brimful writes there.
 
     The shape is a type that `msgspec.convert` knows, such as a TypedDict. Further keys are allowed.
@@ -359,32 +359,28 @@ def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None
         raise BrimfulError(f"{path} is damaged or not Brimful's: {why}; {remedy}") from error
 
 
-def read_record(
-    record: Path | str, shape: Any = Record, *, remedy: str = "run the command again"
-) -> dict[str, Any]:
+def read_record(record: AnyPath, shape: Any = Record, *, remedy: str = "run the command again") -> Values:
     """Read a commit record of this shape (see `require_shape`) without checking its files.
 
     Raises:
-        BrimfulError: it is absent, damaged, or not such a record; `remedy` follows the advice to remove it.
+        BrimfulError: the record is absent, damaged, or of another shape; `remedy` ends the message.
     """
-    record = Path(record)
+    if Path(record).exists():
+        remedy = f"remove it and {remedy}"
     try:
         value = read_json(record)
     except BrimfulError as error:
-        remedy = f"remove it and {remedy}" if record.exists() else remedy
         raise BrimfulError(f"{error}; put the right file back, or {remedy}") from error
-    if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
-        raise BrimfulError(f"{record} is not a commit record; remove it and {remedy}")
-    if value.get("crc32") != _own_crc32(value):
-        raise BrimfulError(f"{record} is damaged (CRC differs); remove it and {remedy}")
-    for each in {Record, shape}:
-        require_shape(value, each, record, f"remove it and {remedy}")
+    require_shape(value, Record, record, remedy)
+    if value["crc32"] != _own_crc32(value):
+        raise BrimfulError(f"{record} is damaged (CRC differs); {remedy}")
+    require_shape(value, shape, record, remedy)
     return value
 
 
 def read_commit(
-    record: Path | str, shape: Any = Record, *, verify: bool = False, remedy: str = "run the command again"
-) -> dict[str, Any]:
+    record: AnyPath, shape: Any = Record, *, verify: bool = False, remedy: str = "run the command again"
+) -> Values:
     """Read a commit record as `read_record` does, and check the sizes of its files; with `verify`, also CRCs.
 
     Raises:
@@ -410,13 +406,13 @@ def read_commit(
 
 
 def find_commit(
-    record: Path | str,
+    record: AnyPath,
     shape: Any = Record,
     *,
     verify: bool = False,
     damaged: Callable[[str], None] | None = None,
     **facts: Any,
-) -> dict[str, Any] | None:
+) -> Values | None:
     """Return the commit record if `read_commit` accepts it and it holds these facts; otherwise None.
 
     `damaged` is called with the problem if the record exists but it or its files are bad.
@@ -440,7 +436,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def sweep(directory: Path | str, only: str | None = None) -> None:
+def sweep(directory: AnyPath, only: str | None = None) -> None:
     """Remove temporary files of ended processes of this machine, or only those with the final name `only`.
 
     A directory that a killed process moved aside and did not replace is moved back.

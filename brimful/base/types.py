@@ -4,14 +4,18 @@ An alias of one folder stands with the code that it belongs to.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-Cursor = dict[str, Any]
+Values = dict[str, Any]
+Facts = Mapping[str, Any]
+Numbers = dict[str, float]
+"""By name: values (a JSON object, keyword arguments), values that are only read, and numbers (metrics)."""
+Cursor = Values
 """The state of a stream of updates, in JSON values."""
 
 IGNORED = -100
 """The label of everything that is in no loss and no metric."""
-
 Direction = Literal["highest", "lowest"]
 """Which of two values of a metric is better."""
 PrimaryMetric = tuple[str, Direction]

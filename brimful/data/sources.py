@@ -51,11 +51,11 @@ class Source:
     """Rows of one corpus.
 
     Attributes:
-        number: its place in the mixture.
-        name: in metrics, and in the key of its masks.
-        proportion: of the tokens of the mixture, in any unit.
-        blocks: for each `max_length` of a phase; a block has the same documents at every length.
-        ahead: whether to plan the next block ahead; one rank does.
+        number: the place of the source in the mixture.
+        name: the name of the source in metrics and in the key of its masks.
+        proportion: the source's proportion of the tokens, in any unit.
+        blocks: the blocks by the `max_length` of a phase; a block has the same documents at every length.
+        ahead: whether this rank plans the next block ahead; one rank does.
     """
 
     number: int
@@ -91,12 +91,12 @@ class Source:
             BrimfulError: the place belongs to another plan (the data or the packing changed).
         """
         row, epoch = place["row"], place["epoch"]
-        block = None
-        if place.get("data") == self._any_blocks.identity:
-            if row:
-                max_length = place["max_length"]
-            block, order = self._open(max_length, epoch, place["block"])
-        if block is None or place["plan"] not in (None, block.digest):
+        is_same = place.get("data") == self._any_blocks.identity
+        if is_same:
+            length = place["max_length"] if row else max_length
+            block, order = self._open(length, epoch, place["block"])
+            is_same = place["plan"] in (None, block.digest)
+        if not is_same:
             raise BrimfulError(
                 "the checkpoint was made from other data or packing (or another scipy); start a new run"
             )

@@ -12,6 +12,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import Numbers
 from brimful.data.batch import PackedBatch
 from brimful.hf.int8_steps import products
 from brimful.model.encoder import Encoder
@@ -21,11 +22,11 @@ from brimful.model.initial_weights import Linear
 from brimful.model.int8_rounding import Steps, find_largest_weight, round_weights
 
 BATCH_ROWS = 256
-"""The most inputs that are kept of a batch, evenly spread over it."""
+"""The most inputs of a batch that are kept, evenly spread over the batch."""
 PRODUCT_ROWS = 8192
-"""Once a product has kept this many inputs, further batches add none."""
+"""The number of kept inputs of a product from which on further batches add no more."""
 SMALLEST_VALUE = 1e-5
-"""A lower bound for the values that a factor is made of, so that channels of zeros get one too."""
+"""The lower bound of the values from which a factor is computed, so that channels of zeros get a factor."""
 FRACTIONS = torch.linspace(1.0, 0.3, 15).tolist()
 """The fractions of the range of the inputs that a step may cover."""
 
@@ -45,7 +46,7 @@ class Inputs:
             self.rows.append(x[:: max(1, len(x) // BATCH_ROWS)][:BATCH_ROWS].clone())
 
 
-def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, float]:
+def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> Numbers:
     """Give the products of an encoder their `steps`.
 
     Args:
@@ -56,7 +57,7 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
         The loss of each product by name: the error that rounding its inputs and weights causes in its outputs
         on the kept inputs, relative to the size of these outputs (root mean squares).
     """
-    inputs: dict[str, Inputs] = {}
+    inputs = {}
     hooks = []
     for name, linear in products(encoder).items():
         inputs[name] = Inputs(torch.zeros(linear.in_features))

@@ -23,7 +23,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.machine import processor_name, read_kernel_file
 from brimful.base.randomness import derive_key, hash_words
 from brimful.base.resources import usable_cores
-from brimful.base.types import InferencePrecision
+from brimful.base.types import InferencePrecision, Values
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -50,7 +50,7 @@ LONGEST_RANDOM_TOKENS = 128
 REFERENCE_PRECISION: InferencePrecision = "fp32"
 """The number format of the model on every processor, so that its own rounding does not count."""
 PRODUCT_ERROR_LIMIT = 0.05
-"""The error of a product's outputs in int8, in units of their size, above which it stays in bfloat16."""
+"""The error of a product's outputs in int8, relative to their size, above which it stays in bfloat16."""
 BFLOAT16_SHARES = (0.0, 0.25, 0.5)
 """The shares of an encoder's products that stay in bfloat16, tried in turn until the loss is small enough."""
 DOT_PRODUCT_SETS = (*INSTRUCTIONS, "i8mm", "asimddp")
@@ -59,7 +59,7 @@ _X86_SETS = ("amx_int8", "amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "
 _KNOWN_INSTRUCTIONS = (*_X86_SETS, "i8mm", "asimddp")
 _INSTRUCTION_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _NUMBER_KEYS = ("probability", "probabilities", "no_answer_margin", "n_best")
-Facts = dict[str, Any]
+Facts = Values
 Candidate = Callable[[Examples], Outputs]
 """Examples -> outputs in the order of the task's labels, or vectors (n, hidden)."""
 
@@ -189,7 +189,7 @@ def _require_small(difference: tuple[float, float], named: str) -> float:
 
 @dataclass(frozen=True)
 class Gate:
-    """A model, the texts that its export is compared on, and its largest loss; `named` in messages."""
+    """A model, the texts on which its export is compared, and the largest loss; `named` is for messages."""
 
     export: Export
     compared: RealTexts
@@ -236,7 +236,7 @@ class Gate:
                 f"{self.named}: in int8 each product loses more than {PRODUCT_ERROR_LIMIT:.0%}; nothing was"
                 " written"
             )
-        facts: Facts = {}
+        facts = {}
         for count in sorted({max(inexact, int(share * len(losses))) for share in BFLOAT16_SHARES}):
             for name in worst_first[:count]:
                 products(encoder)[name].steps = None
@@ -297,7 +297,7 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
     for outputs in (before, after):
         if not np.isfinite(_flatten(outputs)).all():
             raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
-    facts: Facts = {
+    facts = {
         "file": texts.file.name,
         "part": texts.part,
         "texts": len(texts.data),

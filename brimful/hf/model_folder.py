@@ -7,10 +7,11 @@ the encoder. Each file is read once, when something in it is needed.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object, require_utf8
+from brimful.base.types import Values
 from brimful.corpus.text.folder_files import CONFIG as TOKENIZER
 from brimful.corpus.text.folder_files import read_modules, read_transformer_settings, read_values
 
@@ -31,7 +32,7 @@ PROBLEMS = {
     "ForTokenClassification": "token_classification",
     "ForQuestionAnswering": "question_answering",
 }
-"""The endings of the names of the classes that have a task's head, and the problem_type where config.json has
+"""The endings of the names of classes with a task's head, and the problem_type of each if config.json has
 none."""
 
 POOLING, CLASSIFIER, NORMALIZE = "1_Pooling", "2_Dense", "2_Normalize"
@@ -46,13 +47,14 @@ FLAGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
+"""The key of each pooling in 1_Pooling/config.json of sentence-transformers before version 6, which reads
+these keys too."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """The activation of a Dense without activation."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""The files that weights are in, each also as an index of several; the first that is there is read."""
+"""The files of weights, each also as an index of several files; the first that exists is read."""
 _CONFIGS = ("config.json", "bert_config.json")
-"""The names of the file that describes a model; the second is from Google's folders, and others copy it."""
+"""The names of the file that describes a model; Google's folders, and copies of them, have the second."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,8 @@ class ModelFolder:
         return self.encoder_path / _CONFIGS[0]
 
     @cached_property
-    def values(self) -> dict[str, Any]:
-        """The content of that file."""
+    def values(self) -> Values:
+        """The content of `config_file`."""
         return read_object(self.config_file)
 
     @property
@@ -145,7 +147,7 @@ class ModelFolder:
         return is_task or ("problem_type" in self.values and self.has_classifier)
 
     @cached_property
-    def pooling_values(self) -> dict[str, Any]:
+    def pooling_values(self) -> Values:
         """The settings of the Pooling among the modules; empty without one."""
         for kind, path in self.modules:
             if kind == "Pooling":
@@ -154,7 +156,7 @@ class ModelFolder:
 
     @property
     def pooling_modes(self) -> list[str]:
-        """The poolings whose vectors it puts side by side, under their names in sentence-transformers."""
+        """The poolings whose vectors the module concatenates, by their names in sentence-transformers."""
         values = self.pooling_values
         modes = values.get("pooling_mode") or [mode for mode, flag in FLAGS.items() if values.get(flag)]
         if values and not modes:
@@ -177,7 +179,7 @@ class ModelFolder:
     def text_length(self, config: "EncoderConfig") -> int:
         """Return the length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or
         AutoTokenizer's length; at most the encoder's longest."""
-        length: Any = None
+        length = None
         if self.modules:
             length = read_transformer_settings(self.encoder_path).get("max_seq_length")
         if length is None:

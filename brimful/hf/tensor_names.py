@@ -1,11 +1,11 @@
-"""The names of tensors in `transformers` and our parameters, one from the other.
+"""The names of our parameters in `transformers`.
 
-Our names are the same for every architecture. Their names follow the architecture, and those in heads the
-prefix of the family (`config_json.FAMILIES`).
+Our names are the same for every architecture. The names in `transformers` depend on the architecture; in
+heads they depend on the prefix of the family (`config_json.FAMILIES`).
 """
 
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator
 
 from torch import Tensor
 
@@ -24,6 +24,8 @@ from brimful.model.heads import (
 from brimful.model.shape import Architecture, EncoderConfig
 
 Head = MaskedLMHead | ClassifierHead
+Tensors = dict[str, Tensor]
+"""Tensors by their names in `transformers`."""
 Rules = dict[str, tuple[str, ...]]
 """Our parameter -> the names in `transformers`; several are concatenated along the first dimension."""
 _ADAPTER = re.compile(r"\blora_|\bmodules_to_save\b|\bbase_layer\b|\bada_?lora")
@@ -101,7 +103,8 @@ _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
     TokenHead: {**dict.fromkeys(_OLDER, _CLASSIFIER), "model.": _MODERN | _CLASSIFIER},
     SpanHead: {**dict.fromkeys(_OLDER, _ANSWERS), "model.": _MODERN | _CLASSIFIER},
 }
-"""By the prefix of the family. RoBERTa, Electra and ModernBERT have no pair head: these names are our own."""
+"""By the prefix of the family. RoBERTa, Electra and ModernBERT have no pair head; our pair head has names of
+our own there."""
 _DECODER = {
     "bert.": "cls.predictions.decoder",
     "roberta.": "lm_head.decoder",
@@ -154,7 +157,7 @@ def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
 def _name_parameters(
     module: Encoder | Head, config: EncoderConfig
 ) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
-    """Yield each parameter, without vocabulary padding, and its name in `transformers`; of `qkv`, three."""
+    """Yield each parameter, without vocabulary padding, and its names in `transformers`: three for `qkv`."""
     if isinstance(module, Encoder):
         rules = dict(_ENCODER[config.architecture])
         for index in range(config.layers):
@@ -178,18 +181,16 @@ def hf_names(module: Encoder | Head, config: EncoderConfig) -> set[str]:
     return {name for _, theirs in _name_parameters(module, config) for name in theirs}
 
 
-def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
+def to_hf(module: Encoder | Head, config: EncoderConfig) -> Tensors:
     """Copy a module's parameters under the names of `transformers` (an encoder's without prefix)."""
-    named: dict[str, Tensor] = {}
+    named = {}
     for parameter, theirs in _name_parameters(module, config):
         for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
             named[name] = part.cpu().clone()
     return named
 
 
-def from_hf(
-    module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str = ""
-) -> None:
+def from_hf(module: Encoder | Head, config: EncoderConfig, tensors: Tensors, where: str = "") -> None:
     """Copy tensors under the names of `transformers` into a module's parameters.
 
     Raises:
@@ -206,9 +207,7 @@ def from_hf(
             part.copy_(tensor)  # a chunk is a view of the parameter
 
 
-def add_prefix(
-    tensors: Mapping[str, Tensor], names: Collection[str], prefix: str, where: str
-) -> dict[str, Tensor]:
+def add_prefix(tensors: Tensors, names: Collection[str], prefix: str, where: str) -> Tensors:
     """Return the tensors of a folder under the names that they have in a model with a head.
 
     Args:
@@ -229,7 +228,7 @@ def add_prefix(
     if any(prefix + name in tensors for name in names):
         return dict(tensors)
     parts = {name.partition(".")[0] for name in names} | {"pooler"}
-    prefixed: dict[str, Tensor] = {}
+    prefixed = {}
     for name, tensor in tensors.items():
         if name.partition(".")[0] in parts:
             name = prefix + name
@@ -238,7 +237,7 @@ def add_prefix(
 
 
 def count_layers(tensors: Iterable[str], config: EncoderConfig) -> int:
-    """Return the number of layers of the encoder in a folder: the highest in a name, from 0, and one."""
+    """Return the number of layers of the encoder in a folder: the highest number in a name plus 1."""
     layer = re.compile(rf"{re.escape(family_of(config).prefix + _LAYERS[config.architecture])}\.(\d+)\.")
     highest = -1
     for name in tensors:

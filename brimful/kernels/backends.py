@@ -1,6 +1,6 @@
 """Backends of attention for CUDA devices: `varlen` and `flex` (plain: `model.attention.SequenceLayout`)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from brimful.base.torch_compile import Compiled
 from brimful.base.torch_compile import find_missing_compiler as compiler_lacks
+from brimful.base.types import Values
 from brimful.data.batch import PackedBatch
-from brimful.model.attention import Layout
+from brimful.model.attention import Layout, Windows
 
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
@@ -38,7 +39,7 @@ class VarlenLayout(Layout):
         return None if dtype in HALF_DTYPES else "float16 or bfloat16"
 
     @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "VarlenLayout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "VarlenLayout":
         return cls(batch.offsets, batch.max_length)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
@@ -69,7 +70,7 @@ class FlexLayout(Layout):
 
     offsets: Tensor
     sequence: Tensor
-    options: dict[str, Any] | None = None
+    options: Values | None = None
     masks: dict[int | None, Any] = field(default_factory=dict)
 
     @staticmethod
@@ -78,7 +79,7 @@ class FlexLayout(Layout):
         return compiler_lacks(device) if device.type == "cuda" else "a CUDA device"
 
     @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "FlexLayout":
         # A later layout may be copied into these tensors (`moved_to`), so they are not the batch's own.
         offsets = batch.offsets.clone()
         layout = cls(offsets, batch.sequence_of_token.int(), _flex_options(offsets.device))
@@ -133,7 +134,7 @@ def _compiled_flex_attention() -> Callable[..., Any]:
     return Compiled(flex_attention, "FlexAttention")
 
 
-def _flex_options(device: torch.device) -> dict[str, Any] | None:
+def _flex_options(device: torch.device) -> Values | None:
     """Return options for smaller tiles on a T4 (compute capability 7.5), which has little shared memory."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != (7, 5):
         return None
@@ -175,8 +176,7 @@ def _make_block_mask(
 
     partial = _list_blocks(begins, whole_begins, whole_ends, ends, count)
     whole = _list_blocks(whole_begins, whole_ends, whole_ends, whole_ends, count)
-    block_size = (BLOCK_TOKENS, BLOCK_TOKENS)
-    return BlockMask((T, T), *partial, *whole, *partial, *whole, block_size, is_visible)
+    return BlockMask((T, T), *partial, *whole, *partial, *whole, (BLOCK_TOKENS, BLOCK_TOKENS), is_visible)
 
 
 def _list_blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -33,16 +33,17 @@ from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.initial_weights import Linear
 from brimful.model.int8_rounding import Steps, is_wide, round_weights
 from brimful.model.layer import Layer, Norm, Rotation, select_rows
+from brimful.precision.policy import has_onednn_bf16
 
 ROWS_STEP = 32
-"""oneDNN computes products whose number of rows is a multiple of this, ATen the others. oneDNN keeps what it
-compiles for each shape, some 100 kB."""
+"""The divisor of the number of rows of products that oneDNN computes; ATen computes the others. oneDNN keeps
+about 100 kB of compiled code for each shape."""
 
 MAX_ONEDNN_ROWS = 256
-"""Rows of a float32 product from which on torch computes it, where oneDNN is not faster at large products."""
+"""Rows of a float32 product from which on torch computes it, unless oneDNN is faster at large products."""
 
 MIN_COPY_TOKENS = 4096
-"""Tokens in a run in bfloat16 below which laying out the weights would cost what it gains."""
+"""Tokens in a run in bfloat16 below which laying out the weights would cost as much as it gains."""
 
 MIN_NUMBA_TOKENS = 1 << 14
 """Tokens of a run in float32 below which the layers are plain: loading numba takes half a CPU second."""
@@ -204,8 +205,7 @@ class LaidOut:
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
             y = F.linear(x, linear.weight.to(x.dtype), bias)
             return y if activation == "none" else F.gelu(y)
-        weight = self.weight(linear)
-        return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight(linear), linear.bias, activation, [], "none")
 
     def fills(self, tokens: int) -> bool:
         """Whether a batch of so many tokens is filled up to a multiple of `ROWS_STEP`."""
@@ -231,8 +231,7 @@ class LaidOut:
 
 def lays_out_bf16() -> bool:
     """Whether oneDNN lays out weights in bfloat16 here: it refuses without AVX-512 or AVX-NE-CONVERT."""
-    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return _has_onednn() and is_supported is not None and is_supported()
+    return _has_onednn() and has_onednn_bf16()
 
 
 def _has_onednn() -> bool:

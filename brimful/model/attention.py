@@ -1,8 +1,8 @@
 """The one interface of attention, `attend(q, k, v, layout)`, and its plain form.
 
 A layout says which tokens of a flat row see each other. A backend makes it once per batch, outside compiled
-code, and every layer uses it. Attention never leaves a sequence. A window narrows it to the tokens at most
-`window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
+code, and every layer uses it. A token sees only tokens of its own sequence; with a window, only those at most
+`window // 2` away (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
     sdpa    anywhere: exact, sequence by sequence, in float64 too; dropout of probabilities
     varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16
@@ -20,10 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import BrimfulError, require_known
 from brimful.data.batch import PackedBatch
 from brimful.model.fast_forms import find_fast_form
 
+Windows = Iterable[int | None]
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 """Receives queries, keys and values, each (T, heads, head_dim)."""
 
@@ -41,7 +42,7 @@ class Layout(ABC):
 
     @classmethod
     @abstractmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "Layout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "Layout":
         """Return the layout of a batch, on the device of the batch's tensors.
 
         Args:
@@ -110,7 +111,7 @@ class SequenceLayout(Layout):
         return None
 
     @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "SequenceLayout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "SequenceLayout":
         lengths = torch.zeros(batch.offsets.numel() - 1, dtype=torch.int64)
         lengths[: len(batch.lengths)] = torch.tensor(batch.lengths, dtype=torch.int64)
         return cls(lengths)
@@ -139,12 +140,8 @@ def attend_sequence(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout
 
 def backends() -> dict[str, type[Layout]]:
     """Return the backends by name, in the order of preference; the last, `sdpa`, runs everywhere."""
-    layouts: dict[str, type[Layout]] = {}
     faster = find_fast_form("backends")
-    if faster is not None:
-        layouts |= faster()
-    layouts["sdpa"] = SequenceLayout
-    return layouts
+    return {**(faster() if faster else {}), "sdpa": SequenceLayout}
 
 
 def choose_backend(
@@ -164,8 +161,7 @@ def choose_backend(
     layouts = backends()
     if name == "auto":
         return next(layout for layout in layouts.values() if layout.lacks(device, dtype) is None)
-    if name not in layouts:
-        raise BrimfulError(f"unknown attention backend {name!r}: {suggest_name(name, [*layouts, 'auto'])}")
+    require_known("attention backend", name, layouts)
     need = layouts[name].lacks(device, dtype)
     if need is not None:
         raise BrimfulError(f"attention backend {name!r} needs {need}; here: {device}, {dtype}. Use 'auto'")

@@ -29,8 +29,8 @@ class Capture:
     """The inner states of a forward pass, for distillation.
 
     Attributes:
-        layers: the layers to keep states of, 0-based; by default all. Other states are freed as the pass goes
-            on.
+        layers: the layers whose states are kept, 0-based; by default all layers. Other states are freed
+            during the pass.
         hidden: tensors (T, hidden): 0 has the embeddings, i + 1 the output of layer i. The last one is the
             result of `forward` (after the final norm of prenorm and modern).
         queries, keys: the inputs of attention of each layer, (T, heads, head_dim), rotated.
@@ -126,7 +126,7 @@ class Encoder(nn.Module):
         return weight if len(weight) == self.config.vocabulary_size else weight[: self.config.vocabulary_size]
 
     def fused_blocks(self) -> dict[str, int]:
-        """Return how many logical matrices each weight of the layers stacks along its rows, by name."""
+        """Return the number of logical matrices that each weight of the layers stacks by rows, by name."""
         matrices = {"qkv": 3, "attention_out": 1, "up": 2 if self.config.gated else 1, "down": 1}
         blocks = {}
         for layer in range(self.config.layers):
@@ -135,22 +135,21 @@ class Encoder(nn.Module):
         return blocks
 
     def depths(self) -> dict[str, int]:
-        """Return how far below the head each parameter stands, by name.
+        """Return the depth of each parameter below the head, by name.
 
-        In an encoder of L layers the last layer has 1, the first L, and the embeddings have L + 1. The norm
-        after the last layer has 0, as a head has (Bao et al. 2022, "BEiT", whose decay of learning rates
-        counts like this).
+        In an encoder of L layers the last layer has depth 1, the first layer L, and the embeddings L + 1. The
+        norm after the last layer has 0, as a head has. The decay of learning rates of BEiT counts like this
+        (Bao et al. 2022).
         """
         layers = self.config.layers
         depths = {}
         for name, _ in self.named_parameters():
-            part, _, below = name.partition(".")
+            part, number = name.split(".")[:2]
+            depths[name] = layers + 1
             if part == "layers":
-                depths[name] = layers - int(below.partition(".")[0])
+                depths[name] = layers - int(number)
             elif part == "final_norm":
                 depths[name] = 0
-            else:
-                depths[name] = layers + 1
         return depths
 
     def set_residual(self, dtype: torch.dtype | None) -> None:
@@ -159,8 +158,8 @@ class Encoder(nn.Module):
         Norms compute in float32 all the same, and their weights keep their dtype.
 
         Args:
-            dtype: the dtype of autocast, under which `forward` must then run. None: what the operators
-                return, which under autocast is float32.
+            dtype: the dtype of autocast, under which `forward` must then run. None: the dtype that the
+                operators return, which under autocast is float32.
         """
         self._residual = dtype
         for module in self.modules():
@@ -177,13 +176,10 @@ class Encoder(nn.Module):
         if torch.is_autocast_enabled(kind):  # then q, k and v have its dtype, which decides the backend
             dtype = torch.get_autocast_dtype(kind)
         config = self.config
-        windows: set[int | None] = set()
-        for layer in range(config.layers):
-            windows.add(None if config.is_global(layer) else config.local_attention)
         chosen = choose_backend(self.device, dtype, backend)
         if config.attention_dropout and self.training and not chosen.drops:
             _warn_about_attention_dropout(config.attention_dropout)
-        return chosen.prepare(batch, windows)
+        return chosen.prepare(batch, {config.window(layer) for layer in range(config.layers)})
 
     def forward(
         self,
@@ -214,8 +210,7 @@ class Encoder(nn.Module):
                 f"sequences of up to {batch.max_length} tokens do not fit an encoder of"
                 f" {config.max_length}; lower max_length, or train an encoder with a longer one"
             )
-        if layout is None:
-            layout = self.prepare(batch)
+        layout = layout or self.prepare(batch)
         x = self._embed(batch)  # (T, hidden)
         global_rotation = local_rotation = None
         if self.rotary is not None:
@@ -225,7 +220,7 @@ class Encoder(nn.Module):
         if capture is not None:
             capture.hidden[0] = x
         for index, layer in enumerate(self.layers):
-            rotation = global_rotation if config.is_global(index) else local_rotation
+            rotation = local_rotation if config.window(index) else global_rotation
             # Every other layer needs all slots, since the next attention reads them.
             slots = output_slots if capture is None and index == config.layers - 1 else None
             if capture is not None:
@@ -258,8 +253,8 @@ class Encoder(nn.Module):
         """Return a new encoder with copies of the given layers, in that order: where a student starts.
 
         Embeddings and final norm are copied too. The first layer of modern has no norm before its attention:
-        a layer that becomes the first loses that norm, and the old first layer gets a unit norm elsewhere.
-        Whether a layer is local follows from its new place.
+        a layer that becomes the first loses that norm, and the old first layer gets a unit norm elsewhere. A
+        layer's new place decides whether it is local.
 
         Raises:
             BrimfulError: `indices` is empty, or names a layer that does not exist.

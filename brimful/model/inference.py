@@ -22,9 +22,10 @@ from brimful.model.shape import TextPooling
 from brimful.precision.policy import autocast, resolve
 
 BATCH_TOKENS = 4096
-"""Tokens in a batch: enough for fast matrix products, few enough for the cache."""
+"""The most tokens in a batch: enough for fast matrix products, few enough for the cache."""
 SORTED_EXAMPLES = 1 << 18
-"""Neighbouring examples that are sorted by length together. A mapped file is thus read from front to back."""
+"""The number of neighbouring examples that are sorted by length together, so that a mapped file is read from
+its beginning to its end."""
 Forward = Callable[[PackedBatch], Tensor]
 _outer_products: ContextVar[AbstractContextManager[Any] | None] = ContextVar("products", default=None)
 
@@ -144,7 +145,7 @@ def run_by_token(
     Raises:
         NotFiniteError: a number is NaN or infinite.
     """
-    results: dict[int, np.ndarray] = {}
+    results = {}
     for batch, output in _run(forward, examples, device, precision):
         assert batch.sequence_index is not None
         real = output[: batch.real_tokens]
@@ -161,7 +162,7 @@ def make_batches(
 ) -> Iterator[PackedBatch]:
     """Yield every example once, in micro-batches of at most `tokens` tokens (or one longer example).
 
-    The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
+    The longest examples come first, so that lengths in a batch are similar; the shortest ones fill it up.
 
     Args:
         fills: see `make_rounded_batch`.
@@ -195,7 +196,7 @@ def _run(
     # oneDNN compiles for each shape, so it gets few. In float32 torch's products are MKL's, which does not.
     any_shape = precision == "fp32" and device.type == "cpu"
     fills = getattr(products, "fills", lambda tokens: not any_shape)
-    between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
+    between = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():
         for batch in make_batches(examples, fills):
             with products, autocast(between, device):

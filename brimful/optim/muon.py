@@ -9,12 +9,12 @@ Least work per step: 5 iterations of 3 products, which is 30 * n^2 * m flops for
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from brimful.base.types import Values
 from brimful.precision.gradients import grad_scale, is_skipped
 
 _QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Iterable[dict[str, Any]],
+        params: Iterable[Values],
         *,
         lr: float,
         momentum: float = 0.95,
@@ -64,13 +64,13 @@ class Muon(torch.optim.Optimizer):
         self.iteration_dtype = iteration_dtype
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         if is_skipped(self):
             return
         scale = grad_scale(self)
         # Matrices of one shape are iterated in one batch: (group, weight, update) of each logical matrix.
-        by_shape: dict[torch.Size, list[tuple[dict, Tensor, Tensor]]] = defaultdict(list)
+        by_shape = defaultdict(list)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

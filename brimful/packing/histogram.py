@@ -74,7 +74,7 @@ def check_limits(capacity: int, max_sequences: int | None) -> tuple[int, int | N
 
 
 def depth_limit(capacity: int, max_sequences: int | None) -> int:
-    """The most sequences in a row, as a number: without `max_sequences` the capacity is the limit."""
+    """Return the most sequences in a row; without `max_sequences` the capacity is the limit."""
     return min(max_sequences or capacity, capacity)
 
 
@@ -101,9 +101,8 @@ def check_counts(counts: np.ndarray, capacity: int) -> np.ndarray:
             f"{pluralise(too_long, 'sequence')} longer than the capacity of {capacity:,} tokens (the longest:"
             f" {np.flatnonzero(counts)[-1]:,}): cut them, or raise the capacity"
         )
-    fitting = np.zeros(capacity + 1, dtype=np.int64)
-    fitting[: len(counts)] = counts[: capacity + 1]
-    return fitting
+    counts = counts[: capacity + 1]
+    return np.pad(counts, (0, capacity + 1 - len(counts)))
 
 
 @dataclass(frozen=True, eq=False)

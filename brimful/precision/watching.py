@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import Values
 from brimful.precision.gradients import require_dense
 from brimful.precision.policy import BIN_EDGE, LARGEST
 
@@ -148,12 +149,12 @@ class _Watch(torch.autograd.Function):
     """The identity. Its backward saturates the gradient, and gives the counter the counts as its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, ends: Tensor) -> Tensor:
+    def forward(ctx, tensor: Tensor, ends: Tensor) -> Tensor:
         ctx.save_for_backward(ends)
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
+    def backward(ctx, gradient: Tensor) -> Any:
         return saturate(gradient, *ctx.saved_tensors)
 
 
@@ -233,7 +234,7 @@ def count_elsewhere(parameters: Iterable[Tensor], elsewhere: bool = True) -> Non
         parameter._is_counted_elsewhere = elsewhere  # type: ignore[attr-defined]
 
 
-def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any], *, counts: bool) -> tuple[Any, Any]:
+def _watch_inputs(module: nn.Module, args: tuple, kwargs: Values, *, counts: bool) -> tuple[Any, Any]:
     # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
     # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
     watched: list[tuple[Tensor, Tensor]] = []

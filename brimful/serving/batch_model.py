@@ -13,6 +13,7 @@ from tokenizers import Encoding
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import require_utf8
+from brimful.base.types import Values
 from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples
@@ -24,17 +25,17 @@ from brimful.serving.served_model import ServedEncoder, ServedTask
 from brimful.tasks.encoded_tables import Encoded
 
 BATCH_SECONDS = 0.02
-"""Seconds that a batch may take."""
+"""The most seconds of a batch."""
 SLOW_BATCH_SECONDS = 2 * BATCH_SECONDS
-"""Seconds that a batch of `MIN_BATCH_TOKENS` may take before more threads compute it."""
+"""The most seconds of a batch of `MIN_BATCH_TOKENS`; if it takes longer, more threads compute it."""
 MAX_WORKERS = 8
-"""Batches of a model that are computed at the same time."""
+"""The most batches of a model that are computed at the same time."""
 MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 256, 1 << 16
-"""Tokens of a batch, whatever a model's speed."""
+"""The least and the most tokens of a batch, at any speed of a model."""
 TRIALS = 3
-"""Times that a batch is measured; the fastest counts."""
+"""The number of times that a batch is measured; the fastest counts."""
 TRIAL_WORDS = 24
-"""Words of the made-up texts that are measured."""
+"""The number of words in a made-up text that is measured."""
 
 
 class BatchModel:
@@ -78,8 +79,9 @@ class BatchModel:
         for row, (first, count) in enumerate(zip(firsts, counts, strict=True)):
             windows = slice(first, first + count)
             text_b = None if second is None else second[row]
-            arrays = tokens[windows], segments[windows], characters[windows]
-            text = QueuedText(texts[row], text_b, *arrays, overlap)
+            text = QueuedText(
+                texts[row], text_b, tokens[windows], segments[windows], characters[windows], overlap
+            )
             if overlap is None and text.lengths[0] >= served.max_length:
                 text.cut = self._find_cuts(readable[row], text_b)
             queued.append(text)
@@ -123,13 +125,13 @@ class BatchModel:
         They are all single texts or all pairs, and windows share one overlap.
         """
         second = [text.second for text in texts if text.second is not None]
-        windows, outputs, characters = list[QueuedWindow](), list[np.ndarray](), list[np.ndarray]()
+        windows, outputs, characters = [], [], []
         for text in texts:
             windows += [QueuedWindow(text, place) for place in range(len(text.outputs))]
             outputs += text.outputs
             characters += text.characters
         # Without windows `Examples` needs no owners: example i is text i.
-        owners: np.ndarray | None = None
+        owners = None
         if len(windows) > len(texts):
             owners = np.repeat(np.arange(len(texts)), [len(text.outputs) for text in texts])
         overlap = max((text.overlap for text in texts if text.overlap is not None), default=None)
@@ -142,14 +144,12 @@ class BatchModel:
         else:
             joined = Ragged.of(outputs, np.float32, outputs[0].shape[1:])  # (tokens, C) of each window
         answers = self.served.answers(joined, data)
-        rows = self.served.rows(answers, data)
-        for text, row in zip(texts, rows, strict=True):
+        for text, row in zip(texts, self.served.rows(answers, data), strict=True):
             text.value = row
             if isinstance(row, dict):
                 row.pop("id", None)  # of a question: its number in the batch
         if isinstance(self.served, ServedTask) and self.labels:
-            scores = self.served.task.scores(answers)
-            for text, numbers in zip(texts, scores, strict=True):
+            for text, numbers in zip(texts, self.served.task.scores(answers), strict=True):
                 text.scores = numbers
 
     def _make_examples(self, windows: Sequence[QueuedWindow], **options: Any) -> Examples:
@@ -162,19 +162,25 @@ class BatchModel:
             **options,
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Values:
         """Return the model's entry in /v1/models."""
         served = self.served
-        entry: dict[str, Any] = {"id": self.name, "object": "model", "task": self.task}
+        answers: Values = {"labels": [], "width": self.width}
         if isinstance(served, ServedTask):
-            labels = getattr(served.task, "kinds", served.task.labels)  # of tags B-X and I-X the kind X
-            entry |= {"labels": list(labels), "pairs": self.pairs}
-        else:
-            entry |= {"labels": [], "width": self.width}
-        entry |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision}
-        entry |= {"batch_tokens": self.budget, "batches_at_a_time": self.workers}
-        entry["tokens_per_second"] = round(self.speed)
-        return entry
+            labels = getattr(served.task, "kinds", served.task.labels)  # the kind X of tags B-X and I-X
+            answers = {"labels": list(labels), "pairs": self.pairs}
+        return {
+            "id": self.name,
+            "object": "model",
+            "task": self.task,
+            **answers,
+            "max_length": served.max_length,
+            "overlap": served.overlap,
+            "precision": served.precision,
+            "batch_tokens": self.budget,
+            "batches_at_a_time": self.workers,
+            "tokens_per_second": round(self.speed),
+        }
 
     def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
         """Find `workers`, `speed` and `budget` with made-up texts.
@@ -209,8 +215,7 @@ class BatchModel:
     def _time(self, texts: Sequence[QueuedText]) -> float:
         """Return the seconds that the answers to tokenized texts take."""
         started = time.perf_counter()
-        outputs = self.outputs([QueuedWindow(text, 0) for text in texts])
-        for text, output in zip(texts, outputs, strict=True):
+        for text, output in zip(texts, self.outputs([QueuedWindow(text, 0) for text in texts]), strict=True):
             text.outputs = [output]
         self.answer(texts)
         return time.perf_counter() - started
@@ -235,7 +240,7 @@ def _spans_of(encoding: Encoding, number: int) -> list[tuple[int, int]]:
 
 def open_models(options: Sequence[ModelOptions], call: Callable[..., Any]) -> dict[str, BatchModel]:
     """Open and measure models, each under its folder's name, by `call`; refuse two of one name."""
-    models: dict[str, BatchModel] = {}
+    models = {}
     for each in options:
         # Links are not followed: a link keeps its name when it is pointed at another model.
         name = Path(os.path.abspath(each.model)).name

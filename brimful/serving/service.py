@@ -12,6 +12,7 @@ from typing import Any
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError, is_out_of_memory
+from brimful.base.types import Numbers
 from brimful.serving.batch_model import BatchModel
 from brimful.serving.queue import (
     QueuedRequest,
@@ -23,8 +24,8 @@ from brimful.serving.queue import (
 )
 
 QUEUE_SHARE = 0.25
-"""The part of the deadline in which the slowest model computes all that is accepted. Answers are in time even
-where refusals and other processes leave the engine a third of the speed that was measured."""
+"""The fraction of the deadline in which the slowest model computes all accepted requests. Answers are in time
+even if refusals and other processes leave the engine only a third of its measured speed."""
 ReportBatch = Callable[[BatchModel, int, float], None]
 """Takes the model of a batch, its tokens, and the seconds that it took."""
 Part = UnreadText | QueuedWindow | QueuedText
@@ -194,7 +195,7 @@ class Service:
             raise RefusedError(404, f"no model is called {name!r:.100}; served: {served}")
         return self.models[name]
 
-    async def finish(self, request: QueuedRequest) -> dict[str, float]:
+    async def finish(self, request: QueuedRequest) -> Numbers:
         """Wait until a request is over, and raise the error that left it without results.
 
         Returns:

@@ -12,15 +12,15 @@ from brimful.base.console import warn
 from brimful.base.distributed import World
 from brimful.base.environment import describe_missing
 from brimful.base.storage import make_write_error
-from brimful.base.types import SpikePolicy
+from brimful.base.types import Numbers, SpikePolicy, Values
 from brimful.train.guard import Spike
 from brimful.train.metrics import MetricsLog, Totals, Window
 
 SPIKES = "spikes.jsonl"
 MAX_WAIT_FRACTION = 0.1
-"""A wait for data is worth a warning from this fraction of the time on."""
+"""The fraction of the time from which on waits for data are worth a warning."""
 MIN_WARNED_SECONDS = 60.0
-"""A shorter training gets no warning."""
+"""The shortest training with such a warning, in seconds."""
 
 
 class TensorBoard:
@@ -48,7 +48,7 @@ class TensorBoard:
         if number:
             self._write(step + 1 if step else 0, session_log=SessionLog(status=SessionLog.START))
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
+    def write(self, step: int, values: Numbers) -> None:
         """Show the metrics of a step, once it has begun."""
         if self._writer:
             from tensorboardX.proto.summary_pb2 import Summary
@@ -82,12 +82,12 @@ class Journal:
     """Writes a run's lines on the main rank, and nothing on other ranks.
 
     Args:
-        directory: of the run.
-        peak: flops per second that all devices together can reach, if known.
-        shows: a command that shows the batch of an update, without the update's number.
+        directory: the folder of the run.
+        peak: flops per second that all devices together can reach; None if unknown.
+        shows: a command that shows the batch of an update; the update's number follows it.
 
     Attributes:
-        note: what the progress bar shows.
+        note: the text below the progress bar.
     """
 
     def __init__(self, directory: Path, world: World, *, peak: float | None = None, shows: str = "") -> None:
@@ -118,7 +118,7 @@ class Journal:
         if self.board:
             self.board.close()
 
-    def _write(self, step: int, values: dict[str, Any]) -> None:
+    def _write(self, step: int, values: Values) -> None:
         if self.writes:
             self.metrics.write(step=step, **values)
         if self.board:
@@ -127,13 +127,13 @@ class Journal:
     def write_training(
         self,
         step: int,
-        losses: Mapping[str, float],
-        watched: Mapping[str, float],
+        losses: Numbers,
+        watched: Numbers,
         window: Window,
         totals: Totals,
         learning_rate: float,
         by_source: Mapping[str, int],
-        scaling: Mapping[str, float],
+        scaling: Numbers,
     ) -> None:
         """Write a line about the updates of a window, and make the progress note from it.
 
@@ -144,10 +144,11 @@ class Journal:
         """
         seconds = window.totals.seconds
         values = {f"loss.{term}": value for term, value in losses.items()}
-        values |= watched
-        values |= {"learning_rate": learning_rate, "gradient_norm": float(window.norms[-1])}
-        values |= scaling
         values |= {
+            **watched,
+            "learning_rate": learning_rate,
+            "gradient_norm": float(window.norms[-1]),
+            **scaling,
             "tokens": totals.tokens,
             "tokens_per_second": totals.tokens_per_second,
             "seconds": totals.seconds,
@@ -163,17 +164,17 @@ class Journal:
         self._waited_seconds += window.waited
         note = [f"{term} {value:.3f}" for term, value in losses.items()]
         note += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
-        note += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
+        note.append(f"rate {learning_rate:.2e}, {totals.tokens_per_second:,.0f} tokens/s")
         note.append(f"{window.totals.fill:.1%} of slots real")
         if self.peak:
             note.append(f"MFU {values['mfu']:.1%}")
         self.note = f"loss {', '.join(note)}"
 
     def warn_of_waits(self, title: str) -> None:
-        """Warn of a training of a minute or more that has waited for data for long.
+        """Warn of a training of a minute or more that has waited long for data.
 
         Args:
-            title: of the training.
+            title: the title of the training.
         """
         if not self.writes or self._seconds < MIN_WARNED_SECONDS:
             return
@@ -181,13 +182,13 @@ class Journal:
         if fraction >= MAX_WAIT_FRACTION:
             warn(f"{title}: {fraction:.0%} of its time it waited for data: give each rank more CPU cores")
 
-    def write_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+    def write_evaluation(self, step: int, metrics: Numbers) -> None:
         """Write a line of validation metrics, if there are any."""
         if metrics:
             self._write(step, {f"validation.{name}": value for name, value in metrics.items()})
 
     def locate_batch(self, spike: Spike) -> str:
-        """Say where a person can see the batch of a spike."""
+        """Return a clause on where a person can see the batch of a spike."""
         if not self.shows:
             return f"{self.directory / SPIKES} names the batch"
         return f"the batch: {self.shows} {spike.update + 1}"

@@ -63,6 +63,22 @@ def test_scales_with_other_settings():
     assert scales_of(slow, [0, 0, 0, 2, 2, 0, 2, 0, 0]) == [16, 16, 32, 32, 32, 16, 16, 16, 32]
 
 
+def test_ranks_agree_on_a_scale_that_one_of_them_needs(monkeypatch):
+    """The counts of another rank, which sees large gradients, come in 8 bytes an update."""
+    sent = []
+
+    def all_reduce(counts):
+        sent.append(counts.nbytes)
+        counts += torch.tensor([100.0, 5.0])
+
+    monkeypatch.setattr("brimful.precision.scaler._has_ranks", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    scaler = AutomaticLossScaler()
+    assert scales_of(scaler, (0, 0, 0)) == [0.5, 0.25, 0.125]
+    assert sent == [8, 8, 8]
+    assert scaler.metrics()["upper_share"] == pytest.approx(5 / 115)
+
+
 def test_impossible_settings():
     wrong = {"init_scale": 0.0, "min_scale": 2.0, "max_scale": 0.5, "period": 0, "threshold": 1}
     for name, value in (wrong | {"bin_edge": 1e5}).items():
@@ -141,24 +157,23 @@ def test_a_step_is_that_of_the_unscaled_and_clipped_gradient(clips, fused):
     model, max_norm = Step().to(torch.float64 if clips == "unscaled" else torch.float32), 0.05
     twin = copy.deepcopy(model)
     watch_modules(model)
-    optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01, fused=fused) for each in (model, twin)]
+    ours, theirs = (torch.optim.AdamW(each.parameters(), lr=0.01, fused=fused) for each in (model, twin))
     scaler = AutomaticLossScaler(init_scale=2.0**7)
     for _ in range(4):
         tokens, labels = torch.randint(20, (6,)), torch.randint(5, (6,))
-        for each, optimizer in zip((model, twin), optimizers, strict=True):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(each(tokens), labels)
-            (scaler.scale(loss) if each is model else loss).backward()
+        model.zero_grad()
+        twin.zero_grad()
+        scaler.scale(F.cross_entropy(model(tokens), labels)).backward()
+        F.cross_entropy(twin(tokens), labels).backward()
         if clips == "unscaled":
-            scaler.unscale_(optimizers[0])
-            norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        else:
-            norm = scaler.clip_grad_norm_(model.parameters(), max_norm)
+            scaler.unscale_(ours)
+        clip = nn.utils.clip_grad_norm_ if clips == "unscaled" else scaler.clip_grad_norm_
+        norm = clip(model.parameters(), max_norm)
         torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(twin.parameters(), max_norm))
-        scaler.step(optimizers[0])
-        optimizers[1].step()
+        scaler.step(ours)
+        theirs.step()
         scaler.update()
-        assert not hasattr(optimizers[0], "grad_scale")
+        assert not hasattr(ours, "grad_scale")
     # torch adds 1e-6 to the norm before it clips; Adam's first steps magnify nothing else.
     tolerance = 0 if clips == "unscaled" else 1e-4
     for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
@@ -307,20 +322,20 @@ def test_the_state_of_another_scaler_is_refused():
     assert scaler.get_scale() == 8.0
 
 
+class Spectrum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, dtype=torch.complex64))
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        return torch.fft.irfft(torch.fft.rfft(x * self.scale) * self.weight, n=6)
+
+
 def test_complex_parameters_are_left_alone():
-    class Spectrum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(4, dtype=torch.complex64))
-            self.scale = nn.Parameter(torch.ones(6))
-
-        def forward(self, x):
-            return torch.fft.irfft(torch.fft.rfft(x * self.scale) * self.weight, n=6)
-
-    model = Spectrum()
+    model, scaler = Spectrum(), AutomaticLossScaler(init_scale=4.0)
     watch_modules(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = AutomaticLossScaler(init_scale=4.0)
     scaler.scale(model(torch.randn(3, 6)).square().sum()).backward()
     gradient = model.weight.grad
     assert gradient_norm([gradient.conj()]) == gradient_norm([gradient]) > 0

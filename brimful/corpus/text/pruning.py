@@ -1,4 +1,4 @@
-"""Prune a tokenizer's vocabulary to the pieces that some texts use, and those that others fall back to.
+"""Prune a tokenizer's vocabulary to the pieces that some texts use, and the pieces that other texts need.
 
 The texts' encodings stay the same up to the new ids (pruning_rules.py says why). Other texts get smaller
 pieces, and unknown tokens where they hold characters of another script.
