@@ -149,10 +149,11 @@ def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
 
 def module_files(folder: ModelFolder) -> list[Path]:
     """List the files of a folder that describe or hold its modules, without the encoder's."""
-    names = ("config.json", *WEIGHTS)
-    inside = [folder.path / path / name for _, path in folder.modules if path for name in names]
-    files = (folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path), *inside)
-    return [path for path in files if path is not None and path.is_file()]
+    files = [folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path)]
+    for _, path in folder.modules:
+        if path:
+            files += [folder.path / path / name for name in ("config.json", *WEIGHTS)]
+    return [file for file in files if file is not None and file.is_file()]
 
 
 def write_modules(

@@ -79,8 +79,9 @@ class BatchModel:
         for row, (first, count) in enumerate(zip(firsts, counts, strict=True)):
             windows = slice(first, first + count)
             text_b = None if second is None else second[row]
-            arrays = tokens[windows], segments[windows], characters[windows]
-            text = QueuedText(texts[row], text_b, *arrays, overlap)
+            text = QueuedText(
+                texts[row], text_b, tokens[windows], segments[windows], characters[windows], overlap
+            )
             if overlap is None and text.lengths[0] >= served.max_length:
                 text.cut = self._find_cuts(readable[row], text_b)
             queued.append(text)

@@ -106,6 +106,7 @@ def test_the_options_of_every_verb():
         ("pretrain --no-dry-run=3", ["--no-dry-run takes no value"]),
         ("pack --histogram x --capacity 3 4", ["unexpected argument 4"]),
         ("export a b --out c", ["unexpected argument b"]),
+        ("pack --histogram a --depth 1 --depth 2", ["--depth is given twice"]),
         # an option that is missing
         ("finetune", ["--encoder", "--train", "--out"]),
         ("predict --model a", ["predict needs --input and --output (brimful predict --help)"]),
@@ -142,11 +143,6 @@ def test_an_option_of_one_group_may_go_without_it():
     assert (config.clean.garbage, config.clean.max_undecodable, config.dedup.lines) == (False, 1.0, 3)
     with pytest.raises(UsageError, match="unknown option --rate"):
         parsed("--out", "o", "--rate", "1")  # two groups have it
-
-
-def test_a_list_that_is_given_twice_is_refused():
-    with pytest.raises(UsageError, match="--depths is given twice"):
-        parsed("--out", "o", "--depths", "1", "--depths", "2")
 
 
 def test_flags_stand_over_the_file(tmp_path):

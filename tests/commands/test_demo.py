@@ -38,7 +38,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("split_seed", [0, 1, 2])
-def test_no_test_review_is_seen_in_training(folder, split_seed):
+def test_no_test_review_is_seen_in_training_and_what_has_both_labels_is_text_only(folder, split_seed):
     reviews = load_reviews(folder, split_seed, None)
     test = {duplicate_key(text) for text, _ in reviews.test}
     training = {duplicate_key(text) for text in [t for t, _ in reviews.labelled] + reviews.unlabelled}
@@ -49,10 +49,6 @@ def test_no_test_review_is_seen_in_training(folder, split_seed):
     assert reviews.facts["reviews"] == 221 + 201 + 2
     assert not any(text.startswith(LONG) for text, _ in reviews.test), "near-repeats leave the test side"
     assert reviews.facts["near_duplicates"] > 0
-
-
-def test_reviews_with_both_labels_are_text_only(folder):
-    reviews = load_reviews(folder, 0, None)
     assert reviews.facts["conflicting"] == 1
     assert "又好又坏" in reviews.unlabelled
     assert "又好又坏" not in dict(reviews.labelled) | dict(reviews.test)

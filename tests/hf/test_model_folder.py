@@ -20,16 +20,13 @@ def write(folder: Path, **values: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("kind", "found"), [("encoder", "encoder"), ("model", "model"), ("start", "start")])
-def test_a_run_opens_at_its_preferred_folder(tmp_path, kind, found):
+@pytest.mark.parametrize("kind", ["encoder", "model", "start"])
+def test_a_run_opens_at_its_preferred_folder_and_else_where_a_model_is(tmp_path, kind):
     for name in ("encoder", "model", "start"):
-        write(tmp_path / name)
-    assert ModelFolder.open(tmp_path, kind).path == tmp_path / found
-
-
-def test_a_run_with_another_folder_alone_opens_there(tmp_path):
-    folder = ModelFolder.open(write(tmp_path / "model").parent, "encoder")
-    assert str(folder) == str(tmp_path / "model")
+        write(tmp_path / "run" / name)
+    assert ModelFolder.open(tmp_path / "run", kind).path == tmp_path / "run" / kind
+    folder = ModelFolder.open(write(tmp_path / "other" / "model").parent, "encoder")
+    assert str(folder) == str(tmp_path / "other" / "model")
     assert ModelFolder.open(folder, "encoder") is folder
 
 
