@@ -30,7 +30,7 @@ class Rows:
     """A table as sequences of token ids and labels."""
 
     def __init__(self, run: Path, part: str, tokenizer: Any) -> None:
-        from brimful.stages.task_options import read_finetuning
+        from brimful.stages.run_tables import read_finetuning
         from brimful.tables.layouts import find_layout
         from brimful.tables.table_files import read_file
         from brimful.tasks.registry import choose_task
@@ -61,7 +61,7 @@ def train(run: Path, rate: float, seed: int) -> dict[str, Any]:
     """Train the loop as a run was trained, and return its predictions of the test rows."""
     import transformers
 
-    from brimful.stages.task_options import read_finetuning
+    from brimful.stages.run_tables import read_finetuning
 
     config = read_finetuning(run)
     assert config is not None

@@ -4,11 +4,9 @@ A commit record lists every file: checksums.json in the folder of a finished run
 folder of another origin has neither, and is read as it is.
 """
 
-import os
 from pathlib import Path
 
-from brimful.base.errors import BrimfulError
-from brimful.base.storage import LOCK, commit, crc32, read_commit, read_record
+from brimful.base.storage import commit, read_commit
 
 MANIFEST = "MANIFEST.json"
 """The commit record of a prepared folder."""
@@ -34,33 +32,3 @@ def check_seal(folder: Path) -> None:
     for name in (CHECKSUMS, EXPORT):
         if (folder / name).is_file():
             read_commit(folder / name, verify=True, remedy="the files are read as they are")
-
-
-def require_no_own_files(record: Path) -> None:
-    """Refuse to replace a folder that holds files of its user.
-
-    They are the files and links that its commit record does not list, and pages that were edited since.
-
-    Raises:
-        BrimfulError: there are such files; or the record is damaged, so that its list of files is lost.
-    """
-    if not record.is_file():
-        return
-    folder = record.parent
-    content = read_record(record, remedy="choose another folder")
-    listed = {record.name, LOCK, *map(os.path.normpath, content["files"])}
-    for name, crc in content.get(PAGES, {}).items():
-        if (folder / name).is_file() and crc32(folder / name) == crc:
-            listed.add(name)
-    # rglob does not follow links, and a link is the user's own even if it leads nowhere.
-    own = []
-    for path in sorted(folder.rglob("*")):
-        name = os.path.relpath(path, folder)
-        if (path.is_symlink() or path.is_file()) and name not in listed:
-            own.append(name)
-    if own:
-        others = f" and {len(own) - 1:,} more" if len(own) > 1 else ""
-        raise BrimfulError(
-            f"{folder} has {own[0]}{others}, of your own or edited since {record.name}: move it away, or"
-            " choose another folder"
-        )

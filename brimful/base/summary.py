@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from brimful.base.errors import BrimfulError
 from brimful.base.numbers import format_gap, format_metric
 from brimful.base.types import Facts, Numbers, Values
 
@@ -141,18 +140,6 @@ class Summary:
 def with_overview(facts: Facts, summary: Summary) -> Values:
     """Return the facts of a result with its Summary, as JSON values."""
     return {**facts, OVERVIEW: msgspec.to_builtins(summary)}
-
-
-def read_overview(record: Facts, place: object) -> Summary | None:
-    """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
-
-    Raises:
-        BrimfulError: it is damaged; the message names `place`, the file with the record.
-    """
-    try:
-        return msgspec.convert(record.get(OVERVIEW), Summary | None)
-    except msgspec.ValidationError as error:
-        raise BrimfulError(f"{place} is damaged: its {OVERVIEW} has {error}; make it again") from error
 
 
 def make_table(

@@ -179,11 +179,9 @@ def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict
     entries = []
     for name in shards:
         record = read_record(directory / "shards" / f"{name}.json")
-        entry = {"name": name, "split": record["split"]}
         for key in _TOTALS:
-            entry[key] = record[key]
             totals[key] += record[key]
-        entries.append({**entry, "crc32": record["crc32"]})
+        entries.append({"name": name} | {key: record[key] for key in ("split", *_TOTALS, "crc32")})
     return commit(
         directory / MANIFEST,
         [directory / "tokenizer.json"],

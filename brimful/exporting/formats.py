@@ -6,6 +6,7 @@ line asks formats what they need before torch is loaded.
 
 import importlib.util
 import logging
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from brimful.base.console import warn
 from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import EXPORT, require_no_own_files
-from brimful.base.storage import read_json, read_object, require_folder_place, write_json
+from brimful.base.seals import EXPORT, PAGES
+from brimful.base.storage import (
+    LOCK,
+    crc32,
+    read_json,
+    read_object,
+    read_record,
+    require_folder_place,
+    write_json,
+)
 from brimful.corpus.text.folder_files import PROMPTS, SETTINGS, read_transformer_settings
 from brimful.exporting.padded_batches import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
@@ -370,3 +379,33 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
 
 def _is_export(folder: Path) -> bool:
     return (folder / EXPORT).is_file()
+
+
+def require_no_own_files(record: Path) -> None:
+    """Refuse to replace a folder that holds files of its user.
+
+    They are the files and links that its commit record does not list, and pages that were edited since.
+
+    Raises:
+        BrimfulError: there are such files; or the record is damaged, so that its list of files is lost.
+    """
+    if not record.is_file():
+        return
+    folder = record.parent
+    content = read_record(record, remedy="choose another folder")
+    listed = {record.name, LOCK, *map(os.path.normpath, content["files"])}
+    for name, crc in content.get(PAGES, {}).items():
+        if (folder / name).is_file() and crc32(folder / name) == crc:
+            listed.add(name)
+    # rglob does not follow links, and a link is the user's own even if it leads nowhere.
+    own = []
+    for path in sorted(folder.rglob("*")):
+        name = os.path.relpath(path, folder)
+        if (path.is_symlink() or path.is_file()) and name not in listed:
+            own.append(name)
+    if own:
+        others = f" and {len(own) - 1:,} more" if len(own) > 1 else ""
+        raise BrimfulError(
+            f"{folder} has {own[0]}{others}, of your own or edited since {record.name}: move it away, or"
+            " choose another folder"
+        )

@@ -165,32 +165,6 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[Tensors, str]:
     return tensors, str(path)
 
 
-def list_unread_modules(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
-    """List the modules of a folder that `load_model` does not read: poolers, heads, and the subfolders of
-    modules of sentence-transformers. Names of parts of the encoder have no prefix.
-
-    Args:
-        encoder, head: the modules that `load_model` has returned for the folder.
-
-    Raises:
-        BrimfulError: the folder has no weights.
-    """
-    prefix = family_of(encoder.config).prefix
-    names = hf_names(encoder, encoder.config)
-    if head is not None:
-        names |= hf_names(head, encoder.config)
-    unread = named_tensors(folder, encoder)[0].keys() - names - {prefix + name for name in names}
-    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
-    owners = {name.rpartition(".")[0] for name in unread} - {decoder}
-    modules = sorted(owner.removeprefix(prefix) for owner in owners)
-    read_kinds = ["Transformer"]
-    if isinstance(head, SequenceHead) and head.linear:
-        read_kinds.append("Dense")
-    if encoder.pooling:
-        read_kinds.append("Pooling")
-    return modules + [path for kind, path in folder.modules if kind not in read_kinds]
-
-
 def is_read_by_transformers(folder: ModelFolder, encoder: Encoder) -> bool:
     """Whether `transformers` finds the encoder of a folder that `load_model` has read. It does not if the
     folder has only the decoder's tied matrix."""

@@ -77,13 +77,15 @@ def trainer_of(
     trainer_seed: int = 1,
     runtime: Runtime = RUNTIME,
     rate: float = 3e-3,
+    fixed_shapes: bool = False,
     **config,
 ) -> Trainer:
     """A trainer of a small classifier: its data and initial weights depend on `seed` alone."""
     torch.manual_seed(seed)
     encoder = encoder_of(dropout)
     head = SequenceHead(encoder, 2)
-    stream = ExampleStream(examples_of(50, seed), sequences=batch, tokens=tokens, seed=seed)
+    sizes = {"sequences": batch, "tokens": tokens, "fixed_shapes": fixed_shapes}
+    stream = ExampleStream(examples_of(50, seed), seed=seed, **sizes)
     objective = objective(head) if objective else supervised(head, held_out)
     training = Training(
         config=TrainerConfig(**{"steps": 12, "log_every": 4} | config),
@@ -162,6 +164,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
         for parameter in resumed.state.trained.parameters():
             parameter.zero_()
     assert resumed.resume()
+    assert 0 < resumed.progress.step <= 7
     resumed.run("test")
     return resumed
 

@@ -16,9 +16,10 @@ from tokenizers import Tokenizer, models
 from brimful import Encoder
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
+from brimful.commands.export import list_unread_modules
 from brimful.exporting.exported_model import keep_rows
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, list_unread_modules, load_model, load_pretrained, save_model
+from brimful.hf.folders import HEADS, load_model, load_pretrained, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead, TokenHead

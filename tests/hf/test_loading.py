@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.base.errors import NotFiniteError
-from brimful.hf.folders import list_unread_modules, load_model, save_model
+from brimful.commands.export import list_unread_modules
+from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.weights import naming_weights, weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead

@@ -13,12 +13,12 @@ from brimful import BrimfulError, Encoder, distil, distil_encoder
 from brimful.base.console import record_warnings
 from brimful.base.distributed import SINGLE_RANK
 from brimful.base.errors import UsageError
-from brimful.base.summary import read_overview
 from brimful.base.types import IGNORED
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
+from brimful.reports.run_records import read_overview
 from brimful.stages import distil_encoder as distil_encoder_module
 from brimful.stages.distil_encoder import ShardTexts
 from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig

@@ -14,8 +14,8 @@ from brimful.base.types import IGNORED
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
+from brimful.stages.students import cache_outputs
 from brimful.tables.table import Table
-from brimful.tasks.cached_tables import cache_outputs
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.multi_label import MultiLabel

@@ -143,8 +143,8 @@ def _check(old: "Tokenizer", new: "Tokenizer", old_ids: np.ndarray, texts: list[
 
 def order_ids(model: State, ids: set[int]) -> list[int]:
     """Sort ids as `tokenizers` numbers their pieces: the model's own first, then added tokens."""
-    is_list = model["type"] == "Unigram"
-    own_ids = set(range(len(model["vocab"])) if is_list else model["vocab"].values())
+    pieces = model["vocab"]
+    own_ids = set(range(len(pieces)) if model["type"] == "Unigram" else pieces.values())
     return sorted(ids & own_ids) + sorted(ids - own_ids)
 
 

@@ -127,9 +127,8 @@ def _with_ancestors(model: State, ids: set[int]) -> set[int]:
     parts: dict[str, list[str]] = defaultdict(list)
     for sides in map(split_merge, model["merges"]):
         parts[join_merge(sides, prefix)] += sides
-    names = {index: piece for piece, index in pieces.items()}
     ancestors = set(ids)
-    waiting = [names[index] for index in ids if index in names]
+    waiting = [piece for piece, index in pieces.items() if index in ids]
     while waiting:
         for part in parts[waiting.pop()]:
             if pieces[part] not in ancestors:
