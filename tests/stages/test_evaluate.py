@@ -178,7 +178,7 @@ def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
 
 def test_the_number_format_is_the_device_s(inputs, tmp_path, monkeypatch):
     """What begins in one format on a machine does not end in another on the next."""
-    given = {"encoders": [inputs["one"]], "text": [inputs["text"]], "max_length": 32}
+    given = {"encoders": [inputs["one"]], "text": [inputs["text"]], "max_length": 32, "text_tokens": 500}
     for fast, format in ((False, "fp32"), (True, "bf16")):
         monkeypatch.setattr(policy, "has_fast_bf16", lambda device, fast=fast: fast)
         assert evaluate(**given, out=str(tmp_path / format))["precision"] == format
