@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.augmentation.words import is_word
-from brimful.corpus.text.characters import HAN, character_classes, character_scripts
+from brimful.corpus.text.character_classes import HAN, character_classes, character_scripts
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.data.ragged import Ragged
 from brimful.data.reader import list_ordinary_ids

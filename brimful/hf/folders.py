@@ -25,6 +25,7 @@ from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, w
 from brimful.hf.int8_steps import FILE as INT8
 from brimful.hf.int8_steps import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
+from brimful.hf.sentence_modules import THEIRS, module_files, write_modules
 from brimful.hf.tensor_names import (
     Head,
     Tensors,
@@ -39,7 +40,6 @@ from brimful.hf.tensor_names import (
     to_hf,
     word_matrix,
 )
-from brimful.hf.text_reading import THEIRS, module_files, write_modules
 from brimful.hf.weights import read_weights, weight_files
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (

@@ -16,7 +16,8 @@ from brimful.data.examples import Examples
 from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
-from brimful.model.shape import EncoderConfig, preset
+from brimful.model.presets import preset
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.optim.config import OptimizerConfig

@@ -8,7 +8,8 @@ from brimful.base.distributed import SINGLE_RANK
 from brimful.data.batch import pack
 from brimful.model.encoder import Encoder
 from brimful.model.flops import Shape, count_step_flops
-from brimful.model.shape import EncoderConfig, preset
+from brimful.model.presets import preset
+from brimful.model.shape import EncoderConfig
 from brimful.train import utilisation
 from brimful.train.journal import Journal
 from brimful.train.metrics import Totals, Window, count_batches, read_metrics

@@ -14,7 +14,7 @@ from brimful.commands.pretrain import pretrain
 from brimful.corpus.shards import Corpus
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
+from brimful.model.presets import preset
 from brimful.optim.config import OptimizerConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial_weights import OFFSETS, look_at_neighbours, start_from_neighbourhoods

@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from brimful.corpus.text.characters import LATIN, MARK, character_classes, code_points, fill, parse_ranges
+from brimful.corpus.text.character_classes import MARK, character_classes, fill
+from brimful.corpus.text.characters import LATIN, code_points, parse_ranges
 
 ACCENTED = 500
 """If more than one letter in this many has an accent, the language writes accents."""

@@ -17,7 +17,8 @@ from brimful.corpus.dedup.duplicates import (
     mark_recurring,
     shingles,
 )
-from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys, fold
+from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys
+from brimful.corpus.dedup.near_pairs import fold
 
 texts_strategy = st.lists(st.text(st.sampled_from("ab中文é \n。"), max_size=30), max_size=8)
 
