@@ -144,7 +144,7 @@ class Neighbours:
         A word's neighbours do not include the word in other capitals, one of its pieces, or a word of another
         script: mean embeddings of pieces may be near to all of these.
         """
-        neighbours: dict[int, list[str]] = {}
+        neighbours = {}
         numbers = dict.fromkeys(self.number[word] for word in words if word in self.number)
         with_vector = [number for number in numbers if self.vectors[number].any()]
         for start in range(0, len(with_vector), WORDS_AT_ONCE):

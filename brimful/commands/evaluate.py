@@ -4,7 +4,7 @@ from typing import Any
 
 from brimful.base.config import verb
 from brimful.stages.evaluate import EvaluateJob
-from brimful.stages.task_options import EvaluateConfig
+from brimful.stages.evaluate_config import EvaluateConfig
 
 
 @verb(EvaluateConfig)

@@ -35,12 +35,15 @@ from brimful.exporting.formats import FORMATS, Format, format_of, require_export
 from brimful.exporting.gate import Gate, check_source
 from brimful.exporting.summary_and_card import fill_card, measure_model, summarise_export
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, list_unread_modules
+from brimful.hf.folders import HEADS, Head, named_tensors
 from brimful.hf.int8_steps import forget_steps
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
+from brimful.hf.tensor_names import decoder_weight, hf_names
 from brimful.hf.text_reading import TextReading, reading_of, reads_token_types
 from brimful.hf.tokenizer_check import check_ids
 from brimful.hf.weights import naming_weights
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
 from brimful.stages.run_tables import find_run_tables
@@ -197,3 +200,29 @@ def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[st
         (folder / name).write_text(text, encoding="utf-8")
         facts[PAGES][name] = crc32(folder / name)
     return commit(folder / RECORD, files, kind="export", **with_overview(facts, summary))
+
+
+def list_unread_modules(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
+    """List the modules of a folder that `load_model` does not read: poolers, heads, and the subfolders of
+    modules of sentence-transformers. Names of parts of the encoder have no prefix.
+
+    Args:
+        encoder, head: the modules that `load_model` has returned for the folder.
+
+    Raises:
+        BrimfulError: the folder has no weights.
+    """
+    prefix = family_of(encoder.config).prefix
+    names = hf_names(encoder, encoder.config)
+    if head is not None:
+        names |= hf_names(head, encoder.config)
+    unread = named_tensors(folder, encoder)[0].keys() - names - {prefix + name for name in names}
+    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
+    owners = {name.rpartition(".")[0] for name in unread} - {decoder}
+    modules = sorted(owner.removeprefix(prefix) for owner in owners)
+    read_kinds = ["Transformer"]
+    if isinstance(head, SequenceHead) and head.linear:
+        read_kinds.append("Dense")
+    if encoder.pooling:
+        read_kinds.append("Pooling")
+    return modules + [path for kind, path in folder.modules if kind not in read_kinds]

@@ -18,9 +18,10 @@ from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.data.sequences import cut_documents
 from brimful.packing.config import Algorithm, Depth, PackConfig
 from brimful.packing.cutting_stock import cutting_stock
-from brimful.packing.histogram import Plan, check_counts, count_lengths, read_histogram
+from brimful.packing.histogram import Plan, check_counts, count_lengths
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.pack_first import lpfhp, spfhp
+from brimful.packing.published import read_histogram
 
 PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "spfhp": spfhp,

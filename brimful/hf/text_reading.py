@@ -1,4 +1,4 @@
-"""How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does.
+"""The way in which a folder reads a text and makes a vector of it, as in sentence-transformers 6.2.
 
 Without modules.json, the vector is the mean over the tokens, or the first token if Brimful trained it so.
 From version 3, sentence-transformers can read the modules written here: a Transformer (the folder itself),
@@ -118,7 +118,7 @@ def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
 
 
 def _find_problem(folder: ModelFolder, prompt: str) -> str:
-    """Return a setting of the modules that Brimful does not follow, in words; empty if it follows all."""
+    """Describe the first setting of the modules that Brimful does not follow; empty if it follows all."""
     kinds = [kind for kind, _ in folder.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
         return f"its modules are {', '.join(kinds)}, but only Transformer, Pooling and Normalize are known"
@@ -149,10 +149,11 @@ def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
 
 def module_files(folder: ModelFolder) -> list[Path]:
     """List the files of a folder that describe or hold its modules, without the encoder's."""
-    names = ("config.json", *WEIGHTS)
-    inside = [folder.path / path / name for _, path in folder.modules if path for name in names]
-    files = (folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path), *inside)
-    return [path for path in files if path is not None and path.is_file()]
+    files = [folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path)]
+    for _, path in folder.modules:
+        if path:
+            files += [folder.path / path / name for name in ("config.json", *WEIGHTS)]
+    return [file for file in files if file is not None and file.is_file()]
 
 
 def write_modules(
@@ -173,26 +174,29 @@ def write_modules(
         classifier: linear.weight (classes, width) and linear.bias, if there is one.
         unit, prompt: as in `TextReading`.
     """
-    modules = [("Transformer", ""), ("Pooling", POOLING)]
-    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
-    (folder / POOLING).mkdir()  # in a new folder: `atomic_directory`
     flags = {flag: THEIRS[pooling] == mode for mode, flag in FLAGS.items()}
-    write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **flags})
+    settings: dict[tuple[str, str], Values] = {
+        ("Pooling", POOLING): {"word_embedding_dimension": width, **flags}
+    }
     if classifier is not None:
-        modules.append(("Dense", CLASSIFIER))
-        (folder / CLASSIFIER).mkdir()
-        sizes = {"in_features": width, "out_features": len(classifier["linear.weight"])}
-        values = sizes | {"bias": True, "activation_function": IDENTITY}
-        write_json(folder / CLASSIFIER / "config.json", values)
-        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+        settings["Dense", CLASSIFIER] = {
+            "in_features": width,
+            "out_features": len(classifier["linear.weight"]),
+            "bias": True,
+            "activation_function": IDENTITY,
+        }
     if unit:
-        modules.append(("Normalize", NORMALIZE))
-        (folder / NORMALIZE).mkdir()
-        write_json(folder / NORMALIZE / "config.json", {})
+        settings["Normalize", NORMALIZE] = {}
+    for (_, path), values in settings.items():
+        (folder / path).mkdir()  # in a new folder: `atomic_directory`
+        write_json(folder / path / "config.json", values)
+    if classifier is not None:
+        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
     if prompt:
         write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
     entries = []
-    for number, (kind, path) in enumerate(modules):
+    for number, (kind, path) in enumerate([("Transformer", ""), *settings]):
         type_name = f"sentence_transformers.models.{kind}"
         entries.append({"idx": number, "name": str(number), "path": path, "type": type_name})
     write_json(folder / MODULES, entries)

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import capitalise, find_mapping
 from brimful.base.seals import EXPORT, MANIFEST
 from brimful.base.storage import read_object
-from brimful.base.summary import OVERVIEW, Summary, read_overview
+from brimful.base.summary import OVERVIEW, Summary
+from brimful.base.types import Facts
 from brimful.train.metrics import read_metrics
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
@@ -155,3 +158,15 @@ def _read_all_metrics(directory: Path) -> dict[str, list[dict[str, Any]]]:
         if lines:
             metrics[file.parent.relative_to(directory).as_posix().removeprefix(".")] = lines
     return metrics
+
+
+def read_overview(record: Facts, place: object) -> Summary | None:
+    """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
+
+    Raises:
+        BrimfulError: it is damaged; the message names `place`, the file with the record.
+    """
+    try:
+        return msgspec.convert(record.get(OVERVIEW), Summary | None)
+    except msgspec.ValidationError as error:
+        raise BrimfulError(f"{place} is damaged: its {OVERVIEW} has {error}; make it again") from error

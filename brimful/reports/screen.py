@@ -12,9 +12,10 @@ from rich.text import Text
 
 from brimful.base.console import escape_controls
 from brimful.base.numbers import NARROW_SPACE, list_facts
-from brimful.base.summary import SummaryTable, read_overview
+from brimful.base.summary import SummaryTable
 from brimful.base.terminal import output_console
 from brimful.reports.model_table import compare_models
+from brimful.reports.run_records import read_overview
 
 MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""

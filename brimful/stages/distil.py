@@ -22,9 +22,9 @@ from brimful.runs.job import Facts, Job, RunPlan
 from brimful.runs.start_checks import CONFIG
 from brimful.stages.distil_options import DistilConfig, StageConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
-from brimful.stages.run_tables import choose_tables, find_held_out, merge_table_options
+from brimful.stages.run_tables import choose_tables, find_held_out, merge_table_options, read_finetuning
 from brimful.stages.students import CPU, ModelTeacher, StudentStart, load_teacher
-from brimful.stages.task_options import TablePaths, read_finetuning, with_absolute_paths
+from brimful.stages.task_options import TablePaths, with_absolute_paths
 from brimful.stages.task_trainings import Stage, name_table_files, train_stage
 from brimful.tables.layouts import find_layout
 from brimful.tables.table import require_pairs

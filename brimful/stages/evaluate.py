@@ -33,7 +33,7 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
 from brimful.runs.job import Facts, Job, Opened, RunPlan
-from brimful.stages.task_options import EvaluateConfig
+from brimful.stages.evaluate_config import EvaluateConfig
 from brimful.stages.task_trainings import Finetuning, load_data, name_table_files, resolve_finetuning
 from brimful.tables.layouts import find_layout
 from brimful.tasks.judging import baselines

@@ -3,18 +3,24 @@
 A student starts from layers of the teacher, from a folder, or from random weights.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from inspect import getfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
+from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.corpus.text.tokenizer import tokenizer_hash
+from brimful.data.ragged import Ragged
 from brimful.hf.folders import load_pretrained
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
@@ -27,7 +33,7 @@ from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.start.narrowing import narrow
 from brimful.tables.table import Table
-from brimful.tasks.cached_tables import cache_outputs
+from brimful.tasks.cached_tables import Facts, Rows, get_entry, hash_code
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.task_data import TaskData
@@ -290,3 +296,33 @@ class StudentStart:
             teacher_layers = self.teacher_run.layers or range(teacher.encoder.config.layers)
             layers = tuple(teacher_layers[layer] for layer in layers)
         return replace(start, encoder=copy_layers(self.config, start.encoder, layers))
+
+
+def cache_outputs(
+    decides: Facts, data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
+) -> np.ndarray | Ragged:
+    """Return a model's outputs for examples, mapped from the cache if they are there. Every rank calls this.
+
+    Args:
+        decides: what decides them, beside the examples and this package's code.
+        compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
+    """
+    key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
+    compute_once = cache(compute)  # what the disk refuses need not be computed again
+
+    def make_rows(facts: Facts) -> Iterator[Rows]:
+        yield {"outputs": compute_once()}
+
+    return get_entry(key, make_rows, ranks, "a teacher's outputs", "").columns["outputs"]
+
+
+def hash_content(data: Encoded) -> str:
+    """Hash a table's name, texts, labels and tokens."""
+    head = f"{data.table.path}\n{data.examples.max_length}"
+    digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))
+    digest.update(data.table.fingerprints.data)
+    for label in data.table.labels or ():
+        digest.update(msgspec.json.encode(label) + b"\n")
+    for ids in data.examples.tokens:
+        digest.update(ids.data)
+    return digest.hexdigest()

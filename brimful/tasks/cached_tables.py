@@ -16,7 +16,6 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any, TypedDict
 
-import msgspec
 import numpy as np
 import pyarrow
 import tokenizers
@@ -270,24 +269,6 @@ def hash_code(*files: str) -> str:
     return digest.hexdigest()
 
 
-def cache_outputs(
-    decides: Facts, data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
-) -> np.ndarray | Ragged:
-    """Return a model's outputs for examples, mapped from the cache if they are there. Every rank calls this.
-
-    Args:
-        decides: what decides them, beside the examples and this package's code.
-        compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
-    """
-    key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
-    compute_once = cache(compute)  # what the disk refuses need not be computed again
-
-    def make_rows(facts: Facts) -> Iterator[Rows]:
-        yield {"outputs": compute_once()}
-
-    return get_entry(key, make_rows, ranks, "a teacher's outputs", "").columns["outputs"]
-
-
 def cache_groups(table: Table, ranks: World = SINGLE_RANK) -> np.ndarray:
     """Group alike rows, from the cache if they are there, with the warnings. Every rank calls this."""
 
@@ -422,15 +403,3 @@ def _to_numbers(array: pyarrow.Array) -> np.ndarray:
     if pyarrow.types.is_fixed_size_list(array.type):
         return array.flatten().to_numpy().reshape(-1, array.type.list_size)
     return array.to_numpy()
-
-
-def hash_content(data: Encoded) -> str:
-    """Hash a table's name, texts, labels and tokens."""
-    head = f"{data.table.path}\n{data.examples.max_length}"
-    digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))
-    digest.update(data.table.fingerprints.data)
-    for label in data.table.labels or ():
-        digest.update(msgspec.json.encode(label) + b"\n")
-    for ids in data.examples.tokens:
-        digest.update(ids.data)
-    return digest.hexdigest()

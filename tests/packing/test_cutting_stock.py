@@ -18,8 +18,9 @@ from scipy.sparse import csc_array
 from brimful.base.errors import BrimfulError
 from brimful.packing import cutting_stock as stock
 from brimful.packing.cutting_stock import Rows, best_patterns, count_unplaced, cutting_stock, fill_slots
-from brimful.packing.histogram import Plan, count_lengths, read_histogram
+from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit
+from brimful.packing.published import read_histogram
 from builders.packings import check_plan, histogram, problems
 
 # Lengths that best-fit packs badly.

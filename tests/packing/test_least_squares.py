@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
-from brimful.packing.histogram import read_histogram
 from brimful.packing.least_squares import nnlshp
+from brimful.packing.published import read_histogram
 from builders.packings import check_plan, histogram, problems
 
 

@@ -1,25 +1,33 @@
-"""`brimful distil`: who may teach, where students start, what they learn, and what a run says of them."""
+"""`brimful distil` and `distil-encoder`: teachers, students, what they learn, what is refused."""
 
 import json
 import shutil
+from contextlib import closing
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from brimful import BrimfulError, Encoder, distil
+from brimful import BrimfulError, Encoder, distil, distil_encoder
 from brimful.base.console import record_warnings
+from brimful.base.distributed import SINGLE_RANK
 from brimful.base.errors import UsageError
-from brimful.base.summary import read_overview
+from brimful.base.types import IGNORED
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import EncoderConfig
-from brimful.objectives.layer_losses import spread_layers
-from brimful.stages.distil_options import DistilConfig
+from brimful.objectives.layer_losses import LayerLosses, spread_layers
+from brimful.reports.run_records import read_overview
+from brimful.stages import distil_encoder as distil_encoder_module
+from brimful.stages.distil_encoder import ShardTexts
+from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
 from brimful.stages.run_tables import find_run_tables
 from brimful.stages.students import make_student_shape
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.cached_tables import RunTables
+from brimful.train.metrics import read_metrics
+from brimful.train.objective import Runtime
 from builders.distillation import CALM, EPOCH, assert_same, save_with_other_tokens
 
 
@@ -188,3 +196,126 @@ def test_a_student_of_other_tokens_imitates_outputs_alone(teacher, distilled, tm
     distilled(student=str(tmp_path / "other"), layers=EPOCH, logits=EPOCH)
     assert [path.name for path in (tmp_path / "run/stages/seed-0").iterdir()] == ["logits"]
     assert "does not read the student's tokens" in capsys.readouterr().err
+
+
+def test_an_ended_distillation_goes_on_to_the_same_bits(teacher, corpus_dir, tmp_path, monkeypatch):
+    given = {"teacher": str(teacher.parent / "encoder"), "data": [str(corpus_dir)], "student_hidden": 16}
+    given |= {"layers": EPOCH | {"epochs": 0.01}, "batch": 16, "max_length": 16, "precision": "fp32"}
+    distil_encoder(**given, out=str(tmp_path / "straight"))
+    made = distil_encoder_module.save_model
+
+    def ended(*more: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(distil_encoder_module, "save_model", ended)
+    with pytest.raises(KeyboardInterrupt):
+        distil_encoder(**given, out=str(tmp_path / "run"))
+    monkeypatch.setattr(distil_encoder_module, "save_model", made)
+    with pytest.raises(BrimfulError, match=r"not written by `brimful distil`: unknown key.*brimful export"):
+        distil(resume=str(tmp_path / "run"))
+    distil_encoder(resume=str(tmp_path / "run"))
+    weights = [tmp_path / name / "encoder" / "model.safetensors" for name in ("run", "straight")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+@pytest.mark.slow
+def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path, capsys):
+    """General distillation on shards: no masks; pooling stays open."""
+    given = {"teacher": str(teacher.parent / "encoder"), "data": [f"{corpus_dir}:2"], "student_layers": 1}
+    given |= {"batch": 16, "precision": "fp32", "layers": {"epochs": 2.0, "learning_rate": 1e-3}}
+    summary = distil_encoder(**given, out=str(tmp_path / "run"))
+    assert summary["sequences"] > 0
+    assert "sequences an epoch" in capsys.readouterr().err
+    losses = [row["loss.hidden"] for row in read_metrics(tmp_path / "run/stages/seed-0/layers/metrics.jsonl")]
+    assert losses[-1] < 0.9 * losses[0]
+    assert Encoder.load(tmp_path / "run" / "encoder").config.layers == 1
+    assert not (tmp_path / "run" / "blocks").exists()
+    assert Encoder.load(tmp_path / "run" / "encoder").pooling is None
+
+    encoder = Encoder.load(teacher.parent / "encoder")
+    config = DistilEncoderConfig(data=(str(corpus_dir),))
+    texts = ShardTexts(config, encoder, 16, tmp_path / "plans", main=True)
+    with closing(texts.stream(Runtime(SINGLE_RANK, "fp32"))) as stream:
+        batches, _ = stream.take(stream.start())
+    for batch in batches:
+        used = batch.mlm_labels != IGNORED
+        assert torch.equal(batch.tokens[batch.mlm_positions[used]].long(), batch.mlm_labels[used].long())
+
+
+NOTHING = LayerLosses(embedding=0.0, hidden=0.0, attention=0.0)
+NO_LAYERS = "starts from no layers: give --student-layers"
+# Paths are in the teacher's folder: `run` is the fine-tuning, `encoder` what it started from.
+REFUSED: list[tuple[type[Exception], dict[str, Any], str]] = [
+    (BrimfulError, {"teacher": "empty"}, "holds no model"),
+    (BrimfulError, {"teacher": "encoder"}, "encoder is an encoder without a task: `brimful distil-encoder`"),
+    (UsageError, {"teacher": "run/model"}, "not a run of `brimful finetune`.*give --train and --test"),
+    (UsageError, {"teacher": ""}, "^distil needs --teacher and --out, or --resume RUN$"),
+    (UsageError, {"out": ""}, "^distil needs --teacher and --out, or --resume RUN$"),
+    (BrimfulError, {"task": "regression"}, "is a model of classification, not of regression"),
+    (BrimfulError, {"unlabelled": ["gone.txt"]}, "gone.txt: No such file"),
+    (BrimfulError, {"unlabelled": ["pairs.tsv"]}, "pairs.tsv has pairs of texts, .*rows.tsv single ones"),
+    (BrimfulError, {"student_layers": 9}, "student_layers is 9: the teacher has 4 layers"),
+    (BrimfulError, {"student": "encoder", "student_layers": 2}, "--student has a shape and weights"),
+    (BrimfulError, {"student": "s", "initialisation": "random"}, "--student has a shape and weights"),
+    (BrimfulError, {"keep_layers": [0, 4]}, r"keep_layers is \[0, 4\]: the teacher has layers 0 to 3"),
+    (BrimfulError, {"keep_layers": [3, 1, 3]}, r"keep_layers is \[3, 1, 3\]: name no layer twice"),
+    (BrimfulError, {"keep_layers": [0, 1], "student_layers": 1}, "names 2 layers and --student-layers is 1"),
+    (BrimfulError, {"keep_layers": [0, 1], "initialisation": "random"}, NO_LAYERS),
+    (BrimfulError, {"keep_layers": [0, 1], "student_hidden": 64}, NO_LAYERS),
+    (BrimfulError, {"layers": {"losses": {"hidden": 2.0}}}, "of a stage .*: give it --layers.epochs"),
+    (
+        BrimfulError,
+        {"layers": EPOCH | {"losses": {"layer_map": [0, 4]}}},
+        r"layer_map is \[0, 4\]: it must have a layer, from 0 to 3",
+    ),
+    (BrimfulError, {"layers": EPOCH | {"losses": {"layer_map": [1]}}}, "for each of the student's 2"),
+]
+
+
+@pytest.mark.parametrize(("error", "options", "said"), REFUSED)
+def test_no_folder_is_made_for_what_cannot_work(error, options, said, teacher, tmp_path, monkeypatch):
+    monkeypatch.chdir(teacher.parent)
+    (teacher.parent / "empty").mkdir(exist_ok=True)
+    (teacher.parent / "pairs.tsv").write_text("text\ttext_b\na\tb\n")
+    with pytest.raises(error, match=said):
+        distil(**{"teacher": "run", "out": str(tmp_path / "run")} | options)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "said"),
+    [
+        (DistilConfig, {"batch": 0}, "batch is 0"),
+        (DistilConfig, {"micro_batch_tokens": 0}, "micro_batch_tokens is 0"),
+        (DistilConfig, {"temperature": 0.0}, "temperature is 0"),
+        (StageConfig, EPOCH | {"epochs": -1.0}, "epochs is -1"),
+        (StageConfig, EPOCH | {"learning_rate": -1.0}, "learning_rate is -1"),
+        (LayerStageConfig, EPOCH | {"losses": NOTHING}, "layers.losses .* --layers.epochs 0"),
+        (LayerLosses, {"hidden": -1.0}, "hidden is -1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(make, values, said):
+    with pytest.raises(BrimfulError, match=said):
+        make(**values)
+    assert LayerStageConfig(**EPOCH | {"epochs": 0.0}, losses=NOTHING).losses == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"teacher": "run"}, "is a model of a task: `brimful distil` makes its student"),
+        ({"data": []}, "^distil-encoder needs --teacher, --data and --out"),
+        ({"layers": {"epochs": 0.0}}, r"layers\.epochs is 0: the layers are all"),
+        ({"keep_layers": [0, 1], "initialisation": "random"}, NO_LAYERS),
+        ({"keep_layers": [0, 1], "student_hidden": 64}, NO_LAYERS),
+        ({"teacher": "other"}, "made with another tokenizer than the teacher's"),
+        ({"student": "other"}, "has another tokenizer than the teacher, whose layers"),
+    ],
+)
+def test_encoders_that_cannot_teach(options, said, teacher, corpus_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(teacher.parent)
+    save_with_other_tokens(teacher.parent / "encoder", teacher.parent / "other")
+    given = {"teacher": "encoder", "data": [str(corpus_dir)], "out": str(tmp_path / "run")}
+    with pytest.raises((BrimfulError, UsageError), match=said):
+        distil_encoder(**given | options)
+    assert not (tmp_path / "run").exists()

@@ -58,9 +58,7 @@ def run(folder: Path, out: Path, encoder: str, table: str = "single.tsv", **opti
         ("embedder", "first", "first"),
     ],
 )
-def test_pooling_is_that_of_the_encoders_training_or_what_was_asked_for(
-    folder, tmp_path, encoder, asked, pooling, capsys
-):
+def test_pooling_is_that_of_training_or_asked_for(folder, tmp_path, encoder, asked, pooling, capsys):
     finished = run(folder, tmp_path / "run", encoder, pooling=asked)
     guessed = (encoder, asked) == ("plain", "auto")
     assert ("says no pooling: a new dense layer reads the first token" in capsys.readouterr().err) is guessed

@@ -202,7 +202,7 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     encoder = small("bert")
     encoder.tokenizer = tokenizer
     encoder.save(tmp_path / "encoder")
-    rows = [[(0, "w0")] if number % 3 else [] for number in range(30)]
+    rows = [[(0, "w0")] if number % 3 else [] for number in range(18)]
     content = squad(rows)
     for number, question in enumerate(content["data"][0]["paragraphs"][0]["qas"]):
         question["question"] = f"what w{number % 20} w{number}"

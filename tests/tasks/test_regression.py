@@ -76,17 +76,11 @@ def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float
         torch.manual_seed(1)
         head = task.new_head(encoder)
         optimizer = torch.optim.AdamW(head.parameters(), lr=0.01)
-        objectives = {
-            "logits": LogitDistillation(head, task.imitation(1.0)),
-            task.name: Supervised(task, head),
-        }
+        terms = {"logits": LogitDistillation(head, task.imitation(1.0)), task.name: Supervised(task, head)}
         losses = []
         for _ in range(8):
             optimizer.zero_grad()
-            loss = sum(
-                each.loss(encoder, batch)[term] / each.normalizers(batch)[term]
-                for term, each in objectives.items()
-            )
+            loss = sum(each.loss(encoder, batch)[n] / each.normalizers(batch)[n] for n, each in terms.items())
             loss.backward()
             optimizer.step()
             losses.append(float(loss.detach()))

@@ -63,7 +63,7 @@ class Folding:
             is_accented = marks[codes[1:]] & ~marks[codes[:-1]]
             accented += np.bincount(scripts[codes[:-1]][is_accented], minlength=_OTHER + 1)
             dotless += text.count(_DOTLESS)
-        rates: list[tuple[str, float]] = []
+        rates = []
         accents = []  # of the languages that write none
         for index, script in enumerate(_SCRIPTS):
             if letters[index]:

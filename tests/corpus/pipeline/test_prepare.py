@@ -25,7 +25,7 @@ from brimful.corpus.pipeline.preparation_summary import WRONG_ENCODING
 from brimful.corpus.pipeline.text_parts import CleanText, write_text
 from brimful.corpus.shards import Corpus, Origin
 from brimful.corpus.text.tokenizer import load
-from builders.disks import mounted
+from builders.shared import mounted
 
 SENTENCE = "the quick brown fox jumps over a lazy dog while rivers run deep"
 WORDS = SENTENCE.split()

@@ -1,11 +1,12 @@
-"""What may be replaced: words of letters that are no stop words, Chinese words and lexicon words whole; and by
-what: the words of the highest cosine, by an encoder's input embeddings."""
+"""What may be replaced: words of letters that are no stop words, Chinese words and lexicon words whole;
+and by which neighbours, the words of the highest cosine; and how often, as in TinyBERT."""
 
 import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from brimful.augmentation.copies import copy_keys, join_parts, pick_candidates
 from brimful.augmentation.neighbours import Neighbours, Pieces
 from brimful.augmentation.words import BUILT_IN, Words, find_token_ranges, is_word, stop_words
 from brimful.base.errors import BrimfulError
@@ -135,3 +136,27 @@ def test_the_vector_of_a_word_is_the_mean_of_its_pieces() -> None:
     assert found.nearest(["喜欢"], 5)[0] == expected("喜欢", han)
     cats = [w for w in known if w.isascii() and w != "cat"]
     assert found.nearest(["Cat"], 5)[0] == expected("cat", cats)  # the same piece
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4, 1.0])
+def test_each_word_is_replaced_with_the_rate_by_one_of_its_candidates(rate: float, seed: int) -> None:
+    """Within five standard errors of the binomials."""
+    copies, words, counts = 4000, 6, np.array([1, 2, 3, 5, 8, 15])
+    keys = copy_keys(seed, 3, 0, np.arange(copies))
+    found = np.stack([pick_candidates(key, np.arange(words), counts, rate) for key in keys])
+    assert found.shape == (copies, words)
+    assert (found >= -1).all()
+    assert (found < counts).all()
+    for word, count in enumerate(counts):
+        for choice in range(count):
+            chance = rate / count
+            error = 5 * np.sqrt(chance * (1 - chance) / copies)
+            assert abs((found[:, word] == choice).mean() - chance) <= error
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [("ab", "cd", "ab cd"), ("ab", " cd", "ab cd"), ("书", "ab", "书ab"), ("", "a", "a")],
+)
+def test_letters_are_not_joined_into_one_word(left: str, right: str, expected: str) -> None:
+    assert join_parts(left, right) == expected
