@@ -157,7 +157,5 @@ def test_programs(name: str, files: dict[str, str], out: str, spans: list[list[s
     run_program(name, files, tmp_path / out)
     table = read_tagged(tmp_path / out, labelled=True)
     assert table.labels is not None
-    assert [
-        [text[span.start : span.end] for span in row]
-        for text, row in zip(table.texts, table.labels, strict=True)
-    ] == spans
+    rows = zip(table.texts, table.labels, strict=True)
+    assert [[text[span.start : span.end] for span in row] for text, row in rows] == spans

@@ -12,9 +12,8 @@ from builders.packings import check_plan, histogram, problems
 
 
 @given(problems(largest=48, most=10**10, depths=st.integers(1, 3)))
-@example(
-    (np.bincount([6, 12, 18, 23], minlength=25), 24, 3)
-)  # columns that reach 0 together, but for rounding
+# Columns that reach 0 together, but for rounding.
+@example((np.bincount([6, 12, 18, 23], minlength=25), 24, 3))
 def test_a_plan_holds_every_sequence_and_fits(problem: tuple) -> None:
     plan = nnlshp(*problem)
     check_plan(plan, *problem)
