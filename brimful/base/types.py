@@ -6,6 +6,10 @@ An alias of one folder stands with the code that it belongs to.
 import math
 from typing import Any, Literal, Protocol
 
+Facts = dict[str, Any]
+"""JSON values by name: the result of a verb, the content of summary.json or of a part of it."""
+Metrics = dict[str, float]
+"""Metrics by name."""
 Cursor = dict[str, Any]
 """The state of a stream of updates, in JSON values."""
 

@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from brimful.base.config import build, read_yaml, require_seeds, verb, write_yaml
 from brimful.base.console import say
@@ -23,6 +22,7 @@ from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT
 from brimful.base.storage import require_folder_place
+from brimful.base.types import Facts
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.report import report
 from brimful.reports.run_records import CONFIG, SUMMARY
@@ -87,7 +87,7 @@ class DemoConfig:
 
 
 @verb(DemoConfig)
-def demo(config: DemoConfig) -> dict[str, Any]:
+def demo(config: DemoConfig) -> Facts:
     """Build a Chinese review classifier from raw text: prepare, pretrain, fine-tune, distil, export, report.
 
     The same command continues an interrupted demo.

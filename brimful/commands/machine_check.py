@@ -8,7 +8,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,6 +17,7 @@ from brimful.base.errors import is_out_of_memory
 from brimful.base.machine import ROOT, processor_name, read_kernel_file
 from brimful.base.resources import available_memory, usable_cores
 from brimful.base.torch_compile import find_missing_compiler
+from brimful.base.types import Facts
 from brimful.precision.policy import DTYPES, resolve
 
 WATCH_SECONDS = 1.0
@@ -49,7 +49,7 @@ def stolen_seconds(root: Path = ROOT) -> float:
     return float(fields[STEAL_FIELD]) / os.sysconf("SC_CLK_TCK")
 
 
-def check_machines() -> dict[str, Any]:
+def check_machines() -> Facts:
     """Measure the machines of all ranks, and return the report of `brimful.doctor` without its findings."""
     with join_ranks() as ranks, ranks.waits(WAIT_SECONDS):
         stolen_before = stolen_seconds()
@@ -68,7 +68,7 @@ def check_machines() -> dict[str, Any]:
             "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
             "lacks": find_missing_compiler(ranks.device) if ranks.device.type == "cuda" else None,
         }
-        hosts: dict[str, dict[str, Any]] = {}
+        hosts: dict[str, Facts] = {}
         for each in ranks.gather(host):
             hosts.setdefault(each["name"], each)
         return {
@@ -78,14 +78,14 @@ def check_machines() -> dict[str, Any]:
         }
 
 
-def measure_devices(ranks: World, host: str) -> list[dict[str, Any]]:
+def measure_devices(ranks: World, host: str) -> list[Facts]:
     """Return the devices of all ranks, with their speeds; alone, one process measures its GPUs in turn."""
     devices, own_facts = [ranks.device], []
     if ranks.size == 1 and ranks.device.type == "cuda":
         devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     for device in devices:
         precision = resolve("auto", device)
-        facts: dict[str, Any] = {"rank": ranks.rank, "host": host, "name": processor_name()}
+        facts: Facts = {"rank": ranks.rank, "host": host, "name": processor_name()}
         if device.type == "cuda":
             free, total = torch.cuda.mem_get_info(device)
             name = torch.cuda.get_device_properties(device).name

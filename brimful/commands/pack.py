@@ -1,9 +1,8 @@
 """The verb `brimful pack`: how full rows get with each algorithm, and how close that is to the limit."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.base.storage import write_json
 from brimful.base.summary import Summary, make_table, with_overview
+from brimful.base.types import Facts
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.data.sequences import cut_documents
@@ -61,7 +61,7 @@ def _choose_plans(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
     return choices
 
 
-def summarise_plans(facts: Mapping[str, Any]) -> Summary:
+def summarise_plans(facts: Facts) -> Summary:
     """Return how full rows get with each plan: the result of `pack`, as a screen shows it."""
     plans = facts["plans"]
     first = plans[0]
@@ -91,7 +91,7 @@ def show_percent(share: float) -> str:
 
 
 @verb(PackConfig)
-def pack(config: PackConfig) -> dict[str, Any]:
+def pack(config: PackConfig) -> Facts:
     """Plan rows for prepared data or a length histogram; show how close they are to the limit.
 
     Returns:
@@ -114,7 +114,7 @@ def pack(config: PackConfig) -> dict[str, Any]:
         """Return the bound of cutting stock's linear program, which holds for all algorithms."""
         return cutting_stock(counts, config.capacity, depth).lower_bound
 
-    plans: list[dict[str, Any]] = []
+    plans: list[Facts] = []
     best: Plan | None = None
     with show_progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:

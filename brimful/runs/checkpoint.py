@@ -27,6 +27,7 @@ from brimful.base.storage import (
     temporary_path,
     write_tensors,
 )
+from brimful.base.types import Metrics
 from brimful.version import VERSION
 
 FORMAT = 2
@@ -154,10 +155,10 @@ class _State(TypedDict):
     identity: str
     versions: dict[str, str]
     cursor: dict[str, Any]
-    totals: dict[str, float]
+    totals: Metrics
     best: tuple[int, float] | None
     guard: _GuardState
-    loss_scaling: dict[str, float]
+    loss_scaling: Metrics
     ranks: NotRequired[int]
 
 

@@ -28,6 +28,7 @@ from brimful.base.storage import (
     sweep,
     write_tensors,
 )
+from brimful.base.types import Metrics
 from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.signals import StoppedError, catch_stop_signals, choose_signal
 
@@ -38,7 +39,7 @@ _WEIGHTS = "weights.safetensors"
 
 class _ResultRecord(TypedDict):
     identity: str
-    figures: dict[str, float]
+    figures: Metrics
     seconds: float
     examples: NotRequired[int]
 
@@ -49,7 +50,7 @@ class ResumableTraining(Protocol):
     progress: Any
 
     def resume(self) -> bool: ...
-    def run(self, title: str) -> dict[str, float]: ...
+    def run(self, title: str) -> Metrics: ...
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Result:
 
     directory: Path
     identity: str
-    metrics: dict[str, float]
+    metrics: Metrics
     seconds: float
     examples: int = 0
 

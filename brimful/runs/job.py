@@ -25,6 +25,7 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import seal
 from brimful.base.storage import read_object, sweep, write_json
+from brimful.base.types import Facts
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.inputs import INPUTS, check_inputs
 from brimful.runs.signals import StoppedError, catch_start_signals
@@ -36,9 +37,6 @@ from brimful.runs.start_checks import (
     require_run,
     require_run_place,
 )
-
-Facts = dict[str, Any]
-"""The content of summary.json."""
 
 
 class RunPlan:

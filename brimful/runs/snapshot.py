@@ -1,13 +1,13 @@
 """The model of a finished run, or of a checkpoint of a run of pretrain."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Step
+from brimful.base.types import Facts, Step
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensor_names import Head
@@ -30,7 +30,7 @@ class Snapshot(NamedTuple):
     head: Head | None
     labels: list[str] | None
     folder: ModelFolder
-    facts: dict[str, Any]
+    facts: Facts
 
 
 def load_snapshot(run: Path, step: Step | None) -> Snapshot:

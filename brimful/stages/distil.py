@@ -11,6 +11,7 @@ from brimful.base.console import pluralise, say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_percent, format_value
 from brimful.base.summary import ModelResult, Summary, describe_gap, make_facts_table, with_overview
+from brimful.base.types import Facts, Metrics
 from brimful.data.examples import Examples
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import SequenceHead
@@ -18,7 +19,7 @@ from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
-from brimful.runs.job import Facts, Job, RunPlan
+from brimful.runs.job import Job, RunPlan
 from brimful.runs.start_checks import CONFIG
 from brimful.stages.distil_options import DistilConfig, StageConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
@@ -265,7 +266,7 @@ class Student:
 
     judged: Judged
     model: TaskModel
-    dev: dict[str, float]
+    dev: Metrics
     seconds: float
 
 
@@ -287,7 +288,7 @@ def _train_student(plan: DistilPlan, examples: Examples, seed: int, folder: RunF
     precision = plan.runtime.precision
     student.to(plan.runtime.device)
     fold(student.head)
-    task, dev = student.task, dict[str, float]()
+    task, dev = student.task, Metrics()
     if data.dev is not None:
         dev_answers, _ = student.judge(data.dev, precision)
         task = task.fit_settings(dev_answers, data.dev)

@@ -10,6 +10,7 @@ from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_number, format_megabytes, format_percent, format_short, format_value
 from brimful.base.summary import Summary, make_facts_table, with_overview
+from brimful.base.types import Facts
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.data.config import MaskingConfig, PackingConfig
 from brimful.data.examples import check_length
@@ -22,7 +23,7 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import LayerDistillation
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
-from brimful.runs.job import Facts, Job, RunPlan
+from brimful.runs.job import Job, RunPlan
 from brimful.stages.distil_options import DistilEncoderConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources, make_stream

@@ -18,6 +18,7 @@ from brimful.base.numbers import find_number, find_records, format_metric, forma
 from brimful.base.seals import MANIFEST
 from brimful.base.storage import read_record
 from brimful.base.summary import ModelResult, Summary, judge_models, make_table, with_overview
+from brimful.base.types import Facts
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.data.batch import PackedBatch
@@ -32,7 +33,7 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
-from brimful.runs.job import Facts, Job, Opened, RunPlan
+from brimful.runs.job import Job, Opened, RunPlan
 from brimful.stages.task_options import EvaluateConfig
 from brimful.stages.task_trainings import Finetuning, load_data, name_table_files, resolve_finetuning
 from brimful.tables.layouts import find_layout

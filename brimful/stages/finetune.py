@@ -29,12 +29,13 @@ from brimful.base.summary import (
     make_table,
     with_overview,
 )
+from brimful.base.types import Facts
 from brimful.hf.folders import load_pretrained
 from brimful.model.heads import SequenceHead
 from brimful.model.initial_weights import skip_initial_weights
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
-from brimful.runs.job import Facts, Job, RunPlan
+from brimful.runs.job import Job, RunPlan
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
 from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
 from brimful.stages.task_trainings import (

@@ -15,6 +15,7 @@ from brimful.base.console import say, warn
 from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
 from brimful.base.seals import seal
 from brimful.base.summary import Summary, make_facts_table, with_overview
+from brimful.base.types import Facts, Metrics
 from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
@@ -24,7 +25,7 @@ from brimful.hf.folders import save_model
 from brimful.model.encoder import Encoder
 from brimful.precision.policy import resolve_residual
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Facts, Job
+from brimful.runs.job import Job
 from brimful.runs.start_checks import CONFIG, START
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import (
@@ -215,7 +216,7 @@ def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:
 
 
 def _collect_facts(
-    config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: dict[str, float], plan: PretrainPlan
+    config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: Metrics, plan: PretrainPlan
 ) -> Facts:
     """Return the facts that every rank knows; `metrics` come from the last evaluation."""
     totals = trainer.progress.totals
@@ -246,7 +247,7 @@ def _collect_facts(
     }
 
 
-def _metrics_at_start(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def _metrics_at_start(lines: Iterable[Mapping[str, Any]]) -> Metrics:
     """Return the metrics of the evaluation before the first update, from metrics.jsonl."""
     for line in lines:
         if line.get("step") == 0:
@@ -259,7 +260,7 @@ def _mean_loss(metrics: Mapping[str, float]) -> float | None:
     return metrics.get("token_loss", metrics.get("loss"))
 
 
-def _with_perplexity(metrics: dict[str, float]) -> dict[str, float]:
+def _with_perplexity(metrics: Metrics) -> Metrics:
     loss = _mean_loss(metrics)
     if loss is None:
         return metrics

@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import pluralise, say, warn
-from brimful.base.types import Precision
+from brimful.base.types import Facts, Precision
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.mixture import parse_sources
 from brimful.data.pairs import NO_PAIR
@@ -26,7 +26,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.precision.policy import DTYPES
-from brimful.runs.job import Facts, RunPlan
+from brimful.runs.job import RunPlan
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial import Initial, choose_head, new_model, trained_model
 from brimful.train.objective import Objective, Runtime
@@ -229,7 +229,7 @@ def estimate_disk(plan: PretrainPlan, held: HeldBytes) -> dict[str, int]:
 
 def estimate_memory(
     plan: PretrainPlan, stream: RowStream, make: Callable[[], tuple[Encoder, Objective]], held: HeldBytes
-) -> dict[str, Any]:
+) -> Facts:
     """Return the bytes of one rank with a micro-batch of the longest phase, and which GPUs hold them.
 
     The stream has the shapes of a GPU. `trace_pass` describes `make`.

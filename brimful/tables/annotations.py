@@ -1,6 +1,6 @@
 """Records of tools for annotation, as rows of a table: tasks of Label Studio and answers of Prodigy."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 from brimful.base.console import pluralise, record_warnings, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import NumberedRows, open_rows
-from brimful.tables.layouts import OWN, Columns, FileLayout
+from brimful.tables.layouts import OWN, Columns, FileLayout, FileRow
 from brimful.tables.text_files import readable, suffix_of
 
 _ANSWERS = ("accept", "reject", "ignore")
@@ -83,7 +83,7 @@ def _read_tasks(
         )
 
 
-def _list_spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
+def _list_spans(results: Iterable[FileRow]) -> list[Any]:
     spans = []
     for result in results:
         if "start" in result.get("value", {}):
@@ -91,7 +91,7 @@ def _list_spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
     return spans
 
 
-def _list_choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> list[str]:
+def _list_choices(results: Iterable[FileRow], label: str, where: str) -> list[str]:
     """Return the names that were chosen in the only set of choices, or in the one that `label` names."""
     chosen: dict[str, list[str]] = {}
     others: dict[str, str] = {}
@@ -116,7 +116,7 @@ def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
     if len(files) == 1:
         return layout
     label = layout.columns.label
-    answered: list[tuple[int, dict[str, Any]]] = []
+    answered: list[tuple[int, FileRow]] = []
     for file in files:
         with record_warnings(), readable(file):  # they come again when the table is read
             if suffix_of(file) != ".jsonl":
@@ -128,7 +128,7 @@ def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
     return replace(layout, answers_are_classes=_are_classes(answered, label))
 
 
-def _are_classes(records: Sequence[tuple[int, dict[str, Any]]], label: str) -> bool:
+def _are_classes(records: Sequence[tuple[int, FileRow]], label: str) -> bool:
     """Whether answers are the classes: all texts have one label, which some accept and some reject."""
     answers = set()
     for _, row in records:
@@ -139,7 +139,7 @@ def _are_classes(records: Sequence[tuple[int, dict[str, Any]]], label: str) -> b
 
 
 def _read_answers(
-    records: Iterable[tuple[int, dict[str, Any]]], path: Path, place: str, label: str, are_classes: bool
+    records: Iterable[tuple[int, FileRow]], path: Path, place: str, label: str, are_classes: bool
 ) -> NumberedRows:
     """Yield the rows of answers. Rejected texts are left out, unless the answers are the classes."""
     left_out: list[int] = []

@@ -5,17 +5,17 @@ with predictions, but not be learnt.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
-from brimful.tables.layouts import OWN_LAYOUT
+from brimful.tables.layouts import OWN_LAYOUT, FileRow
 from brimful.tables.offsets import Place, find_span, place_spans, quote
 from brimful.tables.table import Table, Take, take_all
 from brimful.tables.text_files import readable, suffix_of
@@ -118,7 +118,7 @@ def _list_questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
             yield questions if counts else number, question
 
 
-def _split_row(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _split_row(row: FileRow) -> Iterator[FileRow]:
     if row.keys() == {"header"}:  # the first line of MRQA's files
         return
     if not isinstance(row.get("qas"), list):
@@ -134,7 +134,7 @@ def _split_row(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield values
 
 
-def _read_answers(row: Mapping[str, Any], where: str) -> list[_FileAnswer]:
+def _read_answers(row: FileRow, where: str) -> list[_FileAnswer]:
     """Return the answers of a question; an empty list if the file says that it has no answer."""
     if row.get("is_impossible") is True:
         return []

@@ -16,7 +16,7 @@ from brimful.base.console import pluralise, record_warnings, warn
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.table import Table, Take, take_all
 from brimful.tables.text_files import files_of_table, first_lines, readable, text_lines
 
@@ -158,7 +158,7 @@ def _check_rows(
             empty.append(number)  # allowed, but a warning counts them
         if labelled and not lists:
             _unwrap_label(row, columns.label, where)
-        cells: dict[str, Any] = {}
+        cells: FileRow = {}
         for name in read_names & row.keys():
             cells[name] = _read_cell(row[name], name, where, keeps_lists=lists and name == columns.label)
         missing = next((name for name in needed if cells.get(name) is None), None)
@@ -196,7 +196,7 @@ def _check_rows(
         warn(f"{path}: {pluralise(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
 
 
-def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
+def _unwrap_label(row: FileRow, column: str, where: str) -> None:
     """Make a label of a list of one, as doccano writes a class, and refuse other lists."""
     label = row.get(column)
     if isinstance(label, list) and len(label) < 2:
@@ -208,7 +208,7 @@ def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
         )
 
 
-def _missing_cell(column: str, row: dict[str, Any], where: str, label: str) -> BrimfulError:
+def _missing_cell(column: str, row: FileRow, where: str, label: str) -> BrimfulError:
     if column not in row:
         return BrimfulError(f"{where} has no {column!r}: {suggest_name(column, list(map(str, row)))}")
     noun = "label" if column == label else "text"
@@ -216,7 +216,7 @@ def _missing_cell(column: str, row: dict[str, Any], where: str, label: str) -> B
 
 
 def _missing_column(
-    column: str, row: dict[str, Any], place: str, path: Path, layout: FileLayout, lists: bool
+    column: str, row: FileRow, place: str, path: Path, layout: FileLayout, lists: bool
 ) -> BrimfulError:
     """Return the error for a column that even the first row lacks, with the option that helps."""
     columns = layout.columns

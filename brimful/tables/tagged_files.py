@@ -24,7 +24,7 @@ from brimful.base.errors import BrimfulError
 from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import join_words, read_sentences
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
-from brimful.tables.layouts import OWN, OWN_LAYOUT, FileLayout
+from brimful.tables.layouts import OWN, OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, place_spans, quote
 from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
 from brimful.tables.table import LabelledSpan, Table, Take, take_all
@@ -135,7 +135,7 @@ def _read_rows(
         raise BrimfulError(f"{path} has its spans under another key: --columns.label {other_key} names it")
 
 
-def _find_span_key(row: Mapping[str, Any]) -> str:
+def _find_span_key(row: FileRow) -> str:
     """Return the first key under which there are spans as Label Studio writes them, or an empty text."""
     for key, value in row.items():
         for span in value if isinstance(value, list) else []:
@@ -155,9 +155,7 @@ def _read_columns(path: Path, labelled: bool, layout: FileLayout) -> Iterator[Te
         yield TextRecord(line, *join_words(words, are_characters), tags=tags)
 
 
-def _read_record(
-    number: int, row: Mapping[str, Any], where: str, layout: FileLayout, labelled: bool
-) -> TextRecord:
+def _read_record(number: int, row: FileRow, where: str, layout: FileLayout, labelled: bool) -> TextRecord:
     columns = layout.columns
     text_key = columns.text
     # Prodigy has tokens beside the text; they are objects, and not the words of tags.
@@ -176,7 +174,7 @@ def _read_record(
     return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where))
 
 
-def _remedy(row: Mapping[str, Any]) -> str:
+def _remedy(row: FileRow) -> str:
     """Advice about a record in another form."""
     if isinstance(row.get("label"), dict):
         return "a label that is an object, as in CLUENER, is read with --layout clue/cluener"
@@ -191,7 +189,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _tags_of_row(row: Mapping[str, Any], words: int, label: str, where: str) -> list[str]:
+def _tags_of_row(row: FileRow, words: int, label: str, where: str) -> list[str]:
     tags = row.get("ner_tags" if label == OWN.label else label)
     if not isinstance(tags, list):
         raise BrimfulError(f"{where} has tokens and no tags: {_remedy(row)}")
@@ -205,7 +203,7 @@ def _tags_of_row(row: Mapping[str, Any], words: int, label: str, where: str) -> 
     return tags
 
 
-def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSpan]:
+def _spans_of_row(row: FileRow, label: str, where: str) -> list[FileSpan]:
     keys = _SPAN_KEYS if label == OWN.label else (label,)
     present = [key for key in keys if isinstance(row.get(key), list)]  # doccano's label; a class is a text
     if not present and "annotation_id" in row:
@@ -224,7 +222,7 @@ def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSp
 
 def _read_span(value: Any, where: str) -> list[FileSpan]:
     """Return a span; several if it has several labels."""
-    fields: dict[str, Any] = {}
+    fields: FileRow = {}
     if isinstance(value, list) and len(value) in (3, 4):
         fields = dict(zip(("start", "end", "label", "text"), value, strict=False))
     elif isinstance(value, dict):

@@ -6,16 +6,17 @@ A long context is read in windows. The best span of all windows is the answer (D
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Facts
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
@@ -95,15 +96,15 @@ class Answers(PredictionForm):
         return QuestionTable(Path("texts"), texts, second, None, ids=list(map(str, range(len(texts)))))
 
     @property
-    def settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = {}
+    def settings(self) -> Facts:
+        settings: Facts = {}
         if self.no_answer_threshold is not None:
             settings["no_answer_threshold"] = self.no_answer_threshold
         if self.max_answer_length != LONGEST_ANSWER:
             settings["max_answer_length"] = self.max_answer_length
         return settings
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+    def with_settings(self, settings: Facts) -> Self:
         threshold = settings.get("no_answer_threshold")
         if threshold is not None and not (type(threshold) in (int, float) and abs(threshold) < 1e30):
             raise BrimfulError("no_answer_threshold is not a number")
@@ -116,7 +117,7 @@ class Answers(PredictionForm):
         return task
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         return self.settings
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:

@@ -29,6 +29,7 @@ from brimful.base.console import record_warnings, warn
 from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
+from brimful.base.types import Facts
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import TEXTS_AT_ONCE, Examples
 from brimful.data.ragged import Ragged
@@ -49,8 +50,6 @@ COLUMNS = "columns.arrow"
 _PATH = "{path}"
 """Stands for the file in the warnings of an entry: a file of another name may have the same content."""
 
-Facts = dict[str, Any]
-"""Values of an entry beside its columns, as JSON."""
 Rows = Mapping[str, np.ndarray | Ragged | Column]
 """Columns of n rows: numbers (n,) or (n, C), an array of numbers in each row, or a text or JSON in each."""
 MakeRows = Callable[[Facts], Iterator[Rows]]
@@ -66,7 +65,7 @@ class Entry:
     """Columns by name, and facts."""
 
     columns: Mapping[str, Any]
-    facts: Mapping[str, Any]
+    facts: Facts
 
     @classmethod
     def of(cls, table: pyarrow.Table, facts: Facts) -> "Entry":

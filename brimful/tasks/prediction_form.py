@@ -10,7 +10,7 @@ Nothing here imports torch: outputs are arrays, whatever has computed them. The 
 one prediction for each text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Facts
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
@@ -61,16 +62,16 @@ class PredictionForm(Protocol):
         return cls()  # tasks without names of their own
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Facts:
         """The JSON values that config.json stores for the task besides its labels."""
         return {}
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+    def with_settings(self, settings: Facts) -> Self:
         """Return the task with the settings of a config.json, which may be empty."""
         return self
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """The JSON values that summary.json stores for the task besides its name."""
         return {}
 

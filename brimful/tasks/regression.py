@@ -9,6 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Metrics
 from brimful.data.batch import PackedBatch
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
@@ -71,7 +72,7 @@ class Regression(Numbers, Task):
         require_no_temperature(temperature, "a value has no temperature")
         return self._sum_errors
 
-    def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
+    def measure(self, answers: np.ndarray, data: Encoded) -> Metrics:
         """Return the metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
         return self._measure_values(answers, data.targets["label"])
 
@@ -79,7 +80,7 @@ class Regression(Numbers, Task):
         labels, name = data.targets["label"], self.metrics[0].name
         return lambda rows: self._measure_values(answers[rows], labels[rows])[name]
 
-    def _measure_values(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _measure_values(self, answers: np.ndarray, labels: np.ndarray) -> Metrics:
         values, labels = answers[:, 0].astype(np.float64), labels.astype(np.float64)
         pearson = spearman = 0.0
         if np.ptp(values) > 0 and np.ptp(labels) > 0:

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import log_softmax
 
 from brimful.base.compiled import compiled
+from brimful.base.types import Facts
 from brimful.data.ragged import Ragged
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
@@ -191,7 +192,7 @@ class Spans(PredictionForm):
         return self.tagging.labels
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         return {"labels": self.kinds}
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:
