@@ -1,7 +1,4 @@
-"""Aliases and protocols that modules of several folders share. One of them costs its reader no other module.
-
-An alias of one folder stands with the code that it belongs to.
-"""
+"""Aliases and protocols that modules of several folders share. It imports no other module of the package."""
 
 import math
 from typing import Any, Literal, Protocol
@@ -12,7 +9,6 @@ Metrics = dict[str, float]
 """Metrics by name."""
 Cursor = dict[str, Any]
 """The state of a stream of updates, in JSON values."""
-
 IGNORED = -100
 """The label of everything that is in no loss and no metric."""
 

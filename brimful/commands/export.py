@@ -36,7 +36,7 @@ from brimful.exporting.formats import FORMATS, Format, format_of, require_export
 from brimful.exporting.gate import Gate, check_source
 from brimful.exporting.summary_and_card import fill_card, measure_model, summarise_export
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, list_unread_modules
+from brimful.hf.folders import HEADS, count_parameters, list_unread_modules
 from brimful.hf.int8_steps import forget_steps
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.hf.text_reading import TextReading, reading_of, reads_token_types
@@ -138,7 +138,7 @@ def _export(config: ExportConfig, lock: FolderLock) -> Facts:
         facts["pruned"] = asdict(pruned.statistics)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
-        "parameters": sum(p.numel() for module in (encoder, head) if module for p in module.parameters()),
+        "parameters": count_parameters(encoder, head),
         "pieces": tokenizer.get_vocab_size(),
         "left_out": dropped,
     }

@@ -13,6 +13,7 @@ from brimful.base.numbers import find_mapping, find_number, format_percent, form
 from brimful.base.summary import ModelResult, Summary, describe_gap, make_facts_table, with_overview
 from brimful.base.types import Facts, Metrics
 from brimful.data.examples import Examples
+from brimful.hf.folders import require_tokenizer
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
@@ -25,9 +26,9 @@ from brimful.stages.distil_options import DistilConfig, StageConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
 from brimful.stages.run_tables import choose_tables, find_held_out, merge_table_options
 from brimful.stages.students import CPU, ModelTeacher, StudentStart, load_teacher
-from brimful.stages.task_options import TablePaths, read_finetuning, with_absolute_paths
+from brimful.stages.task_options import read_finetuning, with_absolute_paths
 from brimful.stages.task_trainings import Stage, name_table_files, train_stage
-from brimful.tables.layouts import find_layout
+from brimful.tables.layouts import TablePaths, find_layout
 from brimful.tables.table import require_pairs
 from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
@@ -142,16 +143,13 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
             rows.pop("dev", None)
         start = StudentStart.from_options(config, teacher_run, teacher)
         data = load_task_data(
-            task,
+            TaskFiles(task, find_layout(options), ranks),
             start.encoder,
-            *tables,
+            tables,
             max_length=start.max_length,
             overlap=start.overlap,
-            test_rows=rows.get("test") if tables[2] is None else None,
-            dev_rows=rows.get("dev"),
-            layout=find_layout(options),
+            held_out=rows,
             metric=teacher_run.metric if teacher_run else None,
-            ranks=ranks,
         )
         teacher = replace(teacher, order=teacher.order_of(data.task.labels))
         # A layout describes labelled files. Unlabelled ones are read by their column names.
@@ -221,8 +219,8 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
 
 def _read_unlabelled(path: str, files: TaskFiles, data: TaskData, start: StudentStart) -> Encoded:
     """Read the texts of a file, without those that equal rows which were held out of train."""
-    tokenizer, train, is_main = start.encoder.tokenizer, data.train.table, files.ranks.is_main
-    assert tokenizer is not None
+    train, is_main = data.train.table, files.ranks.is_main
+    tokenizer = require_tokenizer(start.encoder, "the student")
     texts = files.encode(data.task, path, tokenizer, start.max_length, start.overlap)
     require_pairs(texts.table, train.second is not None, train.path)
     if is_main:

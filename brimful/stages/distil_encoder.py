@@ -17,7 +17,7 @@ from brimful.data.examples import check_length
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.hf.folders import save_model
+from brimful.hf.folders import count_parameters, require_tokenizer, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import LayerDistillation
@@ -68,8 +68,7 @@ class ShardTexts:
         corpora = open_sources(folders, verify=main)
         self.fingerprints = {name: corpus.fingerprint for name, corpus in corpora.items()}
         self.tokenizer = load(next(iter(corpora.values())).tokenizer_path)
-        assert encoder.tokenizer is not None
-        if tokenizer_hash(self.tokenizer) != tokenizer_hash(encoder.tokenizer):
+        if tokenizer_hash(self.tokenizer) != tokenizer_hash(require_tokenizer(encoder, "the teacher")):
             raise BrimfulError(
                 f"data: {folders[0].path} was made with another tokenizer than the teacher's; prepare it with"
                 " --tokenizer and the teacher's tokenizer.json"
@@ -145,9 +144,8 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
             raise BrimfulError(f"{teacher_folder} is a model of a task: `brimful distil` makes its student")
         teacher = read_encoder(teacher_folder)
         student = _make_student(config, teacher)
-        assert student.tokenizer is not None
-        assert teacher.tokenizer is not None
-        if tokenizer_hash(student.tokenizer) != tokenizer_hash(teacher.tokenizer):
+        tokenizers = [require_tokenizer(student, "the student"), require_tokenizer(teacher, "the teacher")]
+        if len(set(map(tokenizer_hash, tokenizers))) > 1:
             raise BrimfulError(
                 f"--student {config.student} has another tokenizer than the teacher, whose layers it cannot"
                 " learn then: leave --student out, or give a folder with the teacher's tokenizer.json"
@@ -191,8 +189,8 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         if not runtime.world.is_main:
             return {}
         parameters = {
-            "student": sum(p.numel() for p in student.parameters()),
-            "teacher": sum(p.numel() for p in plan.teacher.parameters()),
+            "student": count_parameters(student),
+            "teacher": count_parameters(plan.teacher),
         }
         save_model(folder.path / "encoder", student, max_length=plan.max_length)
         facts = {

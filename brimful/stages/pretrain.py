@@ -21,7 +21,7 @@ from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.hf.folders import save_model
+from brimful.hf.folders import count_parameters, save_model
 from brimful.model.encoder import Encoder
 from brimful.precision.policy import resolve_residual
 from brimful.runs.folder import RunFolder
@@ -230,7 +230,7 @@ def _collect_facts(
         "tokens": totals.tokens,
         "tokens_per_second": totals.tokens_per_second,
         "seconds": totals.seconds,
-        "parameters": sum(p.numel() for p in encoder.parameters()),
+        "parameters": count_parameters(encoder),
         "precision": plan.runtime.precision,
         "world_size": plan.runtime.world.size,
         "validation": _with_perplexity(metrics),

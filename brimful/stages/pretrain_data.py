@@ -21,6 +21,7 @@ from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.data.sources import Source
 from brimful.data.streams import make_validation_batches, open_training_sources
+from brimful.hf.folders import count_parameters
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
@@ -135,7 +136,7 @@ def open_initial_model(config: PretrainConfig, tokenizer: Tokenizer, folder: Pat
 
 def announce(config: PretrainConfig, sources: list[Source], initial: Initial) -> dict[str, float]:
     """Say what a new run will do, and return the epochs of each source."""
-    parameters = sum(p.numel() for p in initial.encoder.parameters())
+    parameters = count_parameters(initial.encoder)
     documents = sum(source.corpus.documents for source in sources)
     model = f"a {config.model} {config.architecture} encoder"
     if config.start_from is not None:
@@ -203,7 +204,7 @@ def estimate_costs(plan: PretrainPlan) -> Facts:
         "dry_run": True,
         "documents": sum(corpus.documents for corpus in plan.corpora.values()),
         "tokens": sum(corpus.tokens for corpus in plan.corpora.values()),
-        "parameters": sum(p.numel() for p in initial.encoder.parameters()),
+        "parameters": count_parameters(initial.encoder),
         "disk": estimate_disk(plan, held),
         "memory": memory,
     }

@@ -15,7 +15,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.corpus.text.tokenizer import tokenizer_hash
-from brimful.hf.folders import load_pretrained
+from brimful.hf.folders import load_pretrained, require_tokenizer
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, choose_pooling
@@ -99,8 +99,7 @@ def random_encoder(config: StudentOptions, teacher: Encoder) -> Encoder:
 def read_encoder(folder: ModelFolder) -> Encoder:
     """Read an encoder with its tokenizer, which it must have."""
     encoder, _ = load_pretrained(folder)
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
+    require_tokenizer(encoder, folder)
     return encoder
 
 
@@ -127,14 +126,12 @@ class ModelTeacher:
 
     def reads_as(self, student: TaskModel, data: Encoded) -> bool:
         """Whether it makes the student's examples of these texts, and can be imitated token by token."""
-        tokenizer, teacher_tokenizer = student.encoder.tokenizer, self.model.encoder.tokenizer
-        assert tokenizer is not None
-        assert teacher_tokenizer is not None
+        tokenizer, teacher_tokenizer = student.tokenizer, self.model.tokenizer
         if student.max_length > self.model.encoder.config.max_length:
             return False
         # Equal tokenizers that cut on the same side make the same tokens of every text.
-        has_same_hash = tokenizer_hash(tokenizer) == tokenizer_hash(teacher_tokenizer)
-        if has_same_hash and truncation_side(tokenizer) == truncation_side(teacher_tokenizer):
+        sides = {truncation_side(tokenizer), truncation_side(teacher_tokenizer)}
+        if tokenizer_hash(tokenizer) == tokenizer_hash(teacher_tokenizer) and len(sides) == 1:
             return True
         if tokenizer.get_vocab() != teacher_tokenizer.get_vocab():
             return False

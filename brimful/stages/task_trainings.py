@@ -28,6 +28,7 @@ from brimful.runs.folder import Result, RunFolder
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
 from brimful.tables.text_files import files_of_table
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.registry import choose_task
 from brimful.tasks.task import Metric, Task, TaskHead
@@ -238,15 +239,13 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RA
     assert config.max_length is not None
     layout = find_layout(config)
     data = load_task_data(
-        choose_task(config.task, layout),
+        TaskFiles(choose_task(config.task, layout), layout, ranks),
         encoder,
-        *config.tables,
+        config.tables,
         max_length=config.max_length,
         overlap=config.overlap,
         more_tests=config.more_tests,
-        layout=layout,
         metric=config.metric,
-        ranks=ranks,
     )
     if config.dev is None and config.chooses:
         data = hold_out(data, ranks=ranks)

@@ -32,6 +32,8 @@ class Columns(TextColumns):
 
 FileRow = dict[str, Any]
 """A row of a file: its values by column."""
+TablePaths = tuple[str, str | None, str | None]
+"""Paths of train, and of dev and test if they have tables of their own."""
 OWN = Columns()
 """The columns of a table without options."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
-from brimful.tables.layouts import OWN_LAYOUT, FileRow
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, find_span, place_spans, quote
 from brimful.tables.table import Table, Take, take_all
 from brimful.tables.text_files import readable, suffix_of
@@ -58,7 +58,7 @@ class QuestionTable(Table):
 
 
 def read_questions(
-    path: Path | str, *, labelled: bool, offsets: str = "characters", take: Take = take_all
+    path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
 ) -> QuestionTable:
     """Read SQuAD's or CMRC's .json, MRQA's lines, or rows of id, question, context and answers.
 
@@ -67,12 +67,13 @@ def read_questions(
     places, and the questions with an answer that is not in their context.
 
     Args:
-        offsets: the unit of the starts (`offsets`).
+        layout: the unit of the starts. Its columns must be the default ones.
 
     Raises:
-        BrimfulError: the file cannot be read or holds no question, a question lacks a part, or an answer
-            stands elsewhere in its context.
+        BrimfulError: the file cannot be read or holds no question, a question lacks a part, an answer stands
+            elsewhere in its context, or the layout names columns.
     """
+    layout.require_own_columns("question-answering")
     path = Path(path)
     with readable(path):
         if suffix_of(path) not in _SUFFIXES:
@@ -105,7 +106,7 @@ def read_questions(
     if place == "line":
         lines = np.array(numbers, dtype=np.int64)
     if labelled:
-        labels = _place_answers(path, wheres, contexts, answers, offsets)
+        labels = _place_answers(path, wheres, contexts, answers, layout.offsets)
     return QuestionTable(path, texts, contexts, labels, lines=lines, ids=ids)
 
 

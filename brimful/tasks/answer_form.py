@@ -18,21 +18,20 @@ import numpy as np
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Facts
 from brimful.data.ragged import Ragged
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
-from brimful.tables.table import Table, Take, take_all
+from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Outputs, PredictionForm, Row
 from brimful.tasks.token_places import trim_spaces
 
 LONGEST_ANSWER = 30
-"""Tokens of an answer, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
+"""Most tokens of an answer, as in BERT's program for SQuAD; longer answers of a training table raise it."""
 N_BEST = 20
-"""Spans of a context that are kept, and first and last tokens of a window that are combined."""
+"""Spans of a context that are kept; also first tokens of a window, and last tokens, that are combined."""
 
 
 class CandidateAnswer(NamedTuple):
-    """A possible answer and its probability among all; no answer is the empty text at 0."""
+    """A candidate, and its probability among all candidates; no answer is the empty text at 0."""
 
     start: int
     text: str
@@ -58,7 +57,7 @@ class Prediction(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """By how much no answer is ahead of the best span; infinite without a span."""
+        """The score of no answer minus the score of the best span; infinite without a span."""
         if not self.spans:
             return math.inf
         return self.no_answer - self.spans[0].score
@@ -69,9 +68,9 @@ class Answers(PredictionForm):
     """A span of the context.
 
     Attributes:
-        no_answer_threshold: no answer is the prediction where its margin is above this. None: a question
-            always has an answer, as in SQuAD 1.1 and CMRC 2018.
-        max_answer_length: the most tokens of an answer (the word of `transformers`).
+        no_answer_threshold: the largest margin with which a span is still the prediction. None: every
+            question has an answer, as in SQuAD 1.1 and CMRC 2018.
+        max_answer_length: most tokens of an answer (a name of `transformers`).
     """
 
     no_answer_threshold: float | None = None
@@ -80,13 +79,7 @@ class Answers(PredictionForm):
     problem_type = "question_answering"
     characters = True
     labels = ["start", "end"]  # noqa: RUF012
-
-    @classmethod
-    def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
-    ) -> Table:
-        layout.require_own_columns(cls.name)
-        return read_questions(path, labelled=labelled, offsets=layout.offsets, take=take)
+    read = staticmethod(read_questions)
 
     @classmethod
     def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
@@ -130,7 +123,7 @@ class Answers(PredictionForm):
         no_answer = np.full(len(data), np.inf)
         for example, row in enumerate(examples.text_of_example.tolist()):
             scores, spans = outputs[example].astype(np.float64), spans_of_row[row]
-            # The least over all windows: each must find that it holds no answer.
+            # The least score of all windows, since an answer may be in any of them (section 4.3).
             no_answer[row] = min(no_answer[row], scores[0].sum())
             places = trim_spaces(examples.characters[example], contexts[row])
             for span, score in _list_window_spans(scores, places, self.max_answer_length):

@@ -17,6 +17,7 @@ from brimful.base.types import Facts, Metrics
 from brimful.corpus.dedup.near_pairs import find_near_pairs
 from brimful.corpus.text.characters import normalise
 from brimful.corpus.text.special_ids import unknown_id
+from brimful.hf.folders import require_tokenizer
 from brimful.model.encoder import Encoder
 from brimful.tables.label_lists import MISSING
 from brimful.tables.table import Table, label_names_of
@@ -277,7 +278,7 @@ def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list
 def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], Facts]:
     """Return the findings in the tables of a run, and the facts for summary.json; `own_dev`: dev is a table
     of its own."""
-    assert encoder.tokenizer is not None
+    tokenizer = require_tokenizer(encoder, "the encoder")
     parts = {"train": data.train}  # in this order: each table is searched for rows of earlier ones
     if own_dev and data.dev is not None:
         parts["dev"] = data.dev
@@ -287,7 +288,7 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
     findings = check_tables([part.table for part in parts.values()], named="labels" in data.task.facts)
     tokens, names = {}, dict[str, str]()
     for name, part in parts.items():
-        tokens[name] = count_tokens(part, encoder.tokenizer)
+        tokens[name] = count_tokens(part, tokenizer)
         findings += check_unknown(part.table, *tokens[name])
         names.setdefault(str(part.table.path), name)
     records = []
