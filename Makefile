@@ -62,11 +62,11 @@ test-wheel: dev
 	$(BIN)/python -m pytest -m slow -p no:xdist tests/test_wheel.py
 
 # Random damage to the files that the verbs read: CASES (1,000), SEED (a new one), ONLY (a regular expression of
-# targets), WORKERS, SECONDS; or one CASE that an earlier run printed.
+# targets), WORKERS; or one CASE that an earlier run printed.
 fuzz: dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) \
-		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(CASE),--case $(CASE))
+		$(if $(CASE),--case $(CASE))
 
 $(CUDA_VENV)/.installed: TORCH = torch=$$(sed -n 's/^torch==/==/p' constraints.txt)
 $(CUDA_VENV)/.installed: EXTRAS = hf

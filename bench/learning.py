@@ -153,7 +153,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Seed by seed, so that what is done early compares all arms.
         trials = [Trial(study, arm, seed, values) for seed in size.seeds for arm, values in arms.items()]
         runs = run_trials(trials, data, folder)
-        facts = machine_facts() | {"torch": torch.__version__, "study": study, "packing_factor": factor}
+        facts = machine_facts("brimful/data", "brimful/objectives", "brimful/train") | {
+            "torch": torch.__version__,
+            "study": study,
+            "packing_factor": factor,
+        }
         facts |= {"frequency_loss": frequency_loss(data, size.vocabulary), "arms": arms, "runs": runs}
         write_json(options.out / f"learning_{study}.json", facts)
         print(f"\n{study}: {factor:.3f} sequences in a packed row\n\n{compared(runs)}")

@@ -230,7 +230,11 @@ def main(arguments: list[str] | None = None) -> None:
     if options.quick:
         options.rounds, options.updates, options.tokens = 1, 3, 300_000
     torch.set_num_threads(1)
-    facts = {"bench": "loader", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
+    facts = {
+        "bench": "loader",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine_facts("brimful/data"),
+    }
     record = Record(facts | {"rounds": options.rounds}, options.out)
     print(f"{facts['cpu']}, {facts['cores']} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:

@@ -6,6 +6,8 @@ are resolved when first used (PEP 562), so `import brimful` is quick and `brimfu
 
 from typing import TYPE_CHECKING, Any
 
+from brimful.model import fast_forms
+
 if TYPE_CHECKING:
     from brimful.base.errors import BrimfulError as BrimfulError
     from brimful.base.errors import BrimfulWarning as BrimfulWarning
@@ -21,6 +23,15 @@ CLASSES = {
     "BrimfulError": "brimful.base.errors:BrimfulError",
     "BrimfulWarning": "brimful.base.errors:BrimfulWarning",
 }
+
+
+def _load_fast_forms() -> dict[str, tuple[fast_forms.FastForm, ...]]:
+    from brimful.kernels.forms import FORMS
+
+    return FORMS
+
+
+fast_forms.load_forms_with(_load_fast_forms)
 
 
 def __getattr__(name: str) -> Any:

@@ -59,8 +59,6 @@ for profile, examples in (("default", 15), ("thorough", 100)):
 @pytest.fixture(scope="session", autouse=True)
 def one_format() -> Iterator[None]:
     """`auto` on a CPU is fp32 in tests, whatever the processor: tests of bfloat16 ask for it."""
-    import brimful.kernels.linear_cross_entropy
-    import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
     from brimful.precision import policy
 
     found = policy.has_fast_bf16

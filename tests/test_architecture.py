@@ -138,20 +138,12 @@ def test_imports_follow_the_layers() -> None:
     assert not found, "import from the module itself, of a lower layer"
 
 
-def test_fast_forms_are_chosen_at_the_door_alone() -> None:
-    """They register themselves when `kernels.inference_forms` is imported, where models are opened,
-    `kernels.training_forms`, where models are made and trained, and `kernels.linear_cross_entropy`, where its
-    loss is; all else would run without them."""
-    importers = {
-        "brimful.hf.folders": "brimful.kernels.inference_forms",
-        "brimful.start.initial": "brimful.kernels.training_forms",
-        "brimful.train.objective": "brimful.kernels.training_forms",
-        "brimful.objectives.masked_lm": "brimful.kernels.linear_cross_entropy",
-    }
+def test_only_the_package_itself_depends_on_kernels() -> None:
+    """It says which module registers the fast forms; all others would run without them."""
     for module in MODULES:
         imported_kernels = {name for name in imports_of(module) if part_of(name) == "kernels"}
-        if module in importers:
-            assert imported_kernels == {importers[module]}
+        if module == "brimful":
+            assert imported_kernels == {"brimful.kernels.forms"}
         else:
             assert part_of(module) == "kernels" or not imported_kernels, f"{module}: {imported_kernels}"
 

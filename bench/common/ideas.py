@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from bench.common.reference import sdpa
 from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch

@@ -44,9 +44,13 @@ def timed(command: list[str], cores: Iterable[int]) -> Run:
     return Run(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024, facts)
 
 
-def machine_facts() -> dict[str, Any]:
-    """The machine, its load now, and the commit; JSON types."""
+def machine_facts(*measures: str) -> dict[str, Any]:
+    """Describe the machine, its load now, the commit, and the paths of the checkout that a bench measures.
+
+    `bench.pages` marks figures whose paths the history has changed since. All values are JSON types.
+    """
     return {
+        "measures": list(measures),
         "cpu": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "load_average": os.getloadavg(),

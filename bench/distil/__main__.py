@@ -110,7 +110,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds = 1
-    facts = {"bench": "distil", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
+    facts = {
+        "bench": "distil",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine_facts("brimful/objectives", "brimful/kernels", "brimful/model"),
+    }
     facts |= {"threads": options.threads, "torch": torch.__version__, "dtype": "float32"}
     record = Record(facts, options.out)
     with Worker(WORKER) as worker:

@@ -86,7 +86,7 @@ class Session:
         record = {
             "bench": "gpu",
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            **machine_facts(),
+            **machine_facts("brimful/model", "brimful/kernels", "brimful/train"),
             **self.facts,
             "minutes": self.options.minutes,
             "cases": self.options.cases.pattern if self.options.cases else None,

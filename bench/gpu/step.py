@@ -11,7 +11,6 @@ import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
 
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from bench.common.flops import packed_shape
 from bench.common.ideas import packed_loss
 from bench.common.lengths import cut, quantile_sample, read_histogram

@@ -231,7 +231,11 @@ def main(arguments: list[str] | None = None) -> None:
     pool = list(read_texts(options.file).texts) if options.file else texts.docstrings()
     work = options.work or DATA / "infer" / name
     prepare(options.model or minilm(DATA), work, pool)
-    facts = {"bench": "infer", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
+    facts = {
+        "bench": "infer",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine_facts("brimful/model", "brimful/kernels", "brimful/hf"),
+    }
     facts |= {
         "instructions": describe_instructions(),
         "model": name,

@@ -121,7 +121,7 @@ def main() -> None:
     record: dict[str, Any] = {
         "bench": "packing",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine_facts(),
+        **machine_facts("brimful/packing"),
         "versions": {name: version(name) for name in LIBRARIES},
         "peers": [*REQUIREMENTS, *WITHOUT_DEPENDENCIES],
         "histogram": options.histogram.name if options.histogram else "wikipedia-512",

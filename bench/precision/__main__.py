@@ -52,7 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for study, runs in studies.items():
         print(f"\n{study}\n\n{results(study, runs)}")
     if options.out:
-        facts = machine_facts() | {"torch": torch.__version__, "loss_factor": SHARE, "shock": SHOCK}
+        facts = machine_facts("brimful/precision", "brimful/train") | {
+            "torch": torch.__version__,
+            "loss_factor": SHARE,
+            "shock": SHOCK,
+        }
         write_json(options.out, {"facts": facts | {"loss_window": WINDOW}, "studies": studies})
 
 

@@ -169,7 +169,11 @@ def main() -> None:
             print(f"{statistics.mean(each[arm]):12.2e} +- {statistics.stdev(each[arm]):.1e}", end="")
         print()
     if options.out:
-        facts = machine_facts() | {"torch": torch.__version__, "threads": 1, "updates": updates}
+        facts = machine_facts("brimful/precision", "brimful/optim") | {
+            "torch": torch.__version__,
+            "threads": 1,
+            "updates": updates,
+        }
         facts |= {"parameters": sum(math.prod(shape) for shape in shapes), "nanoseconds": rounding}
         facts |= {"steps": steps, "losses": {str(noise): each for noise, each in losses.items()}}
         options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

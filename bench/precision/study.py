@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from bench.common.study import Run, by_arm, paired, spread, table
 from bench.precision.scalers import ConstantScale, Hysteresis, TorchScaler
 from brimful.base.config import config_hash

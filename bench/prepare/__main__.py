@@ -243,7 +243,7 @@ def main() -> None:
     fetched = subprocess.run(fetch, stdout=subprocess.PIPE, text=True)
     if fetched.returncode:
         sys.exit(fetched.returncode)
-    facts, results = machine_facts(), {}
+    facts, results = machine_facts("brimful/corpus"), {}
     print(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load_average'][0]:.1f}; {rounds} rounds")
     for line in fetched.stdout.splitlines():
         corpus = Corpus(**json.loads(line))

@@ -49,7 +49,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**31, help="of texts and arrivals")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    facts = {"bench": "serve", "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine_facts()}
+    facts = {
+        "bench": "serve",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine_facts("brimful/serving", "brimful/kernels", "brimful/model"),
+    }
     facts |= {"torch": torch.__version__, "threads": os.environ.get("OMP_NUM_THREADS"), "seed": options.seed}
     digest = hashlib.sha256(options.test.read_bytes()).hexdigest()
     record = Record(facts | {"test": options.test.name, "sha256": digest}, options.out)

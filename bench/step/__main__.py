@@ -163,7 +163,7 @@ def main(arguments: list[str] | None = None) -> None:
     facts = {
         "bench": "step",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine_facts(),
+        **machine_facts("brimful/model", "brimful/kernels", "brimful/optim"),
         "torch": torch.__version__,
         "threads": options.threads,
         "histogram": options.histogram.name if options.histogram else "wikipedia-512",

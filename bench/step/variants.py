@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from bench.common.flops import packed_shape, padded_shape
 from bench.common.ideas import ATTENTION, PACKING, layout_of, packed_loss, switch_off
 from bench.common.lengths import (

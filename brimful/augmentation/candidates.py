@@ -93,7 +93,7 @@ def find_candidates(texts: Sequence[str], config: AugmentTableConfig, device: to
     pieces = Pieces(encoder.tokenizer)
     texts = list(dict.fromkeys(texts))
     spans_of_texts = [words.spans(text) for text in texts]
-    words_of_texts: list[str] = []
+    words_of_texts = []
     for text, spans in zip(texts, spans_of_texts, strict=True):
         words_of_texts += [text[begin:end] for begin, end in spans.tolist()]
     choices = np.full((len(words_of_texts), config.choices), NO_CANDIDATE, dtype=np.int32)
@@ -188,14 +188,13 @@ class CandidateModel:
         self.pieces, self.max_length, self.device = pieces, max_length, device
         self.mask = mask_id(pieces.tokenizer)
         ids = special_ids(pieces.tokenizer)
-        self.begin, self.end = np.array([ids.cls], np.int32), np.array([ids.sep], np.int32)
-        size = encoder.config.vocabulary_size
+        self.begin, self.end = np.array([[ids.cls], [ids.sep]], dtype=np.int32)
         # A word behind a space (row 1) is replaced by one with that space, any other by one without it.
-        words = np.zeros((2, size), dtype=bool)
-        words[0, : len(pieces.texts)] = pieces.words & ~pieces.spaced
-        words[1, : len(pieces.texts)] = pieces.words & pieces.spaced
-        self._barred = torch.zeros(2, size, dtype=encoder.embedding.weight.dtype, device=device)
-        self._barred[torch.from_numpy(~words).to(device)] = -torch.inf
+        words = np.stack([pieces.words & ~pieces.spaced, pieces.words & pieces.spaced])
+        shape = 2, encoder.config.vocabulary_size
+        self._barred = torch.full(shape, -torch.inf, dtype=encoder.embedding.weight.dtype)
+        self._barred[:, : len(pieces.texts)][torch.from_numpy(words)] = 0
+        self._barred = self._barred.to(device)
 
     def sequence(self, text: np.ndarray, place: int) -> tuple[np.ndarray, int]:
         """Return the ids of a text whose token `place` is masked, and where the mask is."""

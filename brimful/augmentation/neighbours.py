@@ -75,7 +75,7 @@ class Pieces:
 
 
 MAX_WORDS_OF_TEXTS = 100_000
-"""At most about this many frequent words of the texts may be neighbours, besides the encoder's pieces."""
+"""The most frequent words of the texts that may be neighbours, in addition to the encoder's pieces."""
 WORDS_AT_ONCE = 256
 """Words whose cosines with all others are in memory at a time."""
 
@@ -117,19 +117,20 @@ class Neighbours:
         # Pieces that differ only in a leading space are one word; the one with the space stands for it.
         parts.sort(key=lambda index: (not pieces.spaced[index], index))
         number_by_pieces: dict[tuple[int, ...], int] = {}
-        pieces_of_words: list[np.ndarray] = []
+        pieces_of_words = []
         for index in parts:
             text = pieces.texts[index]
             if text not in self.number:
                 self.number[text] = number_by_pieces[index,] = len(self.words)
                 self.words.append(text)
                 pieces_of_words.append(np.array([index], dtype=np.int32))
+        max_words = len(self.words) + MAX_WORDS_OF_TEXTS
         for text, ids in zip(words_of_texts, pieces.tokens(words_of_texts), strict=True):
             key = tuple(ids.tolist())
             if not key or unknown in key:
                 continue
             if key not in number_by_pieces:
-                if text in self.number or len(self.words) - len(parts) >= MAX_WORDS_OF_TEXTS:
+                if text in self.number or len(self.words) >= max_words:
                     continue
                 number_by_pieces[key] = len(self.words)
                 self.words.append(text)
@@ -140,17 +141,14 @@ class Neighbours:
     def nearest(self, words: Sequence[str], choices: int) -> list[list[str]]:
         """Return the nearest words of each word, nearest first; an empty list for a word without a vector.
 
-        A word's neighbours don't include the word itself in other capitals, one of its own pieces, or a word
-        of another script, since mean embeddings of pieces may be near to all of these.
+        A word's neighbours do not include the word in other capitals, one of its pieces, or a word of another
+        script: mean embeddings of pieces may be near to all of these.
         """
         neighbours: dict[int, list[str]] = {}
-        for word in words:
-            number = self.number.get(word)
-            if number is not None and self.vectors[number].any():
-                neighbours[number] = []
-        numbers = list(neighbours)
-        for start in range(0, len(numbers), WORDS_AT_ONCE):
-            part = numbers[start : start + WORDS_AT_ONCE]
+        numbers = dict.fromkeys(self.number[word] for word in words if word in self.number)
+        with_vector = [number for number in numbers if self.vectors[number].any()]
+        for start in range(0, len(with_vector), WORDS_AT_ONCE):
+            part = with_vector[start : start + WORDS_AT_ONCE]
             cosines = self.vectors[torch.tensor(part)] @ self.vectors.T  # (part, words)
             for row, number in enumerate(part):
                 own = np.flatnonzero(np.isin(self._piece, self._pieces_of[number]))
@@ -158,7 +156,7 @@ class Neighbours:
             cosines.masked_fill_(self._folded == self._folded[part, None], -torch.inf)
             cosines.masked_fill_(self._scripts != self._scripts[part, None], -torch.inf)
             best = cosines.topk(min(choices, len(self.words)), dim=1)  # (part, choices)
-            for row, number in enumerate(part):
-                indices = best.indices[row][best.values[row] > -torch.inf]
-                neighbours[number] = [self.words[index] for index in indices.tolist()]
+            for number, values, indices in zip(part, *best, strict=True):
+                nearest = indices[values > -torch.inf].tolist()
+                neighbours[number] = [self.words[index] for index in nearest]
         return [neighbours.get(self.number.get(word, -1), []) for word in words]

@@ -47,9 +47,7 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
     if form not in FORMATS and layout.form:
         form = layout.form
     if form not in FORMATS or layout.rewrite or layout.task == "question-answering":
-        what = str(path)
-        if layout.name and form in FORMATS:
-            what = f"the layout {layout.name}"
+        what = f"the layout {layout.name}" if layout.name and form in FORMATS else str(path)
         raise BrimfulError(
             f"{what} cannot be augmented as a file: tables are {', '.join(FORMATS)} files of whole texts and"
             " their labels"
@@ -71,12 +69,10 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
             if missing and layout.form and values:
                 short += 1  # lines of the layouts of benchmarks may end early
                 continue
-            if missing and missing[0] in row:
-                raise BrimfulError(f"{where}: {missing[0]} is empty")
-            if missing:
-                raise BrimfulError(
-                    f"{where} has no column {missing[0]!r}: {suggest_name(missing[0], list(row))}"
-                )
+            for name in missing:
+                if name in row:
+                    raise BrimfulError(f"{where}: {name} is empty")
+                raise BrimfulError(f"{where} has no column {name!r}: {suggest_name(name, list(row))}")
             if isinstance(row.get("spans"), list):
                 raise BrimfulError(f"{where} has spans, which would not fit a text with other words")
             for name in texts:

@@ -78,13 +78,12 @@ class Words:
 
     def spans(self, text: str) -> np.ndarray:
         """Return the words of a text that may be replaced: characters begin and end, int64 (words, 2)."""
-        spans = self._segmenter.spans(text)
-        is_replaceable = np.zeros(len(spans), dtype=bool)
-        for number, (begin, end) in enumerate(spans.tolist()):
+        spans = []
+        for begin, end in self._segmenter.spans(text).tolist():
             word = text[begin:end]
-            if word.casefold() not in self._stop:
-                is_replaceable[number] = is_word(word) and not is_number(word)
-        return spans[is_replaceable]
+            if word.casefold() not in self._stop and is_word(word) and not is_number(word):
+                spans.append((begin, end))
+        return np.array(spans, dtype=np.int64).reshape(-1, 2)
 
 
 def find_token_ranges(
@@ -101,7 +100,7 @@ def find_token_ranges(
     """
     if not len(ids) or not len(spans):
         return np.full((len(spans), 2), -1, dtype=np.int64)
-    begins, ends = offsets[:, 0].astype(np.int64), offsets[:, 1].astype(np.int64)
+    begins, ends = offsets.T.astype(np.int64)
     codes = np.append(code_points(text), np.uint32(0))  # an empty token at the end has no character
     is_space = character_classes()[codes[np.minimum(begins, len(codes) - 1)]] == SPACE
     begins += is_space & (begins + 1 < ends)

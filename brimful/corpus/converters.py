@@ -164,7 +164,7 @@ def _from_subtitles(source: _Source) -> Iterator[str]:
 
 def _drop_times(block: str) -> str:
     """Return the lines of a block without its times and the number or name before them."""
-    speech: list[str] = []
+    speech = []
     for number, line in enumerate(block.split("\n")):
         if not SUBTITLE_TIMES.match(line):
             speech.append(line)

@@ -149,7 +149,6 @@ def write_shard(
             histogram.update(batch.lengths.tolist())
         word_bits.finish()
         sentence_bits.finish()
-    lengths = sorted(histogram)
     return commit(
         record,
         paths,
@@ -160,14 +159,18 @@ def write_shard(
         vocabulary_size=vocabulary_size,
         tokenizer_hash=tokenizer_hash,
         config_hash=config_hash,
-        length_histogram={
-            "lengths": " ".join(map(str, lengths)),
-            "counts": " ".join(str(histogram[length]) for length in lengths),
-        },
+        length_histogram=pack_histogram(histogram),
         inputs=inputs,
         begins=begins or [0] * len(inputs),
         **facts,
     )
+
+
+def pack_histogram(histogram: Counter[int]) -> dict[str, str]:
+    """Return document lengths in tokens, ascending, and the documents of each length, as texts of numbers."""
+    lengths = sorted(histogram)
+    counts = map(histogram.__getitem__, lengths)
+    return {"lengths": " ".join(map(str, lengths)), "counts": " ".join(map(str, counts))}
 
 
 def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class Blocks:
         if not config.paired:
             lengths = stretches.end - stretches.begin + SPECIAL_TOKENS
             return make_sequences(shard=stretches.shard, begin=stretches.begin, length=lengths)
-        sentence_bits = [np.asarray(shard.sentence_bits) for shard in self.corpus.shards]
+        sentence_bits = [shard.sentence_bits for shard in self.corpus.shards]
         return pair_stretches(stretches, sentence_bits, room, derive_key(self.seed, "pairs", epoch, block))
 
     def _commit_plan(self, stem: Path, record_path: Path, inputs: str, epoch: int, block: int) -> dict:

@@ -79,7 +79,7 @@ class ExampleStream:
     def plan_update(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
         """Deal the examples of the update at `cursor` to micro-batches, by best-fit; and the next cursor."""
         epoch, start = cursor["epoch"], cursor["example"]
-        chosen: list[np.ndarray] = []
+        chosen = []
         missing = self.sequences
         while missing:
             order = _draw_order(len(self.examples), self.seed, epoch)

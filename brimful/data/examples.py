@@ -154,7 +154,7 @@ def missing_target(dtype: np.dtype) -> int | float:
 def _chain_target(name: str, like: Any, parts: Sequence[Examples]) -> np.ndarray | Ragged:
     """A target of all parts, in the form of the first one's."""
     missing = missing_target(like.dtype)
-    chained: list[Any] = []
+    chained = []
     for part in parts:
         target: Any = part.targets.get(name)
         if target is None and isinstance(like, Ragged):
@@ -237,7 +237,7 @@ def encode_texts(
     if characters:
         encode = tokenizer.encode_batch
     tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
-    counts: list[int] = []  # of each text's windows
+    counts = []  # of each text's windows
     cut = 0
     try:
         if overlap is not None and second is not None:

@@ -38,9 +38,9 @@ def _match(first, second, first_order, second_order, document, room, key, partne
 
     The longest first segment chooses first, among all second segments that fit `room` with it. These fit
     all later first segments too, and its own second segment is among them, so lengths never leave a segment
-    without a partner. Each draws several times and takes the segment of the length nearest to its own second
-    segment's; otherwise the length of a pair would tell whether it is random. Returns the number n of
-    second segments without a first one, which are then `second_order[:n]`.
+    without a partner. Each first segment draws several times, and takes the draw whose length is nearest to
+    the length of its own second segment: otherwise the length of a pair would tell whether it is random.
+    Returns the number n of second segments without a first one, which are then `second_order[:n]`.
     """
     pool = np.empty(len(second), dtype=np.int64)
     size = reached = 0
@@ -65,10 +65,9 @@ def _match(first, second, first_order, second_order, document, room, key, partne
             partner[i] = pool[chosen]
             size -= 1
             pool[chosen] = pool[size]  # the last one fills the gap
-    while reached < len(second):
-        pool[size] = second_order[reached]
+    for i in second_order[reached:]:
+        pool[size] = i
         size += 1
-        reached += 1
     second_order[:size] = pool[:size]
     return size
 
@@ -114,25 +113,19 @@ def pair_stretches(
     partner = np.where(paired, np.arange(len(split)), -1)
     partner[exchanged] = np.where(matched < 0, -1, exchanged[matched])
 
-    pairs = np.flatnonzero(partner >= 0)
-    seconds = partner[pairs]
-    single_firsts = np.flatnonzero(partner < 0)
-    single_seconds = exchanged[shortest_first[:n]]
-    singles = len(single_firsts) + len(single_seconds)
-    zeros = np.zeros(singles, dtype=np.int64)
-    shard = stretches.shard
+    pairs, singles = np.flatnonzero(partner >= 0), np.flatnonzero(partner < 0)
+    partners = partner[pairs]
+    freed = exchanged[shortest_first[:n]]  # the stretches whose second segment is a sequence by itself
+    order = np.concatenate([pairs, singles, freed])
+    separators = PAIR_SPECIAL_TOKENS - SPECIAL_TOKENS  # between the segments of a pair
+    length = np.concatenate([first[pairs] + second[partners] + separators, first[singles], second[freed]])
+    zeros = np.zeros(len(order) - len(pairs), dtype=np.int64)
     return make_sequences(
-        shard=np.concatenate([shard[pairs], shard[single_firsts], shard[single_seconds]]),
-        begin=np.concatenate([stretches.begin[pairs], stretches.begin[single_firsts], split[single_seconds]]),
-        length=np.concatenate(
-            [
-                first[pairs] + second[seconds] + PAIR_SPECIAL_TOKENS,
-                first[single_firsts] + SPECIAL_TOKENS,
-                second[single_seconds] + SPECIAL_TOKENS,
-            ]
-        ),
-        second_shard=np.concatenate([shard[seconds], zeros]),
-        second_begin=np.concatenate([split[seconds], zeros]),
-        second_length=np.concatenate([second[seconds], zeros]),
-        pair=np.concatenate([is_random[pairs], np.full(singles, NO_PAIR)]),
+        shard=stretches.shard[order],
+        begin=np.append(stretches.begin[order[: len(split)]], split[freed]),
+        length=length + SPECIAL_TOKENS,
+        second_shard=np.append(stretches.shard[partners], zeros),
+        second_begin=np.append(split[partners], zeros),
+        second_length=np.append(second[partners], zeros),
+        pair=np.append(is_random[pairs], zeros + NO_PAIR),
     )

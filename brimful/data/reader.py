@@ -121,7 +121,7 @@ class SequenceReader:
         Raises:
             BrimfulError: a token is not in the tokenizer's vocabulary.
         """
-        lengths: list[int] = []
+        lengths = []
         for part in slices:
             lengths += part.sequences.length[part.chosen].tolist()
         batch = make_blank(

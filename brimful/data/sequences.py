@@ -80,7 +80,7 @@ class Stretches:
 
     Attributes:
         document: int64 (n,), index over the whole corpus.
-        shard: uint32 (n,).
+        shard: int64 (n,), index into the corpus's shards.
         begin, end: int64 (n,), within the shard.
     """
 
@@ -107,10 +107,10 @@ def _last_bit(bits, low, high):
 def _cut(starts, ends, keys, sentence_bits, word_bits, room, sentences, short_share, stretches):
     """Cut documents at the last sentence start within a limit, else word start, else at the limit.
 
-    The limit is `room` tokens. The first stretch of a longer document has a limit drawn from 1 to `room`, and
-    so has each other stretch with probability `short_share`, unless that would cut a sentence that fits. The
-    rows of `stretches`, int64 (m, 3), get the document's place in `starts`, begin and end. Returns the number
-    of stretches, which may exceed m.
+    The limit is `room` tokens. The first stretch of a longer document has a limit drawn from 1 to `room`.
+    Each other stretch has such a limit with probability `short_share`, unless that would cut a sentence that
+    fits. The rows of `stretches`, int64 (m, 3), get the document's place in `starts`, begin and end. Returns
+    the number of stretches, which may exceed m.
     """
     n = 0
     preferred = sentence_bits if sentences else word_bits
@@ -139,7 +139,7 @@ def _cut(starts, ends, keys, sentence_bits, word_bits, room, sentences, short_sh
                 if cut == begin:
                     cut = begin + limit
             if n < len(stretches):
-                stretches[n, 0], stretches[n, 1], stretches[n, 2] = place, begin, cut
+                stretches[n] = place, begin, cut
             n += 1
             begin = cut
     return n
@@ -159,24 +159,21 @@ def cut_documents(
         BrimfulError: a shard's offsets are damaged.
     """
     first = np.cumsum([0, *(shard.documents for shard in corpus.shards)])  # the first document of each shard
-    parts: list[tuple[np.ndarray, ...]] = [  # empty ones, for a corpus or a block without documents
-        (np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.int64))
-    ]
+    parts = [np.empty((4, 0), dtype=np.int64)]  # for a corpus or a block without documents
     for index, shard in enumerate(corpus.shards):
         low, high = np.searchsorted(documents, first[index : index + 2])
-        local = np.asarray(documents[low:high] - first[index], dtype=np.int64)
-        if not len(local):
+        own = documents[low:high]
+        if not len(own):
             continue
-        starts, ends = shard.ends(local)
-        keys = hash_words(key, documents[low:high])
-        bits = np.asarray(shard.sentence_bits), np.asarray(shard.word_bits)
+        starts, ends = shard.ends(own - first[index])
+        bits = shard.sentence_bits, shard.word_bits
         limits = room, config.kind != "chunks", config.short_share
         # A guess that is nearly always enough: two stretches for each full one, and for each document.
-        n = 2 * len(local) + 2 * int((ends - starts).sum()) // room + 1
+        n = 2 * len(own) + 2 * int((ends - starts).sum()) // room + 1
         stretches = np.empty((0, 3), dtype=np.int64)
         while n > len(stretches):
             stretches = np.empty((n, 3), dtype=np.int64)
-            n = _cut(starts, ends, keys, *bits, *limits, stretches)
+            n = _cut(starts, ends, hash_words(key, own), *bits, *limits, stretches)
         place, begin, end = stretches[:n].T
-        parts.append((documents[low:high][place], np.full(n, index, np.uint32), begin, end))
-    return Stretches(*map(np.concatenate, zip(*parts, strict=True)))
+        parts.append(np.stack([own[place], np.full(n, index), begin, end]))
+    return Stretches(*np.concatenate(parts, axis=1))

@@ -15,7 +15,6 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-import brimful.kernels.inference_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, check_seal

@@ -1,4 +1,4 @@
-"""Cross-entropy of a linear layer's scores without the (M, V) matrix of scores. Importing it registers it.
+"""Cross-entropy of a linear layer's scores without the (M, V) matrix of scores.
 
 The gradients are computed in the forward pass, for one group of rows at a time, while the scores of these
 rows are in memory (as in Liger Kernel: Hsu et al. 2024, section 3.2); backward only multiplies them. So there
@@ -34,7 +34,6 @@ from brimful.base.torch_compile import Compiled
 from brimful.base.types import IGNORED
 from brimful.data.batch import STEP
 from brimful.kernels import bfloat16
-from brimful.model.fast_forms import FastForm, register
 
 GROUP_BYTES = 64 << 20
 """Bytes of scores in memory at a time, on a CPU."""
@@ -98,9 +97,6 @@ def sum_and_hits(
     )
     total, hits, *_ = _sum_and_gradients(hidden, weight, bias, labels, weights, needs_gradients)
     return total, hits
-
-
-register("linear_cross_entropy", FastForm(sum_and_hits, applies))
 
 
 @torch.library.custom_op("brimful::linear_cross_entropy", mutates_args=())

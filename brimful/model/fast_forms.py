@@ -1,9 +1,8 @@
 """The one place where a fast form of a computation (kernels/) replaces the plain one (model/).
 
-The model is readable and runs without kernels/. A fast form that gives the same numbers registers itself here
-under the name of the plain form, which looks it up. Code that opens a model imports `kernels.inference_forms`
-for that, and code that trains one `kernels.training_forms`. BRIMFUL_KERNELS=off in the environment or
-`use_plain_forms` turns all of them off.
+The model is readable and runs without kernels/. A plain form looks up by its own name whether a fast form
+gives the same numbers. brimful/__init__.py says where the fast forms are (`load_forms_with`), so nothing here
+depends on kernels/. BRIMFUL_KERNELS=off in the environment or `use_plain_forms` turns all of them off.
 """
 
 import os
@@ -36,16 +35,18 @@ class FastForm:
 
 
 FORMS: dict[str, tuple[FastForm, ...]] = {}
-"""The fast forms of each plain form, in the order in which they are tried."""
+"""The fast forms of each plain form, in the order in which they are tried. Empty until `load_forms`."""
+_load: Callable[[], dict[str, tuple[FastForm, ...]]] = dict
 
 
-def register(name: str, *forms: FastForm) -> None:
-    """Register the fast forms of the plain form `name`; the first that applies computes."""
-    FORMS[name] = forms
+def load_forms_with(load: Callable[[], dict[str, tuple[FastForm, ...]]]) -> None:
+    """Name the function that imports and returns all fast forms; it is called when they are first needed."""
+    global _load
+    _load = load
 
 
-def check_switch() -> None:
-    """Check the environment.
+def load_forms() -> None:
+    """Load the fast forms, once. A layer does that when it is made, before a compiler traces its lookups.
 
     Raises:
         BrimfulError: BRIMFUL_KERNELS is neither on nor off.
@@ -53,10 +54,13 @@ def check_switch() -> None:
     switch = os.environ.get(SWITCH, "on")
     if switch not in ("on", "off"):
         raise BrimfulError(f"{SWITCH} is {switch!r}: it is on or off")
+    if not FORMS and not _is_disabled:
+        FORMS.update(_load())
 
 
 def has_fast_forms() -> bool:
     """Whether fast forms compute where they apply."""
+    load_forms()
     return bool(FORMS) and not _is_disabled
 
 
@@ -64,6 +68,8 @@ def find_fast_form(name: str, *inputs: Any) -> Callable[..., Any] | None:
     """Return the first fast form of `name` that applies to the inputs, or None if the plain form computes."""
     if _is_disabled:
         return None
+    if not FORMS:
+        load_forms()
     for form in FORMS.get(name, ()):
         if form.applies(*inputs):
             return form.run

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from brimful.model.attention import CaptureFunction, Layout, attend
-from brimful.model.fast_forms import check_switch, find_fast_form
+from brimful.model.fast_forms import find_fast_form, load_forms
 from brimful.model.initial_weights import Linear, fill_normal
 from brimful.model.shape import EncoderConfig
 
@@ -38,7 +38,7 @@ class Layer(nn.Module):
 
     def __init__(self, config: EncoderConfig, index: int) -> None:
         super().__init__()
-        check_switch()
+        load_forms()
         self.heads = config.heads
         self.gated = config.gated
         self.pre_norm = config.pre_norm

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-import brimful.kernels.linear_cross_entropy  # noqa: F401  (the fast form registers itself)
 from brimful.base.types import IGNORED, LossMean
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout

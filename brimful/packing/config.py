@@ -19,7 +19,8 @@ class PackConfig:
     EXAMPLE = "--data data --capacity 512 --algorithm all"
 
     histogram: str | None = None
-    """wikipedia-512 (published), or a JSON file {"counts": [...]}: counts[i] sequences of i + 1 tokens."""
+    """wikipedia-512, squad-384, or another name of docs/packing.md; or a JSON file {"counts": [...]}, whose
+    counts[i] is the number of sequences of i + 1 tokens."""
     data: str | None = None
     """Folder made by `brimful prepare`."""
     max_length: int | None = None

@@ -8,6 +8,7 @@ a row or two of the bound in most cases.
 """
 
 import math
+import operator
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -229,9 +230,8 @@ class _Program:
         most, indices, times, offsets = best_patterns(values, self.lengths, self.capacity, self.depth)
         self.work += self._steps
         most = max(int(most), 1)
-        total = 0  # in Python's integers: value times count exceeds 64 bits
-        for value, count in zip(values.tolist(), self.counts.tolist(), strict=True):
-            total += value * count
+        # In Python's integers: value times count exceeds 64 bits.
+        total = sum(map(operator.mul, values.tolist(), self.counts.tolist()))
         bound = -(-total // most)  # rounded up
         patterns = csc_array((times.astype(np.float64), indices, offsets), shape=(len(duals),) * 2)
         return bound, patterns, values / most
@@ -376,8 +376,8 @@ def fill_slots(rows: Rows, counts: np.ndarray, bound: int) -> Plan:
     lengths = np.flatnonzero(counts)[::-1]
     ends = np.cumsum(counts[lengths])
 
-    placed: list[np.ndarray] = []
-    repeats: list[int] = []
+    placed = []
+    repeats = []
     begins = np.searchsorted(patterns, np.arange(len(uses) + 1))
     for pattern, pattern_rows in enumerate(uses.tolist()):
         first = first_slots[begins[pattern] : begins[pattern + 1]]
@@ -390,10 +390,6 @@ def fill_slots(rows: Rows, counts: np.ndarray, bound: int) -> Plan:
             if len(length_index):
                 placed.append(lengths[length_index])
                 repeats.append(end - begin)
-    return Plan(
-        len(counts) - 1,
-        np.concatenate(placed).astype(np.int32),
-        np.cumsum([0, *map(len, placed)], dtype=np.int64),
-        np.array(repeats, dtype=np.int64),
-        bound,
-    )
+    lengths = np.concatenate(placed).astype(np.int32)
+    offsets = np.cumsum([0, *map(len, placed)], dtype=np.int64)
+    return Plan(len(counts) - 1, lengths, offsets, np.array(repeats, dtype=np.int64), bound)

@@ -15,7 +15,7 @@ from brimful.base.console import pluralise
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 
-PUBLISHED = {"wikipedia-512": Path(__file__).parent / "histograms" / "wikipedia-512.json"}
+PUBLISHED = {path.stem: path for path in sorted(Path(__file__).with_name("histograms").glob("*.json"))}
 """Histograms that come with this package, by name; each file says where its counts are from."""
 MAX_CAPACITY = 1 << 24
 MAX_SLOTS = 2.0**62  # sums of tokens stay in int64
@@ -25,12 +25,15 @@ def read_histogram(name: str | Path) -> np.ndarray:
     """Read the counts of a published histogram or of a JSON file: int64 (longest + 1,).
 
     Args:
-        name: `wikipedia-512`, or the path of a file {"counts": [...]}: counts[i] sequences of length i + 1.
+        name: a name of `PUBLISHED`, or the path of a file {"counts": [...]}: counts[i] sequences of length
+            i + 1.
 
     Raises:
-        BrimfulError: the file cannot be read, or holds something else.
+        BrimfulError: there is no such file and no such histogram, or the file holds something else.
     """
     path = PUBLISHED.get(str(name), Path(name))
+    if not path.exists():
+        raise BrimfulError(f"{path} is neither a file nor one of {', '.join(PUBLISHED)}")
     value = read_json(path)
     counts = value.get("counts") if isinstance(value, dict) else None
     if not (isinstance(counts, list) and counts and all(type(n) is int and 0 <= n < 2**53 for n in counts)):

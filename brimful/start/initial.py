@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.tokenizer import load
 from brimful.data.config import SequencesConfig
@@ -95,22 +94,20 @@ def choose_head(sequences: SequencesConfig) -> type[MaskedLMHead]:
 
 def find_other_parts(old: Tokenizer, new: Tokenizer) -> list[str]:
     """Return the parts in which two tokenizers differ, vocabularies and special tokens aside."""
-    states = [json.loads(tokenizer.to_str()) for tokenizer in (old, new)]
-    for state in states:
-        for key in ("vocab", "merges"):
-            state["model"].pop(key, None)
-    first, second = states
+    first, second = json.loads(old.to_str()), json.loads(new.to_str())
+    for key in ("vocab", "merges"):
+        first["model"].pop(key, None)
+        second["model"].pop(key, None)
     return [part for part in ("normalizer", "pre_tokenizer", "model") if first[part] != second[part]]
 
 
 def _require_same_vocabulary(old: Tokenizer, new: Tokenizer, folder: Path) -> None:
     ids, data_ids = old.get_vocab(), new.get_vocab()
-    different = len(data_ids.keys() - ids.keys())
-    for piece, index in ids.items():
-        different += data_ids.get(piece) != index
+    # Pieces of only one vocabulary, and pieces with two ids.
+    different = len({piece for piece, _ in ids.items() ^ data_ids.items()})
     if different:
         raise BrimfulError(
-            f"the data was tokenised with another vocabulary than that of {folder} ({different:,} of"
+            f"the data was tokenised with another vocabulary than the model of {folder} ({different:,} of"
             f" {len(data_ids):,} pieces are others, or have another id): prepare it with --tokenizer"
             f" {folder}"
         )

@@ -44,11 +44,6 @@ FREQUENCY_FLOOR = 1e-7
 """Added to all frequencies, so that pieces which do not occur have finite scores."""
 
 
-def count_looking_layers(layers: int) -> int:
-    """Return how many layers have such heads. The last of several layers sees the whole sequence."""
-    return max(1, min(MAX_LAYERS, layers - 1))
-
-
 @torch.no_grad()
 def look_at_neighbours(encoder: Encoder) -> None:
     """Change the weights of a new encoder with rotary positions, so that heads look at neighbours."""
@@ -59,7 +54,9 @@ def look_at_neighbours(encoder: Encoder) -> None:
     encoder.embedding.weight[: config.vocabulary_size] += config.initializer_range * common
     # Common and random part are equally long, and the norm of the embeddings makes them sqrt(width) together.
     reader = common / common.norm() / math.sqrt(width / 2)
-    for index, layer in enumerate(encoder.layers[: count_looking_layers(config.layers)]):
+    # The last of several layers sees the whole sequence.
+    looking_layers = max(1, min(MAX_LAYERS, config.layers - 1))
+    for index, layer in enumerate(encoder.layers[:looking_layers]):
         assert isinstance(layer, Layer)
         theta = config.rope_theta if config.is_global(index) else config.rope_theta_local
         angles = theta ** (-torch.arange(half) / half)

@@ -261,7 +261,7 @@ def hash_code(*files: str) -> str:
     """Hash source files, all modules that they import, directly or not, and the fast forms of `model`."""
     digest = hashlib.sha256(f"{tokenizers.__version__} {version('torch')}".encode())
     sources = set[Path]()
-    for file in [*map(Path, files), PACKAGE / "kernels/inference_forms.py"]:
+    for file in [*map(Path, files), PACKAGE / "kernels/forms.py"]:
         sources.update(sources_of(file))
     for source in sorted(sources):
         digest.update(source.read_bytes())

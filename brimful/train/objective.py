@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Precision, PrimaryMetric

@@ -37,7 +37,7 @@ def tripled(x):
 
 
 @pytest.fixture
-def package(tmp_path: Path) -> Path:
+def package(tmp_path):
     """A package `brimful`, three of whose modules see each other."""
     package = tmp_path / "here" / "brimful"
     package.mkdir(parents=True)
@@ -69,7 +69,7 @@ def call(package: Path, cache: Path, x: object = 7, said: str = "") -> tuple[flo
 
 
 @pytest.mark.slow
-def test_machine_code_is_kept_until_something_that_it_uses_changes(package: Path, tmp_path: Path) -> None:
+def test_machine_code_is_kept_until_something_that_it_uses_changes(package, tmp_path):
     cache = tmp_path / "cache"
     assert call(package, cache) == (21, 1)
     assert call(package, cache) == (21, 0)
@@ -90,14 +90,14 @@ def test_machine_code_is_kept_until_something_that_it_uses_changes(package: Path
 
 
 @pytest.mark.slow
-def test_without_a_folder_loops_compile_in_memory(package: Path, tmp_path: Path) -> None:
+def test_without_a_folder_loops_compile_in_memory(package, tmp_path):
     cache = tmp_path / "cache"
     cache.touch()
     for _ in range(2):
         assert call(package, cache, said="BrimfulWarning: compiled loops cannot be kept") == (21, 1)
 
 
-def test_a_damaged_index_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_index_heals(tmp_path, monkeypatch):
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
     source = tmp_path / "double.py"
     source.write_text("def double(x):\n    return x + x\n")
@@ -111,7 +111,7 @@ def test_a_damaged_index_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert index.stat().st_size == len(whole)
 
 
-def test_without_locks_nothing_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_locks_nothing_is_saved(tmp_path, monkeypatch):
     def without_locks(*_: object, **__: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -125,7 +125,7 @@ def test_without_locks_nothing_is_saved(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_processes_may_compile_at_once(package: Path, tmp_path: Path) -> None:
+def test_processes_may_compile_at_once(package, tmp_path):
     """One process saves at a time: numba's index would mix up signatures that are saved at once."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     calls = [("7", "21"), ("7.5", "22.5"), ("7", "21"), ("7.5", "22.5")]
@@ -147,7 +147,7 @@ def modules_with_loops() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", list(modules_with_loops()))
-def test_the_sources_of_a_module_are_all_that_its_loops_can_see(module: str) -> None:
+def test_the_sources_of_a_module_are_all_that_its_loops_can_see(module):
     """A name that comes from a package's facade would hide the module that defines it."""
     home = importlib.import_module(module)
     files = sources_of(Path(str(home.__file__)))
@@ -157,7 +157,7 @@ def test_the_sources_of_a_module_are_all_that_its_loops_can_see(module: str) -> 
             assert Path(str(defined_in.__file__)) in files, f"{module}.{name}"
 
 
-def test_compiled_loops_can_be_pickled() -> None:
+def test_compiled_loops_can_be_pickled():
     from brimful.base.draws import mix_word
 
     assert pickle.loads(pickle.dumps(mix_word)) is not None

@@ -10,20 +10,16 @@ from brimful.base.console import print_messages, record_warnings, say, show_prog
 from brimful.base.errors import BrimfulWarning
 
 
-def watch(monkeypatch: pytest.MonkeyPatch, terminal: bool = True) -> None:
-    """stderr takes itself for a terminal with colours."""
-    monkeypatch.setattr(console.sys.stderr, "isatty", lambda: terminal)
+def watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """stderr takes itself for a terminal with colours, where the bar is drawn 100 columns wide."""
+    monkeypatch.setattr(console.sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-
-
-def shown_on(monkeypatch: pytest.MonkeyPatch, **options: object) -> None:
-    """The bar is drawn for a terminal of these properties."""
-    shown = terminal.Console(stderr=True, force_terminal=True, **options)  # type: ignore[arg-type]
+    shown = terminal.Console(stderr=True, force_terminal=True, width=100)
     monkeypatch.setattr(terminal, "console", shown)
 
 
-def test_messages_go_to_stderr_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_go_to_stderr_as_they_are(capsys):
     text = "[bold]not markup[/bold] 'quoted' 汉字 :smile: 1,000 " + "long " * 100
     say(text)
     warn(text)
@@ -32,15 +28,13 @@ def test_messages_go_to_stderr_as_they_are(capsys: pytest.CaptureFixture[str]) -
     assert err == f"{text}\nwarning: {text}\n"
 
 
-def test_control_characters_cannot_reach_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_cannot_reach_a_terminal(capsys):
     """A file name or a label may hold what clears a screen or writes backwards."""
     say("one\ntwo \x1b[2J \r \u202e \udc80")
     assert capsys.readouterr().err == "one\ntwo \\x1b[2J \\r \\u202e \\udc80\n"
 
 
-def test_warnings_are_yellow_where_colours_are_wanted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warnings_are_yellow_where_colours_are_wanted(monkeypatch, capsys):
     watch(monkeypatch)
     warn("odd")
     say("even")
@@ -49,7 +43,7 @@ def test_warnings_are_yellow_where_colours_are_wanted(
     assert capsys.readouterr().err == "\x1b[33mwarning: odd\x1b[0m\neven\nwarning: odder\n"
 
 
-def test_a_command_prints_each_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_prints_each_warning_once(capsys):
     for _ in range(2):
         with print_messages():
             for text in ("odd", "odd", "odder", "odd"):
@@ -60,7 +54,7 @@ def test_a_command_prints_each_warning_once(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("library")
-def test_a_program_decides_about_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_decides_about_warnings(capsys):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         for _ in range(3):
@@ -76,11 +70,7 @@ def test_a_program_decides_about_warnings(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.usefixtures("library")
-def test_a_program_decides_about_messages_and_progress(
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_program_decides_about_messages_and_progress(caplog, monkeypatch, capsys):
     caplog.set_level(logging.INFO, "brimful")
     say("even")
     with show_progress("train", 3) as advance:
@@ -90,17 +80,13 @@ def test_a_program_decides_about_messages_and_progress(
     assert caplog.messages[1].startswith("train: 3 of 3 in ")
     assert capsys.readouterr() == ("", "")
     watch(monkeypatch)
-    shown_on(monkeypatch, width=100)
     with show_progress("train", 20) as advance:
         advance(20)
     assert "20/20" in capsys.readouterr().err
 
 
-def test_lines_appear_above_a_bar(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_appear_above_a_bar(monkeypatch, capsys):
     watch(monkeypatch)
-    shown_on(monkeypatch, width=100)
     with show_progress("train", 20) as advance:
         advance(3)
         warn("a file was passed over")
@@ -109,7 +95,7 @@ def test_lines_appear_above_a_bar(
     assert "20/20" in err.partition("a file was passed over")[2]
 
 
-def test_progress_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_in_a_log(monkeypatch, capsys):
     """Few lines where nobody watches: one every ten seconds, and one at the end."""
     now = 0.0
     monkeypatch.setattr(console.time, "monotonic", lambda: now)
@@ -127,9 +113,7 @@ def test_progress_in_a_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(("limit", "left"), [(40.0, "at most 40 s left"), (5000.0, "90 s left")])
-def test_a_limit_that_ends_sooner_than_the_steps_is_the_time_left(
-    limit: float, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_limit_that_ends_sooner_than_the_steps_is_the_time_left(limit, left, monkeypatch, capsys):
     now = 0.0
     monkeypatch.setattr(console.time, "monotonic", lambda: now)
     with show_progress("train", 100) as advance:
@@ -137,7 +121,6 @@ def test_a_limit_that_ends_sooner_than_the_steps_is_the_time_left(
         advance(10, "loss 3", limit)
     assert capsys.readouterr().err.splitlines()[0] == f"train: 10 of 100, 10 s, {left} loss 3"
     watch(monkeypatch)
-    shown_on(monkeypatch, width=100)
     with show_progress("train", 1000) as advance:
         advance(1, "", limit)
     assert ("at most 40 s left" in capsys.readouterr().err) == (limit == 40.0)

@@ -31,13 +31,8 @@ def test_one_line_names_the_builds_that_serve_other_gpus(gpus):
     why = "CUDA error: no kernel image is available for execution on the device\nCompile with ..."
     gpus.append(RuntimeError(why))
     version = re.escape(torch.__version__.partition("+")[0])
-    with (
-        pytest.raises(
-            BrimfulError,
-            match=rf"has no code for Tesla V100-SXM2-16GB: .*torch=={version} .*cu126.*--upgrade",
-        ) as raised,
-        join_ranks(),
-    ):
+    words = rf"has no code for Tesla V100-SXM2-16GB: .*torch=={version} .*cu126.*--upgrade"
+    with pytest.raises(BrimfulError, match=words) as raised, join_ranks():
         pass
     assert "\n" not in str(raised.value)
     gpus[:] = [RuntimeError("CUDA error: device-side assert triggered")]
@@ -49,15 +44,8 @@ def test_one_line_names_the_builds_that_serve_other_gpus(gpus):
 def test_each_rank_of_a_machine_has_its_own_device(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert default_device() == torch.device("cuda", 3)
-
-
-def test_without_a_gpu_it_is_the_cpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert default_device() == torch.device("cpu")
-
-
-@pytest.mark.usefixtures("gpus")
-def test_a_process_without_a_gpu_of_its_own_is_told_how_many_there_are(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "4")
     with pytest.raises(BrimfulError, match=r"local rank 4 .* at most 4 processes"):
         default_device()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert default_device() == torch.device("cpu")

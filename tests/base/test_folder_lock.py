@@ -19,20 +19,25 @@ from pathlib import Path
 from brimful.base.folder_lock import FolderLock
 with FolderLock() as lock:
     lock.take(Path(sys.argv[1]))
-    child = os.fork() if sys.argv[2] == "forks" else 1
+    child = os.fork()
     if child:
         print(child, flush=True)
     time.sleep(600)
 """
 
 
-def holder(folder: Path, how: str = "") -> tuple[subprocess.Popen, int]:
+def holder(folder: Path) -> tuple[subprocess.Popen, int]:
     """A process that holds the lock, and the number of the child that it has forked."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(folder), how], stdout=subprocess.PIPE, text=True
-    )
+    line = [sys.executable, "-c", HOLDER, str(folder)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, int(process.stdout.readline())
+
+
+def end(process: subprocess.Popen, child: int) -> None:
+    process.kill()
+    os.kill(child, signal.SIGKILL)
+    process.communicate()
 
 
 def take(folder: Path) -> None:
@@ -41,10 +46,9 @@ def take(folder: Path) -> None:
         assert (folder / LOCK).is_file()
 
 
-@pytest.mark.parametrize("how", ["", "forks"])
-def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path, how: str) -> None:
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path):
     folder = tmp_path / "run"
-    process, child = holder(folder, how)
+    process, child = holder(folder)
     try:
         said = rf"run is in use by process {process.pid} on {socket.gethostname()}: wait until it ends"
         for _ in range(2):  # a refused process breaks no lock
@@ -55,13 +59,11 @@ def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path, h
         take(folder)  # though the child lives
         assert not (folder / LOCK).exists()
     finally:
-        process.kill()
-        if how:
-            os.kill(child, signal.SIGKILL)
-        process.communicate()
+        end(process, child)
 
 
-def test_many_processes_one_at_a_time(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_many_processes_one_at_a_time(tmp_path):
     code = """
 import sys, time
 from pathlib import Path
@@ -87,7 +89,7 @@ while done < 20:
     assert list(folder.iterdir()) == []
 
 
-def test_a_new_folder_that_stays_empty_is_removed(tmp_path: Path) -> None:
+def test_a_new_folder_that_stays_empty_is_removed(tmp_path):
     take(tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "mine").mkdir()
@@ -103,7 +105,7 @@ def test_a_new_folder_that_stays_empty_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["file"]
 
 
-def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+def test_a_planted_link_is_not_followed(tmp_path):
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).symlink_to(tmp_path / "victim")
@@ -112,9 +114,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "victim").read_text() == "precious"
 
 
-def test_a_file_system_without_locks_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, capfd):
     def none(*_: object) -> None:
         raise OSError(37, "No locks available")
 
@@ -123,16 +123,16 @@ def test_a_file_system_without_locks_is_said(
     assert "there are no locks of files here" in capfd.readouterr().err
 
 
-def test_a_folder_put_in_its_place_keeps_the_lock_of_another(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_folder_put_in_its_place_keeps_the_lock_of_another(tmp_path):
     folder = tmp_path / "out"
     with FolderLock() as lock:
         lock.take(folder)
         folder.rename(tmp_path / "old")
         folder.mkdir()
-        process, _ = holder(folder)
+        process, child = holder(folder)
     try:
         with pytest.raises(BrimfulError, match=f"in use by process {process.pid}"):
             take(folder)
     finally:
-        process.kill()
-        process.communicate()
+        end(process, child)

@@ -21,23 +21,18 @@ def system(root: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("files", "cores"),
+    ("group", "quotas", "cores"),
     [
-        ({}, ALL),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, ALL),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5),
-        # The tightest of the groups above counts.
-        (
-            {
-                "proc/self/cgroup": "0::/a/b\n",
-                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
-                "sys/fs/cgroup/a/cpu.max": "20000 100000\n",
-            },
-            0.2,
-        ),
+        ("", {}, ALL),
+        ("/", {"cpu.max": "max"}, ALL),
+        ("/", {"cpu.max": "50000"}, 0.5),
+        ("/a/b", {"a/b/cpu.max": "max", "a/cpu.max": "20000"}, 0.2),  # the tightest of the groups above
     ],
 )
-def test_cores_are_those_of_the_tightest_limit(tmp_path, files, cores):
+def test_cores_are_those_of_the_tightest_limit(tmp_path, group, quotas, cores):
+    files = {f"sys/fs/cgroup/{name}": f"{quota} 100000\n" for name, quota in quotas.items()}
+    if group:
+        files["proc/self/cgroup"] = f"0::{group}\n"
     assert resources.usable_cores(system(tmp_path, files)) == cores
 
 

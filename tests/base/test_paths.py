@@ -20,7 +20,7 @@ NAME = "语料".encode("gbk")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + NAME))
     try:
         place.mkdir()
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def test_such_names_are_kept_in_json_and_yaml(folder: Path) -> None:
+def test_such_names_are_kept_in_json_and_yaml(folder):
     write_json(folder / "a.json", {"path": str(folder), "more": "语料"})
     kept = read_json(folder / "a.json")
     assert os.fsencode(kept["path"]) == os.fsencode(folder)
@@ -39,7 +39,7 @@ def test_such_names_are_kept_in_json_and_yaml(folder: Path) -> None:
     assert config_hash([str(folder)]) == config_hash([str(folder)]) != config_hash([str(folder.parent)])
 
 
-def test_what_pyarrow_and_safetensors_cannot_take_is_refused(folder: Path) -> None:
+def test_what_pyarrow_and_safetensors_cannot_take_is_refused(folder):
     with open(folder / "a.parquet", "wb") as file:
         pq.write_table(pa.table({"text": ["b"], "label": [1]}), file)
     with pytest.raises(BrimfulError, match="not UTF-8: rename it"):
@@ -52,16 +52,11 @@ def test_what_pyarrow_and_safetensors_cannot_take_is_refused(folder: Path) -> No
 @pytest.mark.slow
 @pytest.mark.cases(2)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "gbk"])
-def test_whatever_a_terminal_cannot_show_is_an_escape(encoding: str, folder: Path) -> None:
+def test_whatever_a_terminal_cannot_show_is_an_escape(encoding, folder):
     (folder / "😀 好.txt").write_text("a\n", encoding="utf-8")
     command = [sys.executable, "-m", "brimful", "prepare", os.fsencode(folder), "--out", "x", "--dry-run"]
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    done = subprocess.run(
-        [*command, "--json"],
-        env=environment,
-        capture_output=True,
-        check=True,
-    )
+    done = subprocess.run([*command, "--json"], env=environment, capture_output=True, check=True)
     (path,) = json.loads(done.stdout.decode(encoding))["inputs"]
     assert os.fsencode(path) == os.fsencode(folder / "😀 好.txt")
     wrong = subprocess.run(

@@ -15,7 +15,7 @@ from brimful.base.randomness import derive_key, draw_uniform, hash_words, mix, p
 words = st.integers(0, 2**64 - 1)
 
 
-def test_splitmix64_vectors() -> None:
+def test_splitmix64_vectors():
     """The generator of Steele, Lea and Flood: its state is a counter in steps of the golden ratio."""
     golden = 0x9E3779B97F4A7C15
     for start, expected in {
@@ -28,7 +28,7 @@ def test_splitmix64_vectors() -> None:
 
 
 @given(words, st.lists(words, unique=True, min_size=1, max_size=50))
-def test_order_and_shape_do_not_matter(key: int, counters: list[int]) -> None:
+def test_order_and_shape_do_not_matter(key, counters):
     array = np.array(counters, dtype=np.uint64)
     hashes = hash_words(np.uint64(key), array)
     assert np.array_equal(hash_words(np.uint64(key), array[::-1]), hashes[::-1])
@@ -38,7 +38,7 @@ def test_order_and_shape_do_not_matter(key: int, counters: list[int]) -> None:
     assert len(set(hashes.tolist())) == len(counters)  # a bijection
 
 
-def test_draws_never_change() -> None:
+def test_draws_never_change():
     """Data orders of finished runs hang on these values: a change here breaks every resume."""
     key = derive_key(0, "rows", 1)
     assert int(key) == 0xABA0CEA59098F4DC
@@ -48,13 +48,13 @@ def test_draws_never_change() -> None:
     assert shuffle_indices(key, np.arange(3), 10**6).tolist() == [536203, 881068, 200145]
 
 
-def test_keys_depend_on_every_part_and_its_place() -> None:
+def test_keys_depend_on_every_part_and_its_place():
     parts: list[tuple[int | str, ...]] = [(), (0,), (0, 0), (1,), ("1",), (1, 2), (2, 1), ("a", "b"), ("ab",)]
     parts += [(-1,), (2**63,), ("b", "a"), (0, "a"), ("a", 0)]
     assert len({int(derive_key(*p)) for p in parts}) == len(parts)
 
 
-def test_uniform_is_uniform(seed: int) -> None:
+def test_uniform_is_uniform(seed):
     n, bins = 200_000, 64
     for draws in (
         draw_uniform(derive_key(seed), np.arange(n)),
@@ -74,7 +74,7 @@ def test_uniform_is_uniform(seed: int) -> None:
 
 
 @given(st.integers(0, 300), words)
-def test_a_permutation_is_one(size: int, key: int) -> None:
+def test_a_permutation_is_one(size, key):
     order = permutation(size, np.uint64(key))
     assert order.dtype == np.int64
     assert sorted(order.tolist()) == list(range(size))
@@ -84,14 +84,14 @@ def test_a_permutation_is_one(size: int, key: int) -> None:
 @given(words, st.integers(1, 2000))
 @example(0, 2**20)
 @example(0, 2**20 + 1)
-def test_shuffled_indices_are_a_permutation(key: int, size: int) -> None:
+def test_shuffled_indices_are_a_permutation(key, size):
     places = shuffle_indices(np.uint64(key), np.arange(size), size)
     assert places.dtype == np.int64
     assert (np.bincount(places, minlength=size) == 1).all()
 
 
 @given(words, st.integers(1, 2**40), st.lists(st.integers(0, 2**40 - 1), min_size=1, max_size=20))
-def test_shuffled_index_needs_no_table(key: int, size: int, draws: list[int]) -> None:
+def test_shuffled_index_needs_no_table(key, size, draws):
     index = np.array(draws) % size
     places = shuffle_indices(np.uint64(key), index, size)
     assert ((places >= 0) & (places < size)).all()
@@ -102,13 +102,13 @@ def test_shuffled_index_needs_no_table(key: int, size: int, draws: list[int]) ->
 
 
 @pytest.mark.parametrize("index", [[-1], [0, 10], [2**40]])
-def test_an_index_outside_the_range_is_refused(index: list[int]) -> None:
+def test_an_index_outside_the_range_is_refused(index):
     with pytest.raises(ValueError, match=r"outside range\(10\)"):
         shuffle_indices(np.uint64(0), np.array(index), 10)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
-def test_all_shuffles_are_as_likely(size: int, seed: int) -> None:
+def test_all_shuffles_are_as_likely(size, seed):
     n = 40 * factorial(size)
     seen = Counter(
         tuple(shuffle_indices(derive_key(seed, i), np.arange(size), size).tolist()) for i in range(n)
@@ -119,7 +119,7 @@ def test_all_shuffles_are_as_likely(size: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 65_536])
-def test_neighbours_are_shuffled_apart(size: int, seed: int) -> None:
+def test_neighbours_are_shuffled_apart(size, seed):
     places = shuffle_indices(derive_key(seed), np.arange(size), size)
     for lag in (1, 2, 3, 4, 16, 256):
         assert abs(np.corrcoef(places[lag:], places[:-lag])[0, 1]) < 6 / size**0.5

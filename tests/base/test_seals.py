@@ -17,7 +17,7 @@ def written(folder: Path) -> Path:
     return folder
 
 
-def test_a_damaged_file_is_refused_wherever_it_is(tmp_path: Path, seed: int) -> None:
+def test_a_damaged_file_is_refused_wherever_it_is(tmp_path, seed):
     folder = written(tmp_path / "model")
     check_seal(folder)
     seal(folder)
@@ -48,7 +48,7 @@ def again(out: Path, names: list[str]) -> None:
         commit(folder / EXPORT, [folder / name for name in names])
 
 
-def test_an_export_over_files_of_the_user_is_refused(tmp_path: Path) -> None:
+def test_an_export_over_files_of_the_user_is_refused(tmp_path):
     out = tmp_path / "out"
     again(out, ["config.json", "model.safetensors", "old/left.json"])
     again(out, ["config.json", "model.safetensors"])
@@ -66,7 +66,7 @@ def test_an_export_over_files_of_the_user_is_refused(tmp_path: Path) -> None:
     assert (out / "mine" / "deep" / "notes").read_text() == "mine"
 
 
-def test_an_edited_page_is_the_users_own(tmp_path: Path) -> None:
+def test_an_edited_page_is_the_users_own(tmp_path):
     out = tmp_path / "out"
     with atomic_directory(out) as folder:
         (folder / "model").write_text("weights")

@@ -16,18 +16,16 @@ def names(directory: Path) -> list[str]:
 
 
 @pytest.fixture
-def dead() -> int:
+def dead():
     """The number of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
-def test_sweep_removes_what_dead_processes_left(tmp_path: Path) -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
+def test_sweep_removes_what_dead_processes_left(tmp_path, dead):
     mine = temporary_path(tmp_path / "a").name
-    theirs = mine.replace(f"-{os.getpid()}-", f"-{dead.pid}-")
+    theirs = mine.replace(f"-{os.getpid()}-", f"-{dead}-")
     elsewhere = f"{TEMPORARY}another_host-1-a"
     for name in (mine, theirs, elsewhere, "a", "tmp-a"):
         (tmp_path / name).touch()
@@ -37,7 +35,7 @@ def test_sweep_removes_what_dead_processes_left(tmp_path: Path) -> None:
     assert names(tmp_path) == sorted([mine, elsewhere, "a", "tmp-a"])
 
 
-def test_sweep_does_not_follow_links(tmp_path: Path, dead: int) -> None:
+def test_sweep_does_not_follow_links(tmp_path, dead):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "file").touch()
@@ -51,7 +49,7 @@ def test_sweep_does_not_follow_links(tmp_path: Path, dead: int) -> None:
     assert names(victim) == ["file"]
 
 
-def test_a_directory_is_written_without_what_a_killed_process_left_of_it(tmp_path: Path, dead: int) -> None:
+def test_a_directory_is_written_without_what_a_killed_process_left_of_it(tmp_path, dead):
     """Also of a folder that was being written inside: its temporary folder is beside the outer one."""
     outer = temporary_path(tmp_path / "out")
     left = [outer, temporary_path(outer), temporary_path(outer.with_name(f"old-{outer.name}"))]
@@ -67,26 +65,24 @@ def test_a_directory_is_written_without_what_a_killed_process_left_of_it(tmp_pat
 
 
 DRIVER = """
-import json, os, signal, sys
+import os, signal, sys
 from pathlib import Path
-from brimful.base.storage import atomic_directory, commit, atomic_file, read_commit, write_json
+from brimful.base.storage import atomic_directory, commit, atomic_file
 
-def fill(directory, text):
-    with atomic_directory(directory) as temporary:
-        (temporary / "one").write_text(text)
-        (temporary / "two").write_text(text)
-
-def write(directory, text):
+def write(folder, text):
     for name in ("a", "b"):
-        with atomic_file(directory / name) as temporary:
+        with atomic_file(folder / name) as temporary:
             temporary.write_text(text)
-    commit(directory / "record.json", [directory / "a", directory / "b"], text=text)
+    commit(folder / "record.json", [folder / "a", folder / "b"], text=text)
+    with atomic_directory(folder / "directory") as temporary:
+        for name in ("one", "two"):
+            (temporary / name).write_text(text)
 
-operation, root = {"files": write, "directory": fill}[sys.argv[1]], Path(sys.argv[2])
+root = Path(sys.argv[1])
 WATCHED = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir"}
 for crash in range(1000):
-    target = root / str(crash)
-    operation(target, "old" * 1000)
+    folder = root / str(crash)
+    write(folder, "old" * 1000)
     child = os.fork()
     if not child:
         events = 0
@@ -97,7 +93,7 @@ for crash in range(1000):
                     os.kill(os.getpid(), signal.SIGKILL)
                 events += 1
         sys.addaudithook(hook)
-        operation(target, "new" * 2000)
+        write(folder, "new" * 2000)
         os._exit(0)
     if os.waitpid(child, 0)[1] == 0:
         print(crash)
@@ -105,38 +101,26 @@ for crash in range(1000):
 """
 
 
-def crashes(operation: str, root: Path) -> list[Path]:
-    """A folder for each file system operation of `operation`: a process was killed just before it."""
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, operation, str(root)], check=True, capture_output=True, text=True
-    )
-    assert int(done.stdout) >= 5
-    return [root / str(number) for number in range(int(done.stdout))]
-
-
-def test_kill_before_any_operation_on_files(tmp_path: Path) -> None:
-    for directory in crashes("files", tmp_path):
-        texts = {name: (directory / name).read_text() for name in ("a", "b")}
-        assert set(texts.values()) <= {"old" * 1000, "new" * 2000}
-        record = read_json(directory / "record.json")
-        if len(set(texts.values())) == 1 and record["text"] == texts["a"]:
-            read_commit(directory / "record.json", verify=True)
+def test_kill_before_any_operation_on_files_and_directories(tmp_path):
+    """Once before each: a folder for each process that was killed."""
+    command = [sys.executable, "-c", DRIVER, str(tmp_path)]
+    crashes = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert crashes >= 10
+    gone = 0
+    for folder in (tmp_path / str(number) for number in range(crashes)):
+        texts = {(folder / name).read_text() for name in ("a", "b")}
+        assert texts <= {"old" * 1000, "new" * 2000}
+        if texts == {read_json(folder / "record.json")["text"]}:
+            read_commit(folder / "record.json", verify=True)
         else:  # the old record, and a file of its successor: seen, so made again
             with pytest.raises(BrimfulError):
-                read_commit(directory / "record.json", verify=True)
-        sweep(directory)
-        assert names(directory) == ["a", "b", "record.json"]
-
-
-def test_kill_before_any_operation_on_a_directory(tmp_path: Path) -> None:
-    gone = 0
-    for directory in crashes("directory", tmp_path):
-        if not directory.exists():  # between the two renames: neither is here, nothing is half here
+                read_commit(folder / "record.json", verify=True)
+        sweep(folder)
+        assert set(names(folder)) - {"directory"} == {"a", "b", "record.json"}
+        if not (folder / "directory").exists():  # between the two renames: nothing is half here
             gone += 1
             continue
-        assert names(directory) == ["one", "two"]
-        texts = {(directory / name).read_text() for name in ("one", "two")}
+        assert names(folder / "directory") == ["one", "two"]
+        texts = {path.read_text() for path in (folder / "directory").iterdir()}
         assert texts in ({"old" * 1000}, {"new" * 2000})
     assert gone <= 1
-    sweep(tmp_path)
-    assert all(not name.startswith(TEMPORARY) for name in names(tmp_path))

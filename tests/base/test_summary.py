@@ -34,7 +34,7 @@ def model(name: str, value: float, error: float | None = 0.01, **values: object)
     return ModelResult(name=name, value=value, error=error, **values)  # type: ignore[arg-type]
 
 
-def test_a_summary_is_read_as_it_was_stored() -> None:
+def test_a_summary_is_read_as_it_was_stored():
     chart = SummaryChart("Loss", "lines", "x", "y", [Series("", [1.0, 2.0], [1.0, 2.0])])
     tables = make_facts_table("Result", {"Time": "1 s", "Unknown": None})
     summary = Summary("A", "Done.", tables, [chart], TEST, [model("m", 0.9, milliseconds=2.0)])
@@ -46,20 +46,20 @@ def test_a_summary_is_read_as_it_was_stored() -> None:
         read_overview({"overview": {"title": 3}}, "summary.json")
 
 
-def test_a_table_has_no_empty_columns() -> None:
+def test_a_table_has_no_empty_columns():
     (table,) = make_table("T", ["a", "b", "c"], [["x", "", ""], ["y", "", "1"]])
     assert table.columns == ["a", "c"]
     assert table.rows == [["x", "–"], ["y", "1"]]
     assert make_table("T", ["a"], []) == []
 
 
-def test_the_best_model_is_first_by_the_direction_of_the_metric() -> None:
+def test_the_best_model_is_first_by_the_direction_of_the_metric():
     models = [model("low", 0.2), model("high", 0.9)]
     assert [row[0] for row in compare_models(TEST, models)[0].rows] == ["high", "low"]
     assert [row[0] for row in compare_models(LOSS, models)[0].rows] == ["low", "high"]
 
 
-def test_an_error_is_paired_where_it_was_measured_so_and_else_an_upper_bound() -> None:
+def test_an_error_is_paired_where_it_was_measured_so_and_else_an_upper_bound():
     own, paired, other = model("own", 0.9, pairs={"paired": 0.004}), model("paired", 0.8), model("other", 0.7)
     assert estimate_gap_error(own, paired) == estimate_gap_error(paired, own) == 0.004
     assert estimate_gap_error(own, other) == pytest.approx(2**0.5 * 0.01)
@@ -70,13 +70,13 @@ def test_an_error_is_paired_where_it_was_measured_so_and_else_an_upper_bound() -
     ("value", "error", "doubt"),
     [(0.89, 0.01, ", which may be chance"), (0.7, 0.01, ""), (0.7, None, ", with an unknown error")],
 )
-def test_a_difference_that_may_be_chance_says_so(value: float, error: float | None, doubt: str) -> None:
+def test_a_difference_that_may_be_chance_says_so(value, error, doubt):
     sentence = judge_models(TEST, [model("first", 0.9), model("second", value, error)])
     assert sentence.startswith("first is the best, accuracy 90.0")
     assert sentence.endswith(f"points behind{doubt}.")
 
 
-def test_no_model_is_named_the_best_that_only_guesses_or_is_a_baseline() -> None:
+def test_no_model_is_named_the_best_that_only_guesses_or_is_a_baseline():
     guess = model("majority", 0.9, role="guess")
     assert judge_models(TEST, [model("own", 0.8), guess]).startswith("No model is ahead of the most frequent")
     baseline = model("TF-IDF", 0.9, role="baseline")
@@ -85,19 +85,12 @@ def test_no_model_is_named_the_best_that_only_guesses_or_is_a_baseline() -> None
     assert "own is 10.0" in sentence
 
 
-def test_numbers_as_words() -> None:
+def test_numbers_as_words():
     assert [format_percent(value) for value in (0.8213, 0.9987)] == ["82.1\u202f%", "99.87\u202f%"]
-    assert [format_short(value) for value in (4_210_000, 999.6, 12, 2e-4)] == [
-        "4.21\u202fM",
-        "1\u202fk",
-        "12",
-        "0.0002",
-    ]
-    assert [format_duration(value) for value in (3.21, 42.3)] == ["3.2\u202fs", "42\u202fs"]
-    assert [format_duration(value) for value in (582, 7500)] == [
-        "9\u202fmin 42\u202fs",
-        "2\u202fh 05\u202fmin",
-    ]
+    shorts = [format_short(value) for value in (4_210_000, 999.6, 12, 2e-4)]
+    assert shorts == ["4.21\u202fM", "1\u202fk", "12", "0.0002"]
+    durations = [format_duration(value) for value in (3.21, 42.3, 582, 7500)]
+    assert durations == ["3.2\u202fs", "42\u202fs", "9\u202fmin 42\u202fs", "2\u202fh 05\u202fmin"]
     assert [format_value(value) for value in (True, None, 1234, [1, 2])] == ["yes", "none", "1,234", "1, 2"]
     assert format_value("x" * 600).endswith(" …")
     assert format_metric(0.821, 0.007, share=True) == "82.1\u202f±\u202f0.7\u202f%"

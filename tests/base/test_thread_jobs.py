@@ -15,10 +15,8 @@ CPU = torch.device("cpu")
 @pytest.fixture(params=[1, 2, 3])
 def threads(request):
     """That many threads of torch for the test."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
+    with cpu_threads.use_threads(request.param):
+        yield request.param
 
 
 @compiled

@@ -46,7 +46,7 @@ def read_or_refuse(path: Path) -> tuple[dict[str, Any] | None, str]:
 @example("\x85", "utf-16")
 @example("\u2028 \n a\r", "utf-16")
 @example("\udcd3", "utf-8")
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value: Any, charset: str) -> None:
+def test_what_is_written_is_read(tmp_path_factory, value, charset):
     path = tmp_path_factory.mktemp("yaml") / "a.yaml"
     text = yaml.dump({"key": value}, Dumper=_Dumper, allow_unicode=charset == "utf-16", sort_keys=False)
     path.write_bytes(text.encode(charset, "surrogatepass"))
@@ -61,9 +61,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value
 
 @pytest.mark.slow
 @given(LINES)
-def test_any_lines_are_read_or_refused_with_their_file(
-    tmp_path_factory: pytest.TempPathFactory, lines
-) -> None:
+def test_any_lines_are_read_or_refused_with_their_file(tmp_path_factory, lines):
     path = tmp_path_factory.mktemp("yaml") / "a.yaml"
     path.write_text("\n".join(lines), encoding="utf-8")
     read, refused = read_or_refuse(path)
@@ -82,7 +80,7 @@ def test_any_lines_are_read_or_refused_with_their_file(
         ("trainer:\n  steps: 1\n  log_every: 2\n  steps: 3\n", "the key steps stands 2 times"),
     ],
 )
-def test_an_error_names_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_error_names_its_line(tmp_path, text, said):
     path = tmp_path / "a.yaml"
     path.write_text(text)
     with pytest.raises(BrimfulError, match=re.escape(said)) as error:
@@ -102,8 +100,8 @@ def test_an_error_names_its_line(tmp_path: Path, text: str, said: str) -> None:
     ],
 )
 def test_a_setting_that_the_verb_refuses_is_found_in_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb, text, said
-) -> None:
+    tmp_path, monkeypatch, capsys, verb, text, said
+):
     monkeypatch.chdir(tmp_path)
     Path("a.yaml").write_text(text)
     assert main([verb, "--config", "a.yaml"]) == 1

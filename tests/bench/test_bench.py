@@ -210,21 +210,3 @@ def test_bench_loader_runs(tmp_path):
     ]
     assert all(0 < row["waited"]["median"] < 1 for row in found["waiting"])
     assert all(row["step_without"] >= 0.03 for row in found["waiting"] if row["kind"] == "sleeping")
-
-
-def test_benches_measure_fast_forms() -> None:
-    """A bench that makes a model itself registers them, as Brimful does where it opens or trains one."""
-    registering = (
-        "kernels.training_forms",
-        "hf.folders",
-        "hf.text_encoder",
-        "train.trainer",
-        "tasks.task_model",
-    )
-    for path in (ROOT / "bench").rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        makes_model = "brimful.model.encoder import" in text or "model.cross_entropy import" in text
-        if makes_model and path.name != "__main__.py":
-            assert any(
-                f"brimful.{name} import" in text or f"import brimful.{name}" in text for name in registering
-            ), path

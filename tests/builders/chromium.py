@@ -6,7 +6,6 @@ import select
 import shutil
 import subprocess
 import time
-from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,21 +64,9 @@ class Tab:
         modifiers = 2 * ctrl + 8 * shift
         typed = {"text": "\r"} if key == "Enter" and not ctrl else {}
         for kind in ("keyDown", "keyUp"):
-            self.call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                windowsVirtualKeyCode=code,
-                modifiers=modifiers,
-                **(typed if kind == "keyDown" else {}),
-            )
-
-    def screenshot(self, path: Path) -> None:
-        """The whole page, not just what fits on the screen."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        picture = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=size | {"scale": 1})
-        path.write_bytes(b64decode(picture["data"]))
+            event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
+            event |= typed if kind == "keyDown" else {}
+            self.call("Input.dispatchKeyEvent", modifiers=modifiers, **event)
 
     @property
     def complaints(self) -> list[str]:
@@ -138,13 +125,8 @@ class Browser:
         tab = Tab(self, session)
         for domain in ("Page", "Runtime", "Log"):
             tab.call(f"{domain}.enable")
-        tab.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        tab.call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         tab.call("Emulation.setEmulatedMedia", features=[scheme])
         tab.call("Page.navigate", url=url)
@@ -157,26 +139,14 @@ def chromium(profile: Path) -> Iterator[Browser]:
     assert CHROMIUM is not None
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
-    options = [
-        "--headless=new",
-        "--no-sandbox",  # root in a container has none
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-first-run",
-        "--disable-extensions",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--remote-debugging-pipe",
-        f"--user-data-dir={profile}",
-    ]
+    # Root in a container has no sandbox.
+    names = "no-sandbox disable-gpu disable-dev-shm-usage no-first-run disable-extensions"
+    names += " disable-background-networking disable-component-update remote-debugging-pipe"
+    options = ["--headless=new", *(f"--{name}" for name in names.split()), f"--user-data-dir={profile}"]
     script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'  # the numbers that Chromium reads and writes
-    process = subprocess.Popen(
-        ["bash", "-c", script, "bash", CHROMIUM, *options],
-        pass_fds=(theirs_in, theirs_out),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    line = ["bash", "-c", script, "bash", CHROMIUM, *options]
+    process = subprocess.Popen(line, pass_fds=(theirs_in, theirs_out), **quiet)
     os.close(theirs_in)
     os.close(theirs_out)
     try:

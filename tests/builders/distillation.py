@@ -1,9 +1,11 @@
 """Short trainings of `brimful distil`, and students that must be equal."""
 
+import json
 from pathlib import Path
 
 import torch
 
+from brimful import Encoder
 from brimful.hf.folders import load_model
 
 ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
@@ -29,3 +31,12 @@ def assert_same(first: Path, second: Path, tolerance: float) -> None:
     for name in ours:
         difference = (ours[name] - theirs[name]).detach()
         assert float(difference.square().mean().sqrt()) <= tolerance, name
+
+
+def save_with_other_tokens(encoder_folder: Path, folder: Path) -> None:
+    """The encoder, with a tokenizer that divides texts in another way."""
+    encoder = Encoder.load(encoder_folder)
+    state = json.loads(encoder.tokenizer.to_str())
+    state["pre_tokenizer"] = None
+    encoder.tokenizer = type(encoder.tokenizer).from_str(json.dumps(state))
+    encoder.save(folder)

@@ -17,10 +17,7 @@ def histogram(capacity: int, counts: dict[int, int]) -> np.ndarray:
 
 @st.composite
 def problems(
-    draw: st.DrawFn,
-    largest: int = 64,
-    most: int = 40,
-    depths: st.SearchStrategy = DEPTHS,
+    draw: st.DrawFn, largest: int = 64, most: int = 40, depths: st.SearchStrategy = DEPTHS
 ) -> tuple[np.ndarray, int, int | None]:
     """(counts, capacity, most sequences in a row): up to `most` sequences of each of a few lengths."""
     capacity = draw(st.integers(1, largest))

@@ -1,4 +1,7 @@
-"""`brimful serve` as a process of its own, with small models of random weights."""
+"""`brimful serve` as a process of its own, with small models of random weights.
+
+The models know the words w0 to w89 and read 32 tokens.
+"""
 
 import os
 import re
@@ -10,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from brimful.exporting.padded_model import write_onnx
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tasks.classification import Classification
 from brimful.tasks.task_model import TaskModel
@@ -21,12 +27,28 @@ TAGS = ["O", "B-PERSON", "I-PERSON", "B-PLACE", "I-PLACE"]
 
 
 def write_models(folder: Path) -> None:
-    """A classifier `topics`, a token classifier `names` and an encoder `vectors`; they know the words w0 to
-    w89 and read 32 tokens."""
+    """A classifier `topics`, a token classifier `names` and an encoder `vectors`."""
     encoder = new_encoder()
     TaskModel(Classification(LABELS), encoder, SequenceHead(encoder, 3), 32).save(folder / "topics")
     TaskModel(TokenClassification(TAGS), encoder, TokenHead(encoder, 5), 32).save(folder / "names")
     encoder.save(folder / "vectors")
+
+
+def save_quick(folder: Path, *, negative: bool = False) -> None:
+    """A classifier of a, b and c as a graph of ONNX, which opens without torch and so quickly.
+
+    Args:
+        negative: whether its logits have the other sign.
+    """
+    encoder = new_encoder()
+    head = SequenceHead(encoder, 3)
+    if negative:
+        with torch.no_grad():
+            head.classifier.weight.neg_()
+            head.classifier.bias.neg_()
+    TaskModel(Classification(["a", "b", "c"]), encoder, head, 32, pairs=False).save(folder)
+    write_onnx(folder / "onnx" / "model.onnx", encoder, head, token_types=False)
+    (folder / "model.safetensors").unlink()
 
 
 @contextmanager

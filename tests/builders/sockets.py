@@ -57,11 +57,7 @@ class Running:
 def running(folder: Path, *options: str, code: str, **environment: str) -> Iterator[Running]:
     command = [sys.executable, "-c", code, "serve", str(folder), "--port", "0", *options]
     with subprocess.Popen(
-        command,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             yield Running(process)

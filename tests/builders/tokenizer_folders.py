@@ -5,319 +5,201 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-FAMILIES = ("bert", "electra", "megatron-bert", "roberta", "xlm-roberta", "camembert", "modernbert")
+FAMILIES = {
+    "bert": ("wordpiece",),
+    "electra": ("wordpiece",),
+    "megatron-bert": ("wordpiece",),
+    "roberta": ("bpe",),
+    "xlm-roberta": ("unigram",),
+    "camembert": ("unigram",),
+    "modernbert": ("bpe", "wordpiece"),
+}
+CLASSES = {
+    "wordpiece": "BertTokenizer ElectraTokenizer DistilBertTokenizerFast DPRReaderTokenizer",
+    "bpe": "RobertaTokenizer RobertaTokenizerFast GPT2Tokenizer BartTokenizerFast HerbertTokenizerFast",
+    "unigram": "XLMRobertaTokenizer XLMRobertaTokenizerFast AlbertTokenizer CamembertTokenizer",
+}
+ANY_CLASSES = "PreTrainedTokenizerFast TokenizersBackend PreTrainedTokenizer MyOwnTokenizer"
 BERT_NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA_NAMES = {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
-WORDS = (
-    "the",
-    "The",
-    "good",
-    "bad",
-    "paris",
-    "Paris",
-    "muller",
-    "müller",
-    "drug",
-    "Drug",
-    "schön",
-    "s",
-    "was",
-)
+_WORDS = "the The good bad paris Paris muller müller drug Drug schön s was"
+_ADDED = "[DRUG] [GENE] drug Paris <extra> 中国 ##x münchen |||a||| [SEP2] pa"
+WORDS = _WORDS.split()
 LETTERS = "abcdeghilmnoprstuwDMTPüöé中国的,.'-[]<>/|"
-ADDED = (
-    "[DRUG]",
-    "[GENE]",
-    "drug",
-    "Paris",
-    "<extra>",
-    "中国",
-    "##x",
-    "münchen",
-    "New York",
-    "|||a|||",
-    "[SEP2]",
-    "pa",
-)
+ADDED = [*_ADDED.split(), "New York"]
 SPACES = (" ", "  ", "\n", "\t", "\u00a0", "\u3000", "")
+ODD = ("😀", "\u200d", "\x07", "\ufeff", "ﬁ", "Ａ", "é", "한", "क", "İ", "Σ", "0", "42")
+SETTINGS: dict[str, tuple[float, list[Any]]] = {
+    "do_lower_case": (0.5, [True, False]),
+    "strip_accents": (0.3, [True, False, None]),
+    "tokenize_chinese_chars": (0.3, [True, False]),
+    "add_prefix_space": (0.3, [True, False]),
+    "keep_accents": (0.3, [True, False, None]),
+    "trim_offsets": (0.3, [True, False]),
+    "model_max_length": (0.3, [512, 1e30]),
+    "clean_up_tokenization_spaces": (0.3, [True, False]),
+    "split_special_tokens": (0.1, [True, False]),
+    "add_bos_token": (0.1, [True, False]),
+    "add_eos_token": (0.1, [True, False]),
+    "image_token": (0.1, ["<image>", "[DRUG]"]),
+    "model_input_names": (0.3, [["input_ids", "attention_mask"]]),
+    "extra_special_tokens": (0.05, [{"gene_token": "[GENE]"}]),
+}
+"""Of tokenizer_config.json: how often a key is there, and its values."""
 
 
 def random_text(rng: Random, names: list[str]) -> str:
     """A text of words, letters, tokens and characters of many kinds."""
-    kinds = [
-        WORDS,
-        LETTERS,
-        ADDED,
-        tuple(names),
-        ("😀", "\u200d", "\x07", "\ufeff", "ﬁ", "Ａ", "é", "한", "क", "İ", "Σ", "0", "42"),
-    ]
     parts = []
     for _ in range(rng.randint(0, 9)):
-        kind = rng.choices(kinds, (5, 4, 4, 2, 1))[0]
-        part = rng.choice(kind)
+        part = rng.choice(rng.choices([WORDS, LETTERS, ADDED, names, ODD], (5, 4, 4, 2, 1))[0])
         parts += [rng.choice((part, part, part.lower(), part.upper())), rng.choice(SPACES)]
     return "".join(parts)
 
 
 def random_folder(rng: Random, folder: Path) -> list[str]:
     """Write a folder; returns the names of its special tokens."""
-    family = rng.choice(FAMILIES)
-    model = {
-        "bert": "wordpiece",
-        "electra": "wordpiece",
-        "megatron-bert": "wordpiece",
-        "roberta": "bpe",
-        "xlm-roberta": "unigram",
-        "camembert": "unigram",
-    }.get(family) or rng.choice(("bpe", "wordpiece"))
-    if rng.random() < 0.1:
-        model = rng.choice(("wordpiece", "bpe", "unigram"))
-    names = dict(BERT_NAMES if model == "wordpiece" else ROBERTA_NAMES)
-    if rng.random() < 0.15:
-        names = dict(BERT_NAMES if model != "wordpiece" else ROBERTA_NAMES)
+
+    def dump(name: str, values: object) -> None:
+        (folder / name).write_text(json.dumps(values, ensure_ascii=rng.random() < 0.5), "utf-8")
+
+    folder.mkdir(exist_ok=True)
+    family = rng.choice(list(FAMILIES))
+    model = rng.choice(list(CLASSES) if rng.random() < 0.1 else FAMILIES[family])
+    of_bert = (model == "wordpiece") != (rng.random() < 0.15)
+    names = dict(BERT_NAMES if of_bert else ROBERTA_NAMES)
     if rng.random() < 0.15:
         role = rng.choice(list(names))
         names[role] = rng.choice(("<other>", "OTHER", f"[{role}]", "|o|"))
-    tokens = [*names.values()]
-    rng.shuffle(tokens)
+    tokens = rng.sample(list(names.values()), len(names))
     if rng.random() < 0.1:
         tokens.remove(names["mask"])
-    some = [piece for piece in (*WORDS, *LETTERS) if rng.random() < 0.8]
-    in_vocabulary = [token for token in ADDED if rng.random() < 0.1]
-    vocabulary = _vocabulary(model, tokens + in_vocabulary, some)
-    folder.mkdir(exist_ok=True)
-    config = {"model_type": family}
-    settings = _settings(rng, model, names)
+    tokens += [token for token in ADDED if rng.random() < 0.1]
+    pieces, merges = _vocabulary(model, tokens, [p for p in (*WORDS, *LETTERS) if rng.random() < 0.8])
     has_json = model == "unigram" or family == "modernbert" or rng.random() < 0.5
     if (not has_json and model == "wordpiece") or rng.random() < 0.2:
         ending = rng.choice(("\n", "\n", "\n", "\r\n"))
-        pieces = list(dict(vocabulary) if model == "unigram" else vocabulary["pieces"])
         (folder / "vocab.txt").write_text(ending.join(pieces) + rng.choice((ending, "")), "utf-8", newline="")
-    if (not has_json and model == "bpe") or (model == "bpe" and rng.random() < 0.2):
-        (folder / "vocab.json").write_text(json.dumps(vocabulary["pieces"]), "utf-8")
-        merges = "\n".join(["#version: 0.2", *(" ".join(pair) for pair in vocabulary["merges"]), ""])
-        (folder / "merges.txt").write_text(merges, "utf-8")
+    if model == "bpe" and (not has_json or rng.random() < 0.2):
+        dump("vocab.json", pieces)
+        lines = ["#version: 0.2", *(" ".join(pair) for pair in merges), ""]
+        (folder / "merges.txt").write_text("\n".join(lines), "utf-8")
     if has_json:
-        _write_json(rng, folder / "tokenizer.json", model, vocabulary, names)
-    if rng.random() < 0.15:
-        config["tokenizer_class"] = rng.choice(_classes(model))
+        (folder / "tokenizer.json").write_text(
+            _tokenizer(rng, model, pieces, merges, names).to_str(), "utf-8"
+        )
+    classes = [*CLASSES[model].split() * 2, *ANY_CLASSES.split()]
+    config, settings = {"model_type": family}, _settings(rng, names)
+    for values, chance in ((config, 0.15), (settings, 0.8)):
+        if rng.random() < chance:
+            values["tokenizer_class"] = rng.choice(classes)
     if rng.random() < 0.85:
-        if rng.random() < 0.8:
-            settings["tokenizer_class"] = rng.choice(_classes(model))
-        _dump(rng, folder / "tokenizer_config.json", settings)
+        dump("tokenizer_config.json", settings)
     if rng.random() < 0.4:
-        _dump(rng, folder / "special_tokens_map.json", _map(rng, names))
+        special = _roles(rng, names, 0.8)
+        if rng.random() < 0.4:
+            special["additional_special_tokens"] = rng.sample(ADDED, rng.randint(0, 3))
+        dump("special_tokens_map.json", special)
     if rng.random() < 0.3:
-        size = len(vocabulary) if model == "unigram" else len(vocabulary["pieces"])
-        chosen = rng.sample(ADDED, rng.randint(1, 3))
-        _dump(rng, folder / "added_tokens.json", {token: size + i for i, token in enumerate(chosen)})
+        added = rng.sample(ADDED, rng.randint(1, 3))
+        dump("added_tokens.json", {token: len(pieces) + i for i, token in enumerate(added)})
     if rng.random() < 0.95:
-        (folder / "config.json").write_text(json.dumps(config))
+        dump("config.json", config)
     return list(names.values())
 
 
-def _dump(rng: Random, path: Path, values: dict[str, Any]) -> None:
-    path.write_text(json.dumps(values, ensure_ascii=rng.random() < 0.5), "utf-8")
-
-
-def _classes(model: str) -> list[str]:
-    own = {
-        "wordpiece": [
-            "BertTokenizer",
-            "BertTokenizerFast",
-            "ElectraTokenizer",
-            "ElectraTokenizerFast",
-            "DistilBertTokenizerFast",
-            "DPRReaderTokenizer",
-        ],
-        "bpe": [
-            "RobertaTokenizer",
-            "RobertaTokenizerFast",
-            "GPT2Tokenizer",
-            "BartTokenizerFast",
-            "HerbertTokenizerFast",
-        ],
-        "unigram": [
-            "XLMRobertaTokenizer",
-            "XLMRobertaTokenizerFast",
-            "AlbertTokenizer",
-            "CamembertTokenizer",
-            "CamembertTokenizerFast",
-        ],
-    }[model]
-    return [
-        *own,
-        *own,
-        "PreTrainedTokenizerFast",
-        "TokenizersBackend",
-        "PreTrainedTokenizer",
-        "MyOwnTokenizer",
-    ]
-
-
-def _vocabulary(model: str, tokens: list[str], some: list[str]) -> Any:
+def _vocabulary(model: str, tokens: list[str], some: list[str]) -> tuple[dict[str, int], list[Any]]:
+    """The pieces with their ids, and the merges of a BPE."""
+    merges: list[tuple[str, str]] = []
     if model == "unigram":
-        pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-        pieces += [(token, 0.0) for token in tokens]
-        pieces += [
-            (piece, -1.0 - index / 10)
-            for index, piece in enumerate(["▁", *some, *("▁" + piece for piece in some)])
-        ]
-        return list(dict(pieces).items())
-    if model == "wordpiece":
-        every = [*tokens, *some, *("##" + piece for piece in some)]
-        return {"pieces": {piece: index for index, piece in enumerate(dict.fromkeys(every))}, "merges": []}
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    letters = sorted(
-        {c for word in (*LETTERS, *WORDS, "Ġ") for c in level.pre_tokenize_str(word)[0][0]} | {"Ġ"}
-    )
-    merges = []
-    known = [*tokens, *letters]
-    for word in some:
-        left = level.pre_tokenize_str(word)[0][0]
-        symbols = ["Ġ", *left] if len(word) % 2 else [*left]
-        while len(symbols) > 1:
-            merges.append((symbols[0], symbols[1]))
-            symbols[:2] = [symbols[0] + symbols[1]]
-            known.append(symbols[0])
-    return {
-        "pieces": {piece: index for index, piece in enumerate(dict.fromkeys(known))},
-        "merges": list(dict.fromkeys(merges)),
+        known = ["<s>", "<pad>", "</s>", "<unk>", *tokens, "▁", *some, *("▁" + piece for piece in some)]
+    elif model == "wordpiece":
+        known = [*tokens, *some, *("##" + piece for piece in some)]
+    else:
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        letters = {c for word in (*LETTERS, *WORDS, "Ġ") for c in level.pre_tokenize_str(word)[0][0]}
+        known = [*tokens, *sorted(letters | {"Ġ"})]
+        for word in some:
+            left, *rest = ["Ġ"] * (len(word) % 2) + [*level.pre_tokenize_str(word)[0][0]]
+            for symbol in rest:
+                merges.append((left, symbol))
+                left += symbol
+                known.append(left)
+    return {piece: index for index, piece in enumerate(dict.fromkeys(known))}, list(dict.fromkeys(merges))
+
+
+def _token(rng: Random, name: str, **more: Any) -> dict[str, Any]:
+    flags = {"lstrip": 0.3, "normalized": 0.4, "rstrip": 0.2, "single_word": 0.2}
+    return {"content": name, **{flag: rng.random() < chance for flag, chance in flags.items()}, **more}
+
+
+def _roles(rng: Random, names: dict[str, str], chance: float, **more: Any) -> dict[str, Any]:
+    """Some of the roles, as a name or as a token with its flags."""
+    chosen = {f"{role}_token": name for role, name in names.items() if rng.random() < chance}
+    return {key: name if rng.random() < 0.7 else _token(rng, name, **more) for key, name in chosen.items()}
+
+
+def _settings(rng: Random, names: dict[str, str]) -> dict[str, Any]:
+    settings = {
+        key: rng.choice(values) for key, (chance, values) in SETTINGS.items() if rng.random() < chance
     }
-
-
-def _token(rng: Random, name: str, *, typed: bool, special: bool | None = None) -> Any:
-    values = {
-        "content": name,
-        "lstrip": rng.random() < 0.3,
-        "normalized": rng.random() < 0.4,
-        "rstrip": rng.random() < 0.2,
-        "single_word": rng.random() < 0.2,
-    }
-    if special is not None:
-        values["special"] = special
-    return {"__type": "AddedToken", **values} if typed else values
-
-
-def _settings(rng: Random, model: str, names: dict[str, str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-
-    def maybe(key: str, *values: Any, chance: float = 0.3) -> None:
-        if rng.random() < chance:
-            settings[key] = rng.choice(values)
-
-    maybe("do_lower_case", True, False, chance=0.5)
-    maybe("strip_accents", True, False, None)
-    maybe("tokenize_chinese_chars", True, False)
-    maybe("add_prefix_space", True, False, *([None] if model == "unigram" else []))
-    maybe("keep_accents", True, False, None)
-    maybe("trim_offsets", True, False)
-    maybe("model_max_length", 512, 1e30)
-    maybe("clean_up_tokenization_spaces", True, False)
-    maybe("split_special_tokens", True, False, chance=0.1)
-    maybe("add_bos_token", True, False, chance=0.1)
-    maybe("add_eos_token", True, False, chance=0.1)
-    maybe("image_token", "<image>", "[DRUG]", chance=0.1)
-    maybe("model_input_names", ["input_ids", "attention_mask"])
-    if names != (BERT_NAMES if model == "wordpiece" else ROBERTA_NAMES) or rng.random() < 0.5:
-        for role, name in names.items():
-            if rng.random() < 0.9:
-                settings[f"{role}_token"] = name if rng.random() < 0.7 else _token(rng, name, typed=True)
+    if names not in (BERT_NAMES, ROBERTA_NAMES) or rng.random() < 0.5:
+        settings |= _roles(rng, names, 0.9, __type="AddedToken")
         if rng.random() < 0.3:
             settings["bos_token"], settings["eos_token"] = names["cls"], names["sep"]
     for key in ("additional_special_tokens", "extra_special_tokens"):
         if rng.random() < 0.25:
             chosen = rng.sample(ADDED, rng.randint(0, 3))
-            settings[key] = [
-                name
-                if rng.random() < 0.7
-                else _token(rng, name, typed=True, special=rng.choice((True, False, None)))
-                for name in chosen
-            ]
-    if rng.random() < 0.05:
-        settings["extra_special_tokens"] = {"gene_token": "[GENE]"}
+            typed = {"__type": "AddedToken", "special": rng.choice((True, False, None))}
+            settings[key] = [name if rng.random() < 0.7 else _token(rng, name, **typed) for name in chosen]
     if rng.random() < 0.35:
-        chosen = rng.sample([*ADDED, *names.values()], rng.randint(0, 5))
-        base = rng.choice((0, 40, 100))
+        base, chosen = rng.choice((0, 40, 100)), rng.sample([*ADDED, *names.values()], rng.randint(0, 5))
         settings["added_tokens_decoder"] = {
-            str(base + 7 * index): _token(rng, name, typed=False, special=rng.random() < 0.5)
+            str(base + 7 * index): _token(rng, name, special=rng.random() < 0.5)
             for index, name in enumerate(chosen)
         }
     return settings
 
 
-def _map(rng: Random, names: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        f"{role}_token": name if rng.random() < 0.6 else _token(rng, name, typed=False)
-        for role, name in names.items()
-        if rng.random() < 0.8
-    }
-    if rng.random() < 0.4:
-        found["additional_special_tokens"] = rng.sample(ADDED, rng.randint(0, 3))
-    if rng.random() < 0.1:
-        found["extra_special_tokens"] = [
-            name if rng.random() < 0.7 else _token(rng, name, typed=False) for name in rng.sample(ADDED, 2)
-        ]
-    return found
-
-
-def _write_json(rng: Random, path: Path, model: str, vocabulary: Any, names: dict[str, str]) -> None:
-    pieces = [piece for piece, _ in vocabulary] if model == "unigram" else list(vocabulary["pieces"])
+def _tokenizer(
+    rng: Random, model: str, pieces: dict[str, int], merges: list[Any], names: dict[str, str]
+) -> Tokenizer:
+    """What tokenizer.json holds."""
+    lower, spaces = normalizers.Lowercase(), pre_tokenizers.WhitespaceSplit()
     if model == "wordpiece":
-        made = Tokenizer(models.WordPiece(vocabulary["pieces"], unk_token=names["unk"]))
-        made.normalizer = rng.choice(
-            (
-                normalizers.BertNormalizer(
-                    lowercase=rng.random() < 0.5,
-                    strip_accents=rng.choice((True, False, None)),
-                    handle_chinese_chars=rng.random() < 0.7,
-                ),
-                normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]),
-                normalizers.NFC(),
-            )
-        )
-        made.pre_tokenizer = rng.choice((pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Whitespace()))
+        made = Tokenizer(models.WordPiece(pieces, unk_token=names["unk"]))
+        accents, flags = rng.choice((True, False, None)), (rng.random() < 0.7, rng.random() < 0.5)
+        bert = normalizers.BertNormalizer(True, flags[0], accents, flags[1])
+        normal = (bert, normalizers.Sequence([normalizers.NFKC(), lower]), normalizers.NFC())
+        splits = (pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Whitespace())
         made.decoder = decoders.WordPiece()
     elif model == "bpe":
-        made = Tokenizer(
-            models.BPE(vocabulary["pieces"], vocabulary["merges"], ignore_merges=rng.random() < 0.2)
-        )
-        made.normalizer = rng.choice((None, normalizers.NFC(), normalizers.Lowercase()))
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(
-            add_prefix_space=rng.random() < 0.4, use_regex=rng.random() < 0.8
-        )
+        made = Tokenizer(models.BPE(pieces, merges, ignore_merges=rng.random() < 0.2))
+        normal = (None, normalizers.NFC(), lower)
+        flags = (rng.random() < 0.4, rng.random() < 0.8)
+        splits = (pre_tokenizers.ByteLevel(add_prefix_space=flags[0], use_regex=flags[1]),)
         made.decoder = decoders.ByteLevel()
     else:
-        made = Tokenizer(models.Unigram(vocabulary, unk_id=3))
-        made.normalizer = rng.choice(
-            (None, normalizers.NFKC(), normalizers.Sequence([normalizers.Strip(), normalizers.Lowercase()]))
-        )
-        space = pre_tokenizers.Metaspace(prepend_scheme=rng.choice(("always", "first", "never")))
-        made.pre_tokenizer = rng.choice(
-            (space, pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space]))
-        )
-    cls, sep = names["cls"], names["sep"]
+        scores = [(piece, -index / 10 if index > 9 else 0.0) for piece, index in pieces.items()]
+        made = Tokenizer(models.Unigram(scores, unk_id=3))
+        normal = (None, normalizers.NFKC(), normalizers.Sequence([normalizers.Strip(), lower]))
+        meta = pre_tokenizers.Metaspace(prepend_scheme=rng.choice(("always", "first", "never")))
+        splits = (meta, pre_tokenizers.Sequence([spaces, meta]))
+    made.normalizer, made.pre_tokenizer = rng.choice(normal), rng.choice(splits)
     made.add_special_tokens([name for name in names.values() if name in pieces and rng.random() < 0.95])
-    from tokenizers import AddedToken
-
     for name in rng.sample([*ADDED, *names.values()], rng.randint(0, 4)):
-        made.add_tokens([AddedToken(**_token(rng, name, typed=False, special=rng.random() < 0.5))])
-    known = [(name, made.token_to_id(name)) for name in dict.fromkeys((cls, sep))]
-    if rng.random() < 0.75 and all(index is not None for _, index in known):
-        made.post_processor = rng.choice(
-            (
-                processors.TemplateProcessing(
-                    single=f"{cls} $A {sep}", pair=f"{cls} $A {sep} $B:1 {sep}:1", special_tokens=known
-                ),
-                processors.RobertaProcessing((sep, known[-1][1]), (cls, known[0][1])),
-                processors.BertProcessing((sep, known[-1][1]), (cls, known[0][1])),
-            )
-        )
+        made.add_tokens([AddedToken(**_token(rng, name, special=rng.random() < 0.5))])
+    cls, sep = ((names[role], made.token_to_id(names[role])) for role in ("cls", "sep"))
+    if rng.random() < 0.75 and None not in (cls[1], sep[1]):
+        texts = {"single": f"{cls[0]} $A {sep[0]}", "pair": f"{cls[0]} $A {sep[0]} $B:1 {sep[0]}:1"}
+        template = processors.TemplateProcessing(**texts, special_tokens=list({cls, sep}))
+        of_pairs = (processors.RobertaProcessing, processors.BertProcessing)
+        made.post_processor = rng.choice((template, *(make(sep, cls) for make in of_pairs)))
     if rng.random() < 0.15:
-        made.enable_padding(
-            pad_token=names["pad"], pad_id=made.token_to_id(names["pad"]) or 0, length=rng.choice((None, 16))
-        )
+        pad_id = made.token_to_id(names["pad"]) or 0
+        made.enable_padding(pad_token=names["pad"], pad_id=pad_id, length=rng.choice((None, 16)))
     if rng.random() < 0.15:
         made.enable_truncation(rng.choice((4, 8)))
-    path.write_text(made.to_str(), "utf-8")
+    return made

@@ -30,12 +30,12 @@ pytestmark = pytest.mark.usefixtures("no_sync")
 
 
 @pytest.fixture
-def corpus(corpus_dir: Path) -> Corpus:
+def corpus(corpus_dir):
     return Corpus.open(corpus_dir)
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     """The usual sixteen blocks also of a corpus with few rows."""
     monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 1)
 
@@ -90,7 +90,7 @@ def test_every_token_once_an_epoch(shards, kind, max_length, share, count, seed,
 
 
 @pytest.mark.parametrize("depth", [None, 3])
-def test_rows_are_as_few_as_they_can_be(corpus: Corpus, tmp_path: Path, seed: int, depth: int | None) -> None:
+def test_rows_are_as_few_as_they_can_be(corpus, tmp_path, seed, depth):
     packing = PackingConfig(max_length=48, capacity=64, max_sequences=depth)
     blocks = Blocks(corpus, packing, SENTENCES, seed, tmp_path)
     assert blocks.count == 1
@@ -107,7 +107,7 @@ def blocks_of(documents: int, tokens: int, tmp_path: Path, seed: int, **packing:
 
 
 @pytest.mark.parametrize("size", [1, 2, 17, 5000])
-def test_blocks_share_out_all_documents(tmp_path: Path, seed: int, size: int) -> None:
+def test_blocks_share_out_all_documents(tmp_path, seed, size):
     blocks = blocks_of(size, 10**9, tmp_path, seed)
     assert blocks.count == min(size, 16)
     epochs = [[blocks.documents(epoch, number) for number in range(blocks.count)] for epoch in range(3)]
@@ -124,7 +124,7 @@ def test_blocks_share_out_all_documents(tmp_path: Path, seed: int, size: int) ->
         assert not np.array_equal(other_seed.documents(0, 0), epochs[0][0])
 
 
-def test_how_many_blocks(tmp_path: Path) -> None:
+def test_how_many_blocks(tmp_path):
     """64M tokens each, or sixteen, or as many as have a thousand rows."""
     assert blocks_of(10**9, 10**12, tmp_path, 0).count == 15_625
     assert blocks_of(10**9, 10**9, tmp_path, 0).count == 16
@@ -133,7 +133,7 @@ def test_how_many_blocks(tmp_path: Path) -> None:
     assert blocks_of(3, 10**12, tmp_path, 0).count == 3
 
 
-def test_a_huge_corpus_needs_no_table(tmp_path: Path, seed: int) -> None:
+def test_a_huge_corpus_needs_no_table(tmp_path, seed):
     """Of 10^11 documents, those of one block, at once: an array of all would be 0.8 TB."""
     blocks = blocks_of(10**11, 64 * 10**12, tmp_path, seed)
     assert blocks.count == 10**6
@@ -143,7 +143,7 @@ def test_a_huge_corpus_needs_no_table(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_the_order_knows_nothing_of_the_corpus(tmp_path: Path, seed: int) -> None:
+def test_the_order_knows_nothing_of_the_corpus(tmp_path, seed):
     """Documents that grow along the corpus, from shard to shard: when a row comes tells nothing of them.
 
     Rows are exchangeable, so the correlation of their turn, in the epoch and in their block, with anything
@@ -171,7 +171,7 @@ def test_the_order_knows_nothing_of_the_corpus(tmp_path: Path, seed: int) -> Non
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_plan_is_a_pure_function(corpus: Corpus, tmp_path: Path, seed: int, kind: str) -> None:
+def test_a_plan_is_a_pure_function(corpus, tmp_path, seed, kind):
     config = SequencesConfig(kind=kind)
     first = Blocks(corpus, PACKING, config, seed, tmp_path / "a").open(3, 1)
     assert same(first, Blocks(corpus, PACKING, config, seed, tmp_path / "b").open(3, 1))
@@ -194,7 +194,7 @@ def test_a_plan_is_a_pure_function(corpus: Corpus, tmp_path: Path, seed: int, ki
         assert other.digest != first.digest
 
 
-def test_a_plan_of_something_else_on_disk_is_made_again(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_plan_of_something_else_on_disk_is_made_again(corpus, tmp_path):
     part = corpus.part("train")
     assert part is not None
     for index, (chosen, packing, config, seed) in enumerate(
@@ -214,7 +214,7 @@ def test_a_plan_of_something_else_on_disk_is_made_again(corpus: Corpus, tmp_path
 @pytest.mark.parametrize(
     "damage", ["flipped", "cut", "removed", "record cut", "record foreign", "record no record"]
 )
-def test_a_damaged_plan_is_made_again(corpus: Corpus, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_plan_is_made_again(corpus, tmp_path, damage):
     blocks = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "plans")
     first = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "whole").open(0, 0)
     blocks.open(0, 0)
@@ -261,12 +261,12 @@ def test_another_process_drops_the_plan_meanwhile(corpus, tmp_path, monkeypatch)
         ("max_sequences", {"max_sequences": 0}),
     ],
 )
-def test_a_packing_that_cannot_be(option: str, values: dict[str, int]) -> None:
+def test_a_packing_that_cannot_be(option, values):
     with pytest.raises(BrimfulError, match=rf"packing\.{option}"):
         PackingConfig(**values)
 
 
-def test_depth() -> None:
+def test_depth():
     assert PackingConfig(capacity=1024).depth == 128
     assert PackingConfig(capacity=7, max_length=5).depth == 1
     assert PackingConfig(max_sequences=3).depth == 3

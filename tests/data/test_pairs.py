@@ -14,7 +14,7 @@ from brimful.data.blocks import Blocks
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
 from brimful.data.pairs import NO_PAIR, pair_stretches
 from brimful.data.sequences import Sequences, Stretches
-from builders.corpora import Document, corpora, write_corpus
+from builders.corpora import corpora, write_corpus
 
 FALSE_ALARM = 1e-8
 
@@ -67,13 +67,8 @@ def check(corpus: Corpus, sequences: Sequences, max_length: int) -> None:
         assert (counts == 1).all()
 
 
-@given(
-    corpora,
-    st.integers(5, 24),
-    st.sampled_from([0.0, 0.1, 1.0]),
-    st.integers(0, 2**32),
-)
-def test_pairs_of_a_corpus(shards: list[list[Document]], max_length: int, share: float, seed: int) -> None:
+@given(corpora, st.integers(5, 24), st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 2**32))
+def test_pairs_of_a_corpus(shards, max_length, share, seed):
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name), shards)
         config = SequencesConfig(kind="nsp", short_share=share)
@@ -92,7 +87,7 @@ def random_stretches(seed: int, n: int, room: int, documents: int) -> tuple[Stre
     return Stretches(document, np.zeros(n, np.uint32), begin[:-1], begin[1:]), [bits]
 
 
-def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -> None:
+def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed):
     n, room = 20_000, 100
     stretches, bits = random_stretches(seed, n, room, documents=2000)
     sequences = pair_stretches(stretches, bits, room, np.uint64(seed))
@@ -118,7 +113,7 @@ def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed: int) -
 
 
 @pytest.mark.timeout(60)
-def test_a_corpus_of_one_document(seed: int) -> None:
+def test_a_corpus_of_one_document(seed):
     """No other document is there: the segments that would need one stay alone, and nobody looks for ever."""
     n = 20_000
     stretches, bits = random_stretches(seed, n, 126, documents=1)
@@ -130,7 +125,7 @@ def test_a_corpus_of_one_document(seed: int) -> None:
     assert (sequences.length - special).sum() == stretches.end[-1]
 
 
-def test_one_document_is_most_of_the_corpus(seed: int) -> None:
+def test_one_document_is_most_of_the_corpus(seed):
     stretches, bits = random_stretches(seed, 20_000, 60, documents=20)
     stretches.document[1000:] = 20
     sequences = pair_stretches(stretches, bits, 60, np.uint64(seed))
@@ -141,7 +136,7 @@ def test_one_document_is_most_of_the_corpus(seed: int) -> None:
     assert ((sequences.begin[chosen] < large) | (sequences.second_begin[chosen] < large)).all()
 
 
-def test_a_piece_is_cut_at_any_of_its_sentences(seed: int) -> None:
+def test_a_piece_is_cut_at_any_of_its_sentences(seed):
     """Five sentences of 3 tokens: each of the four borders a quarter of the time."""
     n = 4000
     sentences = np.tile([1, 0, 0], 5 * n)

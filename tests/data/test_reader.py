@@ -162,7 +162,7 @@ def test_a_batch_is_what_a_naive_reader_reads(tmp_path, seed, unit, paired, size
         assert batch.targets == {}
 
 
-def test_nothing_to_read(tmp_path: Path, seed: int) -> None:
+def test_nothing_to_read(tmp_path, seed):
     corpus = make_corpus(tmp_path / "corpus", 100, seed)
     ranges = random_ranges(corpus, seed, paired=True)
     none = BlockSlice(corpus, ranges, np.empty(0, np.int64), derive_key(seed))
@@ -176,7 +176,7 @@ def test_nothing_to_read(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("special", [BERT, ROBERTA, ("[PAD]", "[CLS]", "[SEP]", "[MASK]")])
-def test_ordinary_ids(special: tuple[str, ...]) -> None:
+def test_ordinary_ids(special):
     unused = (
         *("[unused1]", "[UNUSED_7]", "[reserved 3]", "<reserved_7>", "<extra_id_0>", "<unused12>"),
         *("<|reserved_special_token_5|>", "madeupword0001"),

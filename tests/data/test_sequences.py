@@ -104,7 +104,7 @@ def test_cuts_depend_on_nothing_but_the_document(shards, room, share, key, data)
 
 @pytest.mark.parametrize("document", ["S" * 400, "S" + "w" * 399, "S" + "." * 399, "Sww." * 100])
 @pytest.mark.parametrize("kind", ["sentences", "chunks"])
-def test_no_border_stays(seed: int, document: Document, kind: str) -> None:
+def test_no_border_stays(seed, document, kind):
     """Also within a sentence that is longer than a sequence, and within an endless word."""
     config = SequencesConfig(kind=kind)
     same = derive_key(seed, "cuts", 0)
@@ -123,7 +123,7 @@ def test_no_border_stays(seed: int, document: Document, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sentences", "chunks"])
-def test_the_first_limit_is_drawn_evenly(seed: int, kind: str) -> None:
+def test_the_first_limit_is_drawn_evenly(seed, kind):
     room, n = 16, 4000
     stretches = cut_corpus([["S" * 40] * n], room, SequencesConfig(kind=kind), derive_key(seed))
     cuts = cuts_of(stretches)
@@ -135,7 +135,7 @@ def test_the_first_limit_is_drawn_evenly(seed: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
-def test_the_share_of_short_stretches(seed: int, share: float) -> None:
+def test_the_share_of_short_stretches(seed, share):
     room = 10
     stretches = cut_corpus([["S" * 30_000]], room, SequencesConfig(short_share=share), derive_key(seed))
     sizes = (stretches.end - stretches.begin)[1:-1]
@@ -147,7 +147,7 @@ def test_the_share_of_short_stretches(seed: int, share: float) -> None:
     assert statistic < chi2.isf(FALSE_ALARM, room - 2)
 
 
-def test_single_segments_and_their_identities() -> None:
+def test_single_segments_and_their_identities():
     """No place of another shard has the same identity."""
     stretches = cut_corpus([["Sw" * 30] * 20], 14, SENTENCES, np.uint64(1))
     lengths = stretches.end - stretches.begin + 2
@@ -161,6 +161,6 @@ def test_single_segments_and_their_identities() -> None:
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
-def test_a_share_that_cannot_be(share: float) -> None:
+def test_a_share_that_cannot_be(share):
     with pytest.raises(BrimfulError, match=r"sequences\.short_share"):
         SequencesConfig(short_share=share)

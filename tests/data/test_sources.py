@@ -73,7 +73,7 @@ def test_resuming_late_opens_as_few_blocks_as_early(tmp_path, seed, monkeypatch)
         assert after["tokens"] == place["tokens"] + row.tokens.sum()
 
 
-def test_the_next_block_is_planned_ahead(corpus, tmp_path: Path, seed: int) -> None:
+def test_the_next_block_is_planned_ahead(corpus, tmp_path, seed):
     """Before its first row is asked for; and what is read leaves the disk."""
     source, blocks = watched(corpus, tmp_path, seed)
     place = source.start()
@@ -144,7 +144,7 @@ def test_a_mixture_takes_row_by_row_from_who_is_furthest_behind(seed, weights, c
             assert places == naive
 
 
-def test_without_held_out_documents_the_option_is_named(tmp_path: Path) -> None:
+def test_without_held_out_documents_the_option_is_named(tmp_path):
     reader: Any = None  # nothing is read
     with record_warnings() as lines:
         assert make_validation_batches("data", None, reader, SHORT, SequencesConfig(), 100, tmp_path) == []

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import re
 import signal
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from fuzz.mutations import is_sealed
 from fuzz.server import CRASHED, Run
-from fuzz.structures import sealed
 from fuzz.targets import Target
 
 MEMORY = 1536 << 20
@@ -66,8 +65,7 @@ def _content(target: Target, run: Run, folder: Path) -> Any:
             return _timeless(json.loads(run.out))
         except ValueError:
             return run.out
-    files = sorted({path for pattern in target.answer for path in folder.glob(pattern) if path.is_file()})
-    files = [path for path in files if path.name != "export.json"]  # name the source
+    files = [path for path in folder.glob(target.answer) if path.is_file() and path.name != "export.json"]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -78,37 +76,29 @@ def _warnings(run: Run) -> frozenset[str]:
 def answer_of(target: Target, run: Run, folder: Path) -> Answer:
     """What the run gave."""
     return Answer(
-        _content(target, run, folder), _warnings(run), run.memory, any(_not_finite(target, run, folder))
+        _content(target, run, folder), _warnings(run), run.memory, _has_odd_numbers(target, run, folder)
     )
 
 
-def _values(value: Any) -> Iterator[float]:
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _values(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _values(item)
-    elif isinstance(value, float):
-        yield value
-
-
-def _not_finite(target: Target, run: Run, folder: Path) -> Iterator[bool]:
-    """Of each answer, on stdout and in files, whether it holds a number that is none."""
+def _has_odd_numbers(target: Target, run: Run, folder: Path) -> bool:
+    """Whether a number of the answer, on stdout or in a file, is not finite."""
     values: list[Any] = []
     if run.out.startswith(("{", "[")):
         values += [json.loads(line) for line in run.out.split("\n") if line]
-    for path in (path for pattern in target.answer for path in folder.glob(pattern)):
+    for path in folder.glob(target.answer) if target.answer else ():
         if path.suffix == ".jsonl":
             values += [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
         elif path.suffix == ".npy":
             values.append(np.load(path).tolist())
         elif path.suffix == ".parquet":
             values.append(pq.read_table(path).to_pylist())
-        elif path.suffix in (".csv", ".tsv"):
-            yield bool(re.search(r"(^|[\t,])(nan|inf)([\t,]|$)", path.read_text("utf-8"), re.MULTILINE))
-    for value in values:
-        yield any(not math.isfinite(number) for number in _values(value))
+        elif path.suffix == ".tsv":
+            values += map(float, re.findall(r"\b(?:nan|inf)\b", path.read_text("utf-8")))
+    try:
+        json.dumps(values, allow_nan=False, default=str)
+    except ValueError:
+        return True
+    return False
 
 
 def _frame(error: str) -> str:
@@ -141,7 +131,7 @@ def _of_refusal(target: Target, run: Run, folder: Path, file: Path) -> Iterator[
         return
     line = said[0]
     named = [file.name]
-    if target.group != "--config":
+    if not target.name.endswith("-config"):
         named += [path.name for path in folder.iterdir()]
     if not any(name in line for name in named) and not re.search(r"(^|\s)--[a-z]", line):
         yield Fault("file not named", _same_line(line))
@@ -197,12 +187,12 @@ def faults_of(
 def _of_answer(
     target: Target, run: Run, untouched: Answer, folder: Path, file: Path, before: bytes, after: bytes | None
 ) -> Iterator[Fault]:
-    if not untouched.nan and any(_not_finite(target, run, folder)):
+    if not untouched.nan and _has_odd_numbers(target, run, folder):
         yield Fault("NaN", target.name)
         return
     warned = _warnings(run) - untouched.warnings
     # A record with another content and its checksum is another record.
-    damaged = after is None or not (_same_json(before, after) or sealed(after))
+    damaged = after is None or not (_same_json(before, after) or is_sealed(after))
     if not warned and damaged:
         what = f"{target.name}: {'/'.join(re.sub('[0-9]+', 'N', p) for p in file.relative_to(folder).parts)}"
         if target.must_refuse or (target.checked and _content(target, run, folder) != untouched.content):

@@ -88,13 +88,17 @@ def call(line: str) -> int:
     return main(words)
 
 
-def _limit(kind: int, value: int) -> None:
-    hard = resource.getrlimit(kind)[1]
-    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
-
-
-def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+def _set_limits() -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = {
+        resource.RLIMIT_AS: used + MEMORY,
+        resource.RLIMIT_FSIZE: FILE_SIZE,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: SECONDS,
+    }
+    for kind, value in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
 def _child(line: str, folder: Path, said: Path, killed_at: str | None) -> None:
@@ -106,10 +110,7 @@ def _child(line: str, folder: Path, said: Path, killed_at: str | None) -> None:
             os.dup2(descriptor, stream)
         sys.stdout, sys.stderr = (os.fdopen(stream, "w", closefd=False) for stream in (1, 2))  # not pytest's
         os.chdir(folder)
-        _limit(resource.RLIMIT_AS, _address_space() + MEMORY)
-        _limit(resource.RLIMIT_FSIZE, FILE_SIZE)
-        _limit(resource.RLIMIT_CORE, 0)
-        _limit(resource.RLIMIT_CPU, SECONDS)
+        _set_limits()
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         faulthandler.enable(file=2)
         faulthandler.register(signal.SIGXCPU, file=2, chain=True)

@@ -1,23 +1,15 @@
-"""Attention's backends on a GPU. Runs from a checkout that has torch, numpy and pytest:
-
-python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
-"""
+"""Attention's backends on a GPU."""
 
 import numpy as np
 import pytest
 import torch
+from on_gpu import NEEDS_GPU, find_backend
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.attention import attend, backends, choose_backend
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    # torch warns of its own code when it compiles FlexAttention, and of cuBLAS in a new thread.
-    pytest.mark.filterwarnings("default", "error:flex_attention called without"),
-]
+pytestmark = NEEDS_GPU
 
 
 def formula(qkv: Tensor, batch: PackedBatch, window: int | None) -> Tensor:
@@ -37,10 +29,7 @@ def formula(qkv: Tensor, batch: PackedBatch, window: int | None) -> Tensor:
 @pytest.mark.parametrize("head_dim", [26, 64])
 def test_every_backend_of_a_gpu_equals_the_formula(name, window, head_dim):
     """bf16 on the GPU against float64 on the CPU; 4e-2 is five bits at values of about 1."""
-    try:
-        backend = choose_backend("cuda", torch.bfloat16, name)
-    except BrimfulError as error:
-        pytest.skip(str(error))
+    backend = find_backend(name)
     lengths = [1, 5, 300, 64, 33, 2]
     batch = pack([np.ones(n) for n in lengths], max_length=300, pad=0, slots=512, sequence_slots=12)
     qkv = torch.randn(512, 3, 2, head_dim, dtype=torch.bfloat16)

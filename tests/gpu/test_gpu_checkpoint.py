@@ -1,20 +1,11 @@
-"""Checkpoints of a GPU's tensors. Runs from a checkout that has torch, numpy, safetensors and
-pytest:
+"""Checkpoints of a GPU's tensors."""
 
-python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
-"""
-
-import random
-
-import pytest
 import torch
+from on_gpu import NEEDS_GPU, new_seed
 
 from brimful.runs.checkpoint import Writer, load_latest
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = NEEDS_GPU
 
 
 def tensors(seed: int) -> dict[str, torch.Tensor]:
@@ -33,10 +24,11 @@ def tensors(seed: int) -> dict[str, torch.Tensor]:
 
 def test_what_is_written_is_what_the_device_held_when_it_was_given(tmp_path):
     """Though the device changes or frees it as soon as it may."""
+    seed = new_seed()
     with Writer(tmp_path, 3) as writer:
         expected = {}
         for step in (1, 2):
-            given = tensors(random.SystemRandom().randrange(2**31))
+            given = tensors(seed + step)
             expected[step] = {name: tensor.cpu().clone() for name, tensor in given.items()}
             writer.write(step, given, {})
             for tensor in given.values():

@@ -1,46 +1,27 @@
-"""A whole step on a GPU against float64 on the CPU. Runs from a checkout that has torch, numpy, safetensors,
-tokenizers and pytest:
-
-python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
-"""
+"""A whole step on a GPU against float64 on the CPU."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from on_gpu import DEVICE, NEEDS_GPU, masked_row
 from torch import Tensor
 
 from brimful.base.torch_compile import set_up_compiler
-from brimful.base.types import IGNORED
-from brimful.data.batch import PackedBatch, pack
+from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.shape import preset
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("default"),  # torch warns of its own code when it compiles
-]
+pytestmark = NEEDS_GPU
 
-DEVICE = torch.device("cuda")
+
 LENGTHS = (1, 5, 300, 64, 33, 2, 128, 511)
 TOLERANCE = {torch.bfloat16: 3e-2, torch.float32: 1e-4}
 """Limits of ||found - exact|| / ||exact||. In 16 bits each number is off by up to 2^-9 = 0.002, and a step
 adds up the errors of its layers; in float32 the same sums leave some 1e-6."""
-
-
-def masked_batch() -> PackedBatch:
-    draw = np.random.default_rng(0)
-    batch = pack([draw.integers(0, 1000, length) for length in LENGTHS], max_length=512, pad=0)
-    labels = np.where(
-        draw.random(len(batch.tokens)) < 0.15, draw.integers(0, 1000, len(batch.tokens)), IGNORED
-    )
-    places = np.flatnonzero(labels != IGNORED)
-    return replace(batch, mlm_positions=torch.from_numpy(places), mlm_labels=torch.from_numpy(labels[places]))
 
 
 def loss_and_gradients(
@@ -58,9 +39,8 @@ def loss_and_gradients(
     with torch.autocast(encoder.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
         mean = loss()
     mean.backward()
-    gradients = [
-        p.grad.reshape(-1) for p in (*encoder.parameters(), *head.parameters()) if p.grad is not None
-    ]
+    parameters = (*encoder.parameters(), *head.parameters())
+    gradients = [p.grad.reshape(-1) for p in parameters if p.grad is not None]
     return mean.detach().cpu().double(), torch.cat(gradients).cpu().double()
 
 
@@ -72,12 +52,10 @@ def test_a_step_is_that_of_float64(architecture, dtype, compiled):
     encoder = Encoder(preset("tiny", architecture, vocabulary_size=1000, max_length=512))
     exact = copy.deepcopy((encoder, MaskedLMHead(encoder)))
     models = copy.deepcopy(exact)
-    batch = masked_batch()
-    expected = loss_and_gradients(
-        *(module.double() for module in exact), batch, torch.float64, compiled=False
-    )
-    found = loss_and_gradients(
-        *(module.to(DEVICE) for module in models), batch.to(DEVICE), dtype, compiled=compiled
-    )
+    batch = masked_row(np.random.default_rng(0), LENGTHS, 1000, 160, 160)
+    exact = [module.double() for module in exact]
+    models = [module.to(DEVICE) for module in models]
+    expected = loss_and_gradients(*exact, batch, torch.float64, compiled=False)
+    found = loss_and_gradients(*models, batch.to(DEVICE), dtype, compiled=compiled)
     for ours, theirs in zip(found, expected, strict=True):
         assert float((ours - theirs).norm() / theirs.norm()) < TOLERANCE[dtype]

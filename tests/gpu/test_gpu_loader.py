@@ -1,37 +1,22 @@
-"""Prefetching on a GPU: the same bits, from pinned memory on a stream of its own, whatever the GPU does
-meanwhile. Runs from a checkout that has torch, numpy, scipy, tokenizers and pytest:
+"""Prefetching on a GPU: the same bits, from pinned memory on another stream, whatever the GPU does meanwhile."""
 
-python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu/test_gpu_loader.py
-"""
-
-import os
-import random
 import time
 from contextlib import closing
 
 import numpy as np
 import pytest
 import torch
+from on_gpu import DEVICE, NEEDS_GPU, masked_row, new_seed
 
 from brimful.base.types import IGNORED, Cursor
-from brimful.data.batch import PackedBatch, pack
+from brimful.data.batch import PackedBatch
 from brimful.data.loader import prefetch
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = NEEDS_GPU
 
-DEVICE = torch.device("cuda")
+
 SLOTS, PREDICTIONS = 65_536, 10_000
 TENSORS = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_labels")
-
-
-@pytest.fixture
-def seed() -> int:
-    value = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
-    print(f"BRIMFUL_TEST_SEED={value}")
-    return value
 
 
 class Drawn:
@@ -41,34 +26,12 @@ class Drawn:
         self.seed = seed
         self.taken = 0
 
-    def start(self) -> Cursor:
-        return {"n": 0}
-
     def take(self, cursor: Cursor) -> tuple[list[PackedBatch], Cursor]:
         self.taken += 1
-        draw = np.random.default_rng([self.seed, cursor["n"]])
-        return [self._batch(draw) for _ in range(2)], {"n": cursor["n"] + 1}
-
-    def tokens(self, cursor: Cursor) -> dict[str, int]:
-        return {"drawn": cursor["n"]}
-
-    @staticmethod
-    def _batch(draw: np.random.Generator) -> PackedBatch:
-        sizes = draw.integers(1, 513, 100)
-        row = pack(
-            [draw.integers(0, 30_000, size) for size in sizes],
-            max_length=512,
-            pad=0,
-            slots=SLOTS,
-            sequence_slots=300,
-        )
-        labels = np.where(draw.random(PREDICTIONS) < 0.9, draw.integers(0, 30_000, PREDICTIONS), IGNORED)
-        places = np.sort(draw.choice(SLOTS, PREDICTIONS, replace=False))
-        return PackedBatch(
-            **{name: getattr(row, name) for name in row.__dataclass_fields__ if not name.startswith("mlm")},
-            mlm_positions=torch.from_numpy(places),
-            mlm_labels=torch.from_numpy(labels),
-        )
+        draw, room = np.random.default_rng([self.seed, cursor["n"]]), {"slots": SLOTS, "sequence_slots": 300}
+        lengths = [draw.integers(1, 513, 100) for _ in range(2)]
+        batches = [masked_row(draw, each, 30_000, 9_000, PREDICTIONS, **room) for each in lengths]
+        return batches, {"n": cursor["n"] + 1}
 
 
 def normalizers_of(batch: PackedBatch) -> dict[str, float]:
@@ -84,9 +47,10 @@ def busy(milliseconds: float) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("kernel", [0.0, 20.0])
-def test_batches_are_those_of_the_stream(depth: int, kernel: float, seed: int) -> None:
+def test_batches_are_those_of_the_stream(depth, kernel):
     """Each is used late, behind a long kernel, while the next ones are copied and its own memory is given
     back: what is read is still what was sent."""
+    seed = new_seed()
     stream = Drawn(seed)
     updates = prefetch(stream, {"n": 0}, 12, normalizers=normalizers_of, device=DEVICE, depth=depth)
     sums, expected = [], []
@@ -108,7 +72,8 @@ def test_batches_are_those_of_the_stream(depth: int, kernel: float, seed: int) -
     assert torch.stack(sums).tolist() == expected
 
 
-def test_copies_are_from_pinned_memory_on_another_stream(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_are_from_pinned_memory_on_another_stream(monkeypatch):
+    seed = new_seed()
     found = []
     original = torch.Tensor.to
 
@@ -123,8 +88,9 @@ def test_copies_are_from_pinned_memory_on_another_stream(seed: int, monkeypatch:
     assert found == [(True, True, {"non_blocking": True})] * (2 * 2 * len(TENSORS))
 
 
-def test_copies_go_on_beside_a_kernel(seed: int) -> None:
+def test_copies_go_on_beside_a_kernel():
     """While a kernel runs, updates are made, copied and handed out: no side waits for the whole device."""
+    seed = new_seed()
     stream = Drawn(seed)
     with closing(
         prefetch(stream, {"n": 0}, 20, normalizers=normalizers_of, device=DEVICE, depth=2)

@@ -3,14 +3,10 @@
 NCCL refuses two ranks on one device, so the two send their gradients with gloo.
 """
 
-import os
-import random
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed as dist
+from on_gpu import DEVICE, NEEDS_GPU, new_seed
 
 from brimful.base.distributed import World
 from brimful.train import data_parallel
@@ -18,13 +14,9 @@ from brimful.train.gradients import Gradients
 from builders.ranks import ROOT, on_two_ranks
 from builders.uneven import curve, uneven_trainer
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.filterwarnings("default"),  # torch warns of its own code when it compiles
-]
+pytestmark = NEEDS_GPU
 
-DEVICE = torch.device("cuda", 0)
+
 SETTINGS = {"checkpoint_every": 0, "evaluate_every": 10, "clip": 0.5}
 BUCKET_MB = 0.01
 
@@ -50,20 +42,13 @@ with distributed.join_ranks() as ranks:
 """
 
 
-@pytest.fixture
-def seed() -> int:
-    value = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
-    print(f"BRIMFUL_TEST_SEED={value}")
-    return value
-
-
 @pytest.fixture(autouse=True)
-def _several_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+def _several_buckets(monkeypatch):
     monkeypatch.setattr(data_parallel, "BUCKET_MB", BUCKET_MB)
 
 
 @pytest.fixture
-def nccl() -> Iterator[None]:
+def nccl():
     """A group of one rank."""
     torch.cuda.set_device(DEVICE)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
@@ -95,7 +80,8 @@ def gradients_of(seed: int, *, ranks: bool, compiled: bool) -> list[torch.Tensor
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_group_of_one_on_nccl_changes_no_gradient(nccl, compiled, seed):
+def test_a_group_of_one_on_nccl_changes_no_gradient(nccl, compiled):
+    seed = new_seed()
     torch.compiler.reset()
     expected = gradients_of(seed, ranks=False, compiled=False)
     found = gradients_of(seed, ranks=True, compiled=compiled)
@@ -105,8 +91,9 @@ def test_a_group_of_one_on_nccl_changes_no_gradient(nccl, compiled, seed):
         assert float((ours - theirs).norm()) <= 2 * u * float(theirs.norm())
 
 
-def test_two_ranks_on_one_gpu_have_the_losses_of_one(tmp_path: Path, seed):
+def test_two_ranks_on_one_gpu_have_the_losses_of_one(tmp_path):
     """20 updates, uncompiled and as CUDA graphs; a rank may have no micro-batch."""
+    seed = new_seed()
     on_two_ranks(RANK, tmp_path, seed)
     for compiled in (False, True):
         torch.compiler.reset()

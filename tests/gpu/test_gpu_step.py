@@ -1,11 +1,7 @@
-"""The compiled step on a GPU, replayed as CUDA graphs, and its determinism. Runs from a checkout that has
-torch, numpy, safetensors, tokenizers and pytest:
+"""The compiled step on a GPU, replayed as CUDA graphs, and its determinism."""
 
-python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
-"""
-
+import hashlib
 import os
-import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from on_gpu import DEVICE, NEEDS_GPU, find_backend, masked_row, new_seed
 from torch._dynamo.utils import counters
 
-from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
-from brimful.data.batch import PackedBatch, pack
+from brimful.data.batch import PackedBatch
 from brimful.kernels.linear_cross_entropy import PLAIN_BYTES
-from brimful.model.attention import Layout, choose_backend
+from brimful.model.attention import Layout
 from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
@@ -30,43 +26,23 @@ from brimful.train.compilation import make_loss
 from brimful.train.determinism import deterministic
 from brimful.train.gradients import flatten
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    # torch warns of its own code when it compiles.
-    pytest.mark.filterwarnings("default", "error:flex_attention called without"),
-]
+pytestmark = NEEDS_GPU
+
 
 ROOT = Path(__file__).parents[2]
-DEVICE = torch.device("cuda")
 SLOTS, PREDICTIONS, MAX_LENGTH = 4096, 640, 512
-
-
-@pytest.fixture
-def seed() -> int:
-    value = int(os.environ.get("BRIMFUL_TEST_SEED") or random.SystemRandom().randrange(2**31))
-    print(f"BRIMFUL_TEST_SEED={value}")
-    torch.manual_seed(value)
-    return value
 
 
 def batches(count: int, vocabulary: int, seed: int) -> list[PackedBatch]:
     """Rows of changing numbers of sequences, lengths, filler and predictions, in fixed shapes."""
-    draw = np.random.default_rng(seed)
-
-    def one() -> PackedBatch:
+    draw, made = np.random.default_rng(seed), []
+    for _ in range(count):
         lengths: list[int] = []
         while sum(lengths) < SLOTS - 2 * MAX_LENGTH:
             lengths.append(int(draw.integers(1, draw.choice([40, MAX_LENGTH]) + 1)))
-        tokens = [draw.integers(0, vocabulary, length) for length in lengths]
-        row = pack(tokens, max_length=MAX_LENGTH, pad=0, slots=SLOTS, sequence_slots=600)
-        used = int(draw.integers(300, PREDICTIONS))
-        positions, labels = np.zeros(PREDICTIONS, np.int64), np.full(PREDICTIONS, IGNORED)
-        positions[:used] = np.sort(draw.choice(row.real_tokens, used, replace=False))
-        labels[:used] = draw.integers(0, vocabulary, used)
-        return replace(row, mlm_positions=torch.from_numpy(positions), mlm_labels=torch.from_numpy(labels))
-
-    return [one().to(DEVICE) for _ in range(count)]
+        used, room = int(draw.integers(300, PREDICTIONS)), {"slots": SLOTS, "sequence_slots": 600}
+        made.append(masked_row(draw, lengths, vocabulary, used, PREDICTIONS, **room).to(DEVICE))
+    return made
 
 
 class Step:
@@ -110,13 +86,11 @@ class Step:
 @pytest.mark.parametrize("vocabulary", [1000, 30522])
 @pytest.mark.parametrize("backend", ["varlen", "flex"])
 @pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
-def test_cuda_graphs_of_one_compilation_serve_an_epoch(architecture, backend, vocabulary, seed):
+def test_cuda_graphs_of_one_compilation_serve_an_epoch(architecture, backend, vocabulary):
     """Losses and gradients, added up over two micro-batches, within 2e-2 of eager's: bf16 keeps 8 bits, and
     compiled code leaves out roundings between fused operations. (An overwritten gradient is off by half.)"""
-    try:
-        choose_backend(DEVICE, torch.bfloat16, backend)
-    except BrimfulError as error:
-        pytest.skip(str(error))
+    seed = new_seed()
+    find_backend(backend)
     torch.compiler.reset()
     counters.clear()
     compiled, eager = (
@@ -142,8 +116,6 @@ def test_cuda_graphs_of_one_compilation_serve_an_epoch(architecture, backend, vo
 
 def train(backend: str, compiled: bool, seed: int) -> str:
     """Ten updates with dropout; the hash of the weights."""
-    import hashlib
-
     with deterministic():
         step = Step("bert", 30522, backend, compiled=compiled, dropout=0.1)
         rows = batches(20, 30522, seed)
@@ -158,12 +130,10 @@ def train(backend: str, compiled: bool, seed: int) -> str:
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("backend", ["varlen", "flex"])
-def test_two_deterministic_processes_have_the_same_bits(backend, compiled, seed):
+def test_two_deterministic_processes_have_the_same_bits(backend, compiled):
     """In processes, since torch asks for cuBLAS' workspaces once; the second compiles its own kernels."""
-    try:
-        choose_backend(DEVICE, torch.bfloat16, backend)
-    except BrimfulError as error:
-        pytest.skip(str(error))
+    seed = new_seed()
+    find_backend(backend)
     call = f"import test_gpu_step as t; print(t.train({backend!r}, {compiled}, {seed}))"
     path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}

@@ -1,13 +1,13 @@
 """Tests of fast forms run them, also where BRIMFUL_KERNELS=off tests everything else without."""
 
 import pytest
+import torch
 
-import brimful.kernels.linear_cross_entropy
-import brimful.kernels.training_forms  # noqa: F401  (fast forms register themselves)
 from brimful.model import fast_forms
 
 
 @pytest.fixture(autouse=True)
-def _enable_fast_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fast_forms_and_random_numbers(monkeypatch, seed):
     monkeypatch.setenv(fast_forms.SWITCH, "on")
     monkeypatch.setattr(fast_forms, "_is_disabled", False)
+    torch.manual_seed(seed)

@@ -18,11 +18,6 @@ ROUNDING = 2.0**-8
 LENGTHS = [40, 7, 1, 120, 33]
 
 
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
 def modern(**changes) -> Encoder:
     encoder = small("modern", **{"layers": 3, "global_every": 1} | changes)
     with torch.no_grad():

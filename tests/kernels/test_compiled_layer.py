@@ -17,16 +17,19 @@ from brimful.model.layer import Rotary, rotate
 from builders.encoders import ARCHITECTURES, random_row, small
 
 
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
 def parts(bias: bool) -> tuple[nn.LayerNorm, nn.Linear, Tensor]:
     norm = nn.LayerNorm(6, bias=bias, dtype=torch.float64)
     for parameter in norm.parameters():
         nn.init.normal_(parameter)
     return norm, nn.Linear(6, 4, bias=bias, dtype=torch.float64), torch.randn(5, 6, dtype=torch.float64)
+
+
+def assert_same(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
+    """To the rounding of float64, as are the gradients."""
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    aim = torch.randn_like(found)
+    ours, theirs = (torch.autograd.grad(out, inputs, aim) for out in (found, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -35,13 +38,8 @@ def test_the_product_of_a_norm(bias):
     norm, linear, x = parts(bias)
     with torch.no_grad():
         norm.weight[2] = 0
-    x.requires_grad_()
-    inputs = [x, *norm.parameters(), *linear.parameters()]
-    found, expected = compiled_layer.product_of_norm(x, norm, linear), linear(norm(x))
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    aim = torch.randn_like(found)
-    ours, theirs = (torch.autograd.grad(out, inputs, aim) for out in (found, expected))
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    inputs = [x.requires_grad_(), *norm.parameters(), *linear.parameters()]
+    assert_same(compiled_layer.product_of_norm(x, norm, linear), linear(norm(x)), inputs)
 
 
 @pytest.mark.parametrize("drop", [0.0, 1.0])
@@ -52,12 +50,9 @@ def test_a_product_is_added(bias, drop):
     total = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     before, dropout = total.clone(), nn.Dropout(drop) if drop else nn.Identity()
     inputs = [total, x.requires_grad_(), *linear.parameters()]
-    found, expected = compiled_layer.plus_product(total, x, linear, dropout), total + dropout(linear(x))
+    found = compiled_layer.plus_product(total, x, linear, dropout)
     assert torch.equal(total, before)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    aim = torch.randn_like(found)
-    ours, theirs = (torch.autograd.grad(out, inputs, aim) for out in (found, expected))
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    assert_same(found, total + dropout(linear(x)), inputs)
 
 
 @pytest.mark.parametrize(("total", "factor"), [(torch.float32, torch.bfloat16), (torch.bfloat16,) * 2])
@@ -150,6 +145,7 @@ for heads, head_dim in (2, 6), (3, 64), (2, 52):
 """
 
 
+@pytest.mark.slow
 def test_the_kernel_of_rotations():
     """In Triton's interpreter, which needs no GPU; in a process of its own, since it is chosen on import."""
     if find_spec("triton") is None and device.lacks():

@@ -33,30 +33,38 @@ class Case(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def _random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(seed)
+def _never_small(monkeypatch):
     never_small(monkeypatch)
 
 
 @pytest.fixture
-def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def pieces(monkeypatch):
     """Groups of 16 rows and tiles of 16 columns, so that toy sizes have several of both."""
     for name in ("GROUP_BYTES", "TILE_BYTES"):
         monkeypatch.setattr(module, name, 1)
     monkeypatch.setattr(module, "MIN_ROWS", 16)
 
 
-def case(m: int, v: int, d: int, dtype: torch.dtype = torch.float64, *, bias: bool = True) -> Case:
-    """Scores of about 3 in size, a third of the rows without a label."""
+def case(
+    m: int, v: int, d: int, dtype: torch.dtype = torch.float64, *, bias: bool = True, weighted: bool = True
+) -> Case:
+    """Scores of about 3 in size, a third of the rows without a label, not the first."""
     labels = torch.where(torch.rand(m) < 1 / 3, IGNORED, torch.randint(v, (m,)))
+    labels[:1] = v - 1
     weight = torch.randn(v, d, dtype=dtype) * 3 / d**0.5
     return Case(
         torch.randn(m, d, dtype=dtype).requires_grad_(),
         weight.requires_grad_(),
         torch.randn(v, dtype=dtype).requires_grad_() if bias else None,
         labels,
-        torch.rand(m),
+        torch.rand(m) if weighted else None,
     )
+
+
+def in_format(given: Case, dtype: torch.dtype = torch.float64) -> Case:
+    """The same numbers in another format."""
+    inputs = (None if t is None else t.detach().to(dtype).requires_grad_() for t in given[:3])
+    return Case(*inputs, *given[3:])
 
 
 def linear_cross_entropy(*given: Tensor | None) -> Tensor:
@@ -64,9 +72,7 @@ def linear_cross_entropy(*given: Tensor | None) -> Tensor:
     return cross_entropy.linear_cross_entropy(*given)[0]
 
 
-def plain(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor | None = None
-) -> Tensor:
+def plain(hidden, weight, bias, labels, weights=None) -> Tensor:
     """The definition; under autocast, what masked language models compute."""
     scores = F.linear(hidden, weight, bias)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
@@ -89,30 +95,27 @@ def errors(found: list[Tensor], expected: list[Tensor]) -> list[float]:
     ]
 
 
+def assert_same(found: list[Tensor], expected: list[Tensor]) -> None:
+    """float64 to 1e-12: what rounding leaves of sums in another order."""
+    size = max(float(b.norm()) for b in expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == torch.float64
+        assert float((a - b).norm()) <= 1e-12 * max(float(b.norm()), 1e-3 * size)
+
+
 @pytest.mark.parametrize(("m", "v", "d"), SHAPES)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_equals_the_plain_form(pieces, m, v, d, bias, weighted):
-    """float64 to 1e-12: what rounding leaves of sums in another order."""
-    given = case(m, v, d, bias=bias)
-    if not weighted:
-        given = given._replace(weights=None)
-    if bool((given.labels == IGNORED).all()):
-        given.labels[0] = v - 1
-    found, expected = outcome(linear_cross_entropy, given), outcome(plain, given)
-    assert [a.dtype for a in found] == [torch.float64] * len(found)
-    size = max(float(b.norm()) for b in expected)
-    for a, b in zip(found, expected, strict=True):
-        assert float((a - b).norm()) <= 1e-12 * max(float(b.norm()), 1e-3 * size)
+    given = case(m, v, d, bias=bias, weighted=weighted)
+    assert_same(outcome(linear_cross_entropy, given), outcome(plain, given))
 
 
 @pytest.mark.parametrize("m", [3, 290])
 def test_equals_the_plain_form_in_float32_in_the_pieces_that_training_uses(m):
-    """Against float64, to 1e-5."""
     given = case(m, 3000, 24, torch.float32)
-    exact = Case(*(t.detach().double().requires_grad_() for t in given[:3]), *given[3:])
     found = outcome(linear_cross_entropy, given)
-    assert max(errors(found, outcome(plain, exact))) < 1e-5
+    assert max(errors(found, outcome(plain, in_format(given)))) < 1e-5
     assert {a.dtype for a in found} == {torch.float32}
 
 
@@ -120,11 +123,10 @@ def test_equals_the_plain_form_in_float32_in_the_pieces_that_training_uses(m):
 def test_bfloat16_is_as_exact_as_the_plain_form(pieces, autocast):
     """Against float64 on the same (rounded) inputs: half more error than the plain form is allowed, for the
     second rounding of the probabilities. Under autocast gradients come in float32, as parameters are."""
-    low = case(90, 300, 32, torch.bfloat16)._replace(weights=None)
-    exact = Case(*(t.detach().double().requires_grad_() for t in low[:3]), low.labels)
+    low = case(90, 300, 32, torch.bfloat16, weighted=False)
+    expected = outcome(plain, in_format(low))
     if autocast:
-        low = Case(*(t.detach().float().requires_grad_() for t in low[:3]), low.labels)
-    expected = outcome(plain, exact)
+        low = in_format(low, torch.float32)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         found, peer = outcome(linear_cross_entropy, low), outcome(plain, low)
     assert found[0].dtype == torch.float32
@@ -137,11 +139,9 @@ def test_confident_predictions_keep_their_gradient_in_bfloat16(pieces):
     """1 is subtracted from a probability of 0.999 before it is rounded, which would make it 1."""
     weight = torch.zeros(40, 1, dtype=torch.bfloat16)
     weight[17] = 10.5  # exp(10.5) to the 39 of the others
-    given = Case(
-        torch.ones_like(weight[:1]).requires_grad_(), weight.requires_grad_(), None, torch.tensor([17])
-    )
-    exact = Case(*(t.detach().double().requires_grad_() for t in given[:2]), *given[2:])
-    assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, exact))) < 1e-2
+    hidden = torch.ones_like(weight[:1]).requires_grad_()
+    given = Case(hidden, weight.requires_grad_(), None, torch.tensor([17]))
+    assert max(errors(outcome(linear_cross_entropy, given), outcome(plain, in_format(given)))) < 1e-2
 
 
 def test_loss_scaling_changes_no_bit():
@@ -251,16 +251,21 @@ def peak(profiled: profile) -> int:
     return max(accumulate(changes))
 
 
-def by_groups(given: Case) -> list[Tensor]:
+def by_groups(given: Case, gradients: bool = True) -> list[Tensor]:
     """The sum, the hits and the gradients, as on a device that is not a CPU."""
     wide = torch.promote_types(given.hidden.dtype, torch.float32)
     weights = torch.ones(len(given.labels)) if given.weights is None else given.weights
     weights = torch.where(given.labels == IGNORED, 0, weights).to(wide)
-    return list(module._compute_on_device(module._Inputs(*given[:4], weights), True))
+    return list(module._compute_on_device(module._Inputs(*given[:4], weights), gradients))
+
+
+def on_cpu(given: Case) -> list[Tensor]:
+    """The same as on a CPU."""
+    return [tensor.detach() for tensor in module._sum_and_gradients(*given, True)]
 
 
 @pytest.fixture(params=["eager", "aot_eager"])
-def device_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def device_form(request, monkeypatch):
     """Groups of a few rows; not compiled to machine code, which takes longer than a test may."""
     monkeypatch.setattr(module, "DEVICE_GROUP_BYTES", 1 << 17)
     torch.compiler.reset()
@@ -273,33 +278,25 @@ def device_form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_form_for_devices_equals_the_plain_form(device_form, m, v, d, bias, weighted):
-    """float64 to 1e-12, also against the form for CPUs."""
-    given = case(m, v, d, bias=bias)
-    if not weighted:
-        given = given._replace(weights=None)
-    if bool((given.labels == IGNORED).all()):
-        given.labels[0] = v - 1
-    found = by_groups(given)
-    total, hits, *gradients = (tensor.detach() for tensor in module._sum_and_gradients(*given, True))
-    assert [a.shape for a in found] == [a.shape for a in (total, hits, *gradients)]
-    assert torch.equal(found[1], hits)
-    expected = outcome(plain, given, 1.0)
-    size = max(float(b.norm()) for b in expected)
-    for peer in ([total, *gradients[: len(expected) - 1]], expected):
-        for a, b in zip([found[0], *found[2:]], peer, strict=False):
-            assert float((a - b).norm()) <= 1e-12 * max(float(b.norm()), 1e-3 * size)
+    given = case(m, v, d, bias=bias, weighted=weighted)
+    (total, hits, *gradients), peer = by_groups(given), on_cpu(given)
+    assert [a.shape for a in (total, hits, *gradients)] == [a.shape for a in peer]
+    assert torch.equal(hits, peer.pop(1))
+    assert_same([total, *gradients], peer)
+    assert_same([total, *gradients][: 4 if bias else 3], outcome(plain, given, 1.0))
 
 
 def test_the_form_for_devices_is_as_exact_in_bfloat16_as_the_one_for_cpus(device_form):
     """Against float64 on the same (rounded) inputs."""
     low = case(300, 700, 32, torch.bfloat16)
-    exact = Case(*(t.detach().double().requires_grad_() for t in low[:3]), *low[3:])
-    expected = outcome(plain, exact, 1.0)
-    ours = by_groups(low)
-    total, _, *gradients = (tensor.detach() for tensor in module._sum_and_gradients(*low, True))
+    expected = outcome(plain, in_format(low), 1.0)
+    ours, peer = by_groups(low), on_cpu(low)
     assert {tensor.dtype for tensor in ours} == {torch.float32}
-    found, peer = errors([ours[0], *ours[2:]], expected), errors([total, *gradients], expected)
-    assert all(a < max(1.1 * b, 1e-6) for a, b in zip(found, peer, strict=True))
+    for found in (ours, peer):
+        del found[1]  # the hits
+    assert all(
+        a < max(1.1 * b, 1e-6) for a, b in zip(errors(ours, expected), errors(peer, expected), strict=True)
+    )
 
 
 @pytest.mark.parametrize("label", [200, 10**6, -1])
@@ -311,16 +308,13 @@ def test_the_form_for_devices_shows_a_label_outside_of_the_vocabulary(device_for
 
 def test_the_form_for_devices_without_gradients_or_predictions(device_form):
     given = case(300, 200, 4)
-    weights = torch.where(given.labels == IGNORED, 0, torch.rand(300))
-    total, hits, *gradients = module._compute_on_device(module._Inputs(*given[:4], weights.double()), False)
-    expected = module._compute_on_device(module._Inputs(*given[:4], weights.double()), True)
-    assert torch.equal(total, expected[0])
-    assert torch.equal(hits, expected[1])
+    total, hits, *gradients = by_groups(given, gradients=False)
+    assert [total, hits] == by_groups(given)[:2]
     assert not any(gradient.numel() for gradient in gradients)
     given.labels.fill_(IGNORED)
-    assert not any(tensor.any() for tensor in by_groups(given))
     none = Case(given.hidden[:0], given.weight, given.bias, given.labels[:0])
-    assert not any(tensor.any() for tensor in by_groups(none))
+    for nothing in (given, none):
+        assert not any(tensor.any() for tensor in by_groups(nothing))
 
 
 @pytest.mark.gpu
@@ -330,8 +324,7 @@ def test_on_a_gpu(monkeypatch):
     monkeypatch.setattr(module, "DEVICE_GROUP_BYTES", 1 << 20)
     given = case(700, 900, 64, torch.bfloat16)
     moved = Case(*(t.detach().cuda().requires_grad_() for t in given[:3]), *(t.cuda() for t in given[3:]))
-    exact = Case(*(t.detach().double().requires_grad_() for t in given[:3]), *given[3:])
     found = [tensor.cpu() for tensor in outcome(linear_cross_entropy, moved)]
-    assert max(errors(found, outcome(plain, exact))) < 2e-2
+    assert max(errors(found, outcome(plain, in_format(given)))) < 2e-2
     moved.labels[5] = 900
     assert linear_cross_entropy(*moved).isinf()

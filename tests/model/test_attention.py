@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
+from brimful.base.cpu_threads import use_threads
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch, pack
 from brimful.kernels import blockwise
@@ -19,14 +20,8 @@ from brimful.model import attention
 from brimful.model.attention import SequenceLayout, attend, choose_backend
 
 
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
-def row(lengths: list[int], slots: int | None = None, sequence_slots: int | None = None) -> PackedBatch:
-    sequences = [np.ones(length) for length in lengths]
-    return pack(sequences, max_length=700, pad=0, slots=slots, sequence_slots=sequence_slots)
+def row(lengths: list[int], longest: int = 700, **room: int | None) -> PackedBatch:
+    return pack([np.ones(length) for length in lengths], max_length=longest, pad=0, **room)
 
 
 def naive(qkv: Tensor, batch: PackedBatch, window: int | None) -> Tensor:
@@ -98,15 +93,11 @@ def test_the_number_of_threads_changes_no_bit(dtype, rate):
     upstream = torch.randn(736, 3, 32, dtype=dtype)
     dropout = (torch.tensor(3), 0.2, -1, rate) if rate else (None, 0.2, -1, 0.0)
     results = []
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
+    for threads in (1, 2, 3):
+        with use_threads(threads):
             out, _ = blockwise_attention(*qkv.unbind(1), sizes, *dropout)
             assert torch.get_num_threads() == threads
             results.append((out, *torch.autograd.grad(out, qkv, upstream)))
-    finally:
-        torch.set_num_threads(before)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
@@ -242,9 +233,7 @@ def test_flex_visits_the_blocks_that_torch_finds_by_trying_all_pairs(window, see
         T, lengths = int(random.integers(longest, 1500)), [int(random.integers(1, longest + 1))]
         while sum(lengths) + longest <= T:
             lengths.append(int(random.integers(1, longest + 1)))
-        sequences = [np.ones(length) for length in lengths]
-        free = len(lengths) + T // longest + 5
-        batch = pack(sequences, max_length=longest, pad=0, slots=T, sequence_slots=free)
+        batch = row(lengths, longest, slots=T, sequence_slots=len(lengths) + T // longest + 5)
         ours = FlexLayout.prepare(batch, [window]).masks[window]
         theirs = create_block_mask(ours.mask_mod, None, None, T, T, device="cpu")
         for side in ("kv", "full_kv", "q", "full_q"):

@@ -1,5 +1,6 @@
 """Encoder: equal to transformers on padded batches; packed equals alone; shapes and configuration."""
 
+import re
 from functools import partial
 
 import numpy as np
@@ -19,6 +20,7 @@ from brimful.hf.tensor_names import from_hf
 from brimful.model.attention import SequenceLayout, attend
 from brimful.model.encoder import Capture, _warn_about_attention_dropout
 from brimful.model.heads import pool
+from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import SHAPES, preset
 from builders.encoders import (
     ARCHITECTURES,
@@ -38,43 +40,26 @@ ODD_HEADS = {"hidden_size": 312, "heads": 12, "initializer_range": 0.06}
 """Heads of 26, a size that kernels dislike (TinyBERT's)."""
 
 
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("heads", [EVEN_HEADS, ODD_HEADS], ids=["heads-of-16", "heads-of-26"])
 @pytest.mark.parametrize("model_name", MODELS)
-def test_hidden_states_equal_transformers(monkeypatch, model_name, heads, dtype, tolerance):
+def test_hidden_states_and_gradients_equal_transformers(monkeypatch, model_name, heads, dtype, tolerance):
     monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
-    encoder = small(model_name, **heads).to(dtype).eval()
-    model = peer(encoder).eval()
-    batch = random_row([1, 5, 128, 40, 17, 2], filler=30, pad=encoder.config.pad_id)
-    capture = Capture()
-    with torch.no_grad():
-        encoder(batch, capture=capture)
-        output, real = run_peer(model, batch, output_hidden_states=True)
+    encoder = small(model_name, **heads).to(dtype)
+    model, pad = peer(encoder), encoder.config.pad_id
+    batch, capture = random_row([1, 5, 128, 40, 17, 2], filler=30, pad=pad), Capture()
+    encoder(batch, capture=capture)
+    output, real = run_peer(model, batch, output_hidden_states=True)
     for ours, theirs in zip(capture.hidden.values(), output.hidden_states, strict=True):
         torch.testing.assert_close(ours[: batch.real_tokens], theirs[real], atol=tolerance, rtol=tolerance)
 
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
-@pytest.mark.parametrize("heads", [EVEN_HEADS, ODD_HEADS], ids=["heads-of-16", "heads-of-26"])
-@pytest.mark.parametrize("model_name", MODELS)
-def test_gradients_equal_transformers(monkeypatch, model_name, heads, dtype, tolerance):
-    monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
-    encoder = small(model_name, **heads).to(dtype)
-    model = peer(encoder)
-    batch = random_row([3, 60, 1, 128])
     direction = torch.randn(batch.real_tokens, encoder.config.hidden_size, dtype=dtype)
-    (encoder(batch) * direction).sum().backward()
-    output, real = run_peer(model, batch)
+    (encoder(batch)[: batch.real_tokens] * direction).sum().backward()
     (output.last_hidden_state[real] * direction).sum().backward()
-
     reference = Encoder(encoder.config).to(dtype)
     from_hf(reference, encoder.config, {name: p.grad for name, p in model.named_parameters()})
     expected = dict(reference.named_parameters())
+    assert not encoder.embedding.weight.grad[pad].any()  # the pad token stands in the filler alone
     for name, parameter in encoder.named_parameters():
         wanted = expected[name]
         if name == "embedding.weight":
@@ -82,7 +67,7 @@ def test_gradients_equal_transformers(monkeypatch, model_name, heads, dtype, tol
             wanted = torch.cat((wanted[:VOCABULARY], torch.zeros_like(wanted[VOCABULARY:])))
         # The gradient of the key's bias is zero but for rounding, so errors are relative to the block's.
         error = (parameter.grad - wanted).norm() / wanted.norm()
-        assert error < tolerance, f"{name}: relative error {error}"
+        assert error < 10 * tolerance, f"{name}: relative error {error}"
 
 
 @settings(max_examples=12)
@@ -161,16 +146,6 @@ def test_kept_slots_have_the_states_and_gradients_that_they_have_among_all(model
     torch.testing.assert_close(*found, atol=1e-12, rtol=1e-9)
     captured = encoder(batch, capture=Capture(), output_slots=kept)
     torch.testing.assert_close(captured.detach(), found[0][0], atol=1e-12, rtol=1e-9)
-
-
-@pytest.mark.parametrize("model_name", MODELS)
-def test_filler_has_no_gradient(model_name):
-    encoder = small(model_name).double()
-    pad = encoder.config.pad_id
-    batch = random_row([10, 20], filler=50, pad=pad)
-    encoder(batch)[: batch.real_tokens].sin().sum().backward()
-    assert not encoder.embedding.weight.grad[pad].any()  # the pad token stands in the filler alone
-    assert all(p.grad.isfinite().all() for p in encoder.parameters())
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -274,7 +249,8 @@ def test_presets_have_the_published_shapes(architecture, name):
     assert sizes["prenorm"] == sizes["bert"]
 
 
-def test_base_is_the_default_of_transformers():
+def test_published_shapes():
+    """Of https://huggingface.co/answerdotai/ModernBERT-large: 395 M parameters with 50,368 tokens."""
     for architecture, theirs in (
         ("bert", transformers.BertConfig()),
         ("modern", transformers.ModernBertConfig()),
@@ -286,30 +262,30 @@ def test_base_is_the_default_of_transformers():
         for key in written.keys() - {"attention_probs_dropout_prob", "hidden_dropout_prob", "pad_token_id"}:
             if not key.endswith("token_id") and key in same:
                 assert written[key] == same[key], key
-
-
-def test_modern_large_is_the_published_one():
-    """https://huggingface.co/answerdotai/ModernBERT-large: 395 M parameters with 50,368 tokens."""
     with torch.device("meta"):
         encoder = Encoder(preset("large", "modern", vocabulary_size=50368))
     assert sum(p.numel() for p in encoder.parameters()) / 1e6 == pytest.approx(395, abs=1)
 
 
-def test_errors_say_what_to_do():
-    with pytest.raises(BrimfulError, match="did you mean 'small'"):
-        preset("smal")
-    with pytest.raises(BrimfulError, match="heads"):
-        preset("mini", heads=3)
-    with pytest.raises(BrimfulError, match="longer"):
-        small("modern", max_length=64)(random_row([5]))
-    with pytest.raises(BrimfulError, match="no tokenizer"):
-        small("modern").encode(["text"])
-    with pytest.raises(BrimfulError, match="roberta is bert, not prenorm"):
-        small("prenorm", variant="roberta")
-    with pytest.raises(BrimfulError, match=r"unknown model.architecture 'modren': did you mean 'modern'"):
-        preset("base", "modren")
-    with pytest.raises(BrimfulError, match=r"unknown model.variant 'robert': did you mean 'roberta'"):
-        small("bert", variant="robert")
+REFUSED = [
+    (lambda: preset("smal"), "did you mean 'small'"),
+    (lambda: preset("mini", heads=3), "heads"),
+    (lambda: small("modern", max_length=64)(random_row([5])), "longer"),
+    (lambda: small("modern").encode(["text"]), "no tokenizer"),
+    (lambda: small("prenorm", variant="roberta"), "roberta is bert, not prenorm"),
+    (lambda: preset("base", "modren"), "unknown model.architecture 'modren': did you mean 'modern'"),
+    (lambda: small("bert", variant="robert"), "unknown model.variant 'robert': did you mean 'roberta'"),
+    (lambda: small("bert").keep_layers([4]), "cannot keep layers"),
+]
+
+
+@pytest.mark.parametrize(("ask", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_errors_say_what_to_do(ask, words):
+    with pytest.raises(BrimfulError, match=re.escape(words)):
+        ask()
+
+
+def test_what_is_no_text_is_named():
     encoder = small("bert")
     encoder.tokenizer = word_tokenizer("bert")
     for text in (None, float("nan"), 3, "half a pair \ud800"):
@@ -329,8 +305,6 @@ def test_keep_layers_copies_the_layers(model_name):
     assert torch.equal(student.layers[1].qkv.weight, encoder.layers[3].qkv.weight)
     assert student.layers[1].qkv.weight.data_ptr() != encoder.layers[3].qkv.weight.data_ptr()
     encoder.keep_layers([2, 0])(batch)
-    with pytest.raises(BrimfulError, match="cannot keep layers"):
-        encoder.keep_layers([4])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -348,11 +322,8 @@ def test_encode_and_embed_answer_in_input_order(seed):
     encoder = small("modern")
     encoder.tokenizer = word_tokenizer()
     rng = np.random.default_rng(seed)
-    texts = [
-        "",
-        "w1",
-        *(" ".join(f"w{rng.integers(90)}" for _ in range(n)) for n in rng.integers(1, 300, 60)),
-    ]
+    counts = rng.integers(1, 300, 60)
+    texts = ["", "w1", *(" ".join(f"w{rng.integers(90)}" for _ in range(n)) for n in counts)]
     hidden = encoder.encode(texts)
     assert encoder.training
     assert encoder.tokenizer.truncation is None
@@ -369,8 +340,7 @@ def test_encode_and_embed_answer_in_input_order(seed):
     assert embed([]).shape == (0, 48)
     cut = [" ".join(text.split()[:18]) for text in texts]
     for pooling in ("mean", "first"):
-        at_20 = embed(texts, pooling, max_length=20)
-        np.testing.assert_array_equal(at_20, embed(cut, pooling))
+        np.testing.assert_array_equal(embed(texts, pooling, max_length=20), embed(cut, pooling))
     with pytest.raises(BrimfulError, match="pooling"):
         embed(texts, "last")
     for length in (2, 129):
@@ -416,3 +386,20 @@ def test_a_bf16_residual_stream_has_gradients_near_those_of_a_float32_one(archit
     error, usual = (float((g - exact).norm() / exact.norm()) for g in (gradient, peer))
     assert error < max(2 * usual, 0.03)
     assert {p.dtype for p in encoder.parameters()} == {torch.float64}  # norms keep their weights' dtype
+
+
+@pytest.mark.parametrize("model_name", MODELS)
+def test_norms_and_rotary_tables_are_made_though_no_weights_are_drawn(model_name):
+    encoder = small(model_name)
+    before = torch.get_rng_state()
+    with skip_initial_weights():
+        other = small(model_name)
+    assert torch.equal(torch.get_rng_state(), before)
+    ours, theirs = dict(encoder.named_buffers()), dict(other.named_buffers())
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    norms = [(n, p) for n, p in other.named_parameters() if "norm" in n]
+    assert norms
+    assert all(torch.equal(p, torch.full_like(p, float(n.endswith("weight")))) for n, p in norms)
+    vocabulary = encoder.config.vocabulary_size
+    assert torch.equal(other.embedding.weight[vocabulary:], encoder.embedding.weight[vocabulary:])

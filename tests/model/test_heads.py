@@ -11,41 +11,20 @@ from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensor_names import from_hf, to_hf
 from brimful.model.encoder import Encoder
-from brimful.model.heads import (
-    MaskedLMHead,
-    PairHead,
-    PretrainingHead,
-    SequenceHead,
-    SpanHead,
-    TokenHead,
-)
+from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.model.shape import preset
 from brimful.stages.task_trainings import start_transform
-from builders.encoders import (
-    MODELS,
-    VOCABULARY,
-    padded,
-    peer,
-    peer_class,
-    random_row,
-    rotate_in_full,
-    run_peer,
-    small,
-)
-
-
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
+from builders.encoders import MODELS, padded, peer, peer_class, random_row, rotate_in_full, run_peer, small
 
 
 def make_head(kind, encoder, classes=3):
     return kind(encoder, classes) if kind in (SequenceHead, TokenHead) else kind(encoder)
 
 
-def folder_as(directory, encoder, head, kind):
+def folder_as(directory, encoder, head):
+    """What transformers reads from a folder of the model."""
     save_model(directory, encoder, head)
-    return kind.from_pretrained(directory).eval()
+    return getattr(transformers, f"AutoModel{HEADS[type(head)]}").from_pretrained(directory).eval()
 
 
 @pytest.mark.parametrize(
@@ -56,19 +35,12 @@ def folder_as(directory, encoder, head, kind):
         ("modern", SequenceHead, "mean"),
     ],
 )
-def test_logits_and_gradients_through_heads_equal_transformers(
-    tmp_path, monkeypatch, model_name, kind, pooling
-):
-    """In float64, where rounding is all that differs; 1e-4 is asked for in float32."""
+def test_logits_equal_transformers(tmp_path, monkeypatch, model_name, kind, pooling):
+    """In float64, where rounding is all that differs; gradients: tests/objectives/test_losses.py."""
     monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
     encoder = small(model_name).double()
-    options = {"classes": 3, "pooling": pooling} if kind is SequenceHead else {}
-    head = kind(encoder, **options).double()
-    auto = {
-        MaskedLMHead: transformers.AutoModelForMaskedLM,
-        SequenceHead: transformers.AutoModelForSequenceClassification,
-    }
-    model = folder_as(tmp_path / "model", encoder, head, auto[kind]).double()
+    head = kind(encoder, **{"classes": 3, "pooling": pooling} if pooling else {}).double()
+    model = folder_as(tmp_path / "model", encoder, head).double()
     batch = random_row([3, 60, 1, 128], filler=20, pad=encoder.config.pad_id)
     hidden = encoder(batch)
     output, real = run_peer(model, batch)
@@ -77,26 +49,6 @@ def test_logits_and_gradients_through_heads_equal_transformers(
     else:
         ours, theirs = head(hidden)[: batch.real_tokens], output.logits[real]
     torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-9)
-    direction = torch.randn_like(theirs)
-    (ours * direction).sum().backward()
-    (theirs * direction).sum().backward()
-
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    prefix = f"{model.base_model_prefix}."
-    gradients |= {name.removeprefix(prefix): gradient for name, gradient in gradients.items()}
-    reference = Encoder(encoder.config).double()
-    reference_head = kind(reference, **options).double()
-    from_hf(reference, encoder.config, gradients)
-    from_hf(reference_head, encoder.config, gradients)
-    wanted = {**reference.state_dict(), **reference_head.state_dict(prefix="head.")}
-    found = {**dict(encoder.named_parameters()), **dict(head.named_parameters(prefix="head"))}
-    for name, parameter in found.items():
-        gradient = wanted[name]
-        if name == "embedding.weight":
-            gradient[VOCABULARY:] = 0
-        # The gradient of the key's bias is zero but for rounding, so errors are relative to the block's.
-        error = (parameter.grad - gradient).norm() / gradient.norm()
-        assert error < 1e-9, f"{name}: relative error {error}"
 
 
 @pytest.mark.parametrize("architecture", ["bert", "prenorm", "modern"])
@@ -135,7 +87,7 @@ def test_classifiers_drop_where_transformers_does(tmp_path, model_name, kind):
     for bias in (head.classifier.bias, getattr(head.dense, "bias", None)):
         if bias is not None:
             nn.init.normal_(bias)
-    model = folder_as(tmp_path / "model", encoder, head, getattr(transformers, f"AutoModel{HEADS[kind]}"))
+    model = folder_as(tmp_path / "model", encoder, head)
     owner = "drop" if model_name == "modern" else "dropout"
     if kind is SequenceHead and model_name in ("roberta", "electra"):
         owner = "classifier.dropout"
@@ -185,29 +137,17 @@ def test_heads_start_from_the_transforms_of_pretraining(model_name, kind):
 
 @pytest.mark.parametrize("model_name", ["bert", "prenorm", "roberta"])
 def test_the_mean_goes_to_the_classifier_as_it_is(model_name):
-    """Logits and gradients of transformers' encoder, a mean over its tokens, and one matrix; in float64."""
+    """Logits of transformers' encoder, a mean over its tokens, and one matrix; in float64."""
     encoder = small(model_name).double()
     head = SequenceHead(encoder, 3, pooling="mean", dropout=0.1).double().eval()
     assert {name for name, _ in head.named_parameters()} == {"classifier.weight", "classifier.bias"}
     nn.init.normal_(head.classifier.bias)
     head.dropout = Halve()
-    model = peer(encoder)
-    weight = head.classifier.weight.detach().clone().requires_grad_()
     batch = random_row([1, 60, 22, 128], filler=20, pad=encoder.config.pad_id)
-    output, real = run_peer(model, batch)
+    output, real = run_peer(peer(encoder), batch)
     mean = torch.stack([hidden[tokens].mean(0) for hidden, tokens in zip(output[0], real, strict=True)])
-    theirs = mean / 2 @ weight.T + head.classifier.bias.detach()
-    ours = head(encoder(batch), batch)[:4]
-    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
-    direction = torch.randn_like(theirs)
-    (ours * direction).sum().backward()
-    (theirs * direction).sum().backward()
-    torch.testing.assert_close(head.classifier.weight.grad, weight.grad, atol=1e-10, rtol=1e-9)
-    wanted = Encoder(encoder.config).double()
-    given = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    from_hf(wanted, encoder.config, given)
-    error = (encoder.layers[0].qkv.weight.grad - wanted.layers[0].qkv.weight).norm()
-    assert error < 1e-9 * wanted.layers[0].qkv.weight.norm()
+    theirs = mean / 2 @ head.classifier.weight.T + head.classifier.bias
+    torch.testing.assert_close(head(encoder(batch), batch)[:4], theirs, atol=1e-10, rtol=1e-10)
 
 
 def test_a_new_head_pools_as_the_encoder_was_trained():

@@ -10,12 +10,10 @@ from brimful.base.cpu_threads import use_threads
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.kernels.inference_layer import LaidOut
-from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
 from brimful.model.inference import make_batches as micro_batches
 from brimful.model.inference import run_by_sequence, share_products, text_vectors
-from brimful.model.shape import EncoderConfig
-from builders.encoders import small
+from builders.encoders import ARCHITECTURES, small
 
 
 def examples_of(lengths: list[int], seed: int, max_length: int = 64) -> Examples:
@@ -29,24 +27,11 @@ def examples_of(lengths: list[int], seed: int, max_length: int = 64) -> Examples
     )
 
 
-@pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture):
-    torch.manual_seed(seed)
-    random = np.random.default_rng(seed)
-    config = EncoderConfig(
-        architecture=architecture,
-        vocabulary_size=70,
-        hidden_size=32,
-        layers=2,
-        heads=2,
-        intermediate_size=48,
-        max_length=64,
-        dropout=0.1,
-        initializer_range=0.3,
-    )
-    encoder = Encoder(config).eval()
-    head = SequenceHead(encoder, 3).eval()
-    examples = examples_of([1, 64, *random.integers(1, 65, 60)], seed)
+    encoder = small(architecture, vocabulary_size=70, max_length=64, initializer_range=0.3).eval()
+    head = SequenceHead(encoder, 3, dropout=0.1).eval()
+    examples = examples_of([1, 64, *np.random.default_rng(seed).integers(1, 65, 60)], seed)
 
     def forward(batch):
         return head(encoder(batch), batch)
@@ -102,7 +87,6 @@ def test_a_few_tokens_are_not_filled_up_where_products_have_any_shape(seed, monk
 
 
 def test_the_vector_of_a_text_is_the_mean_over_its_windows(seed):
-    torch.manual_seed(seed)
     encoder = small("bert", vocabulary_size=70).train()
     examples = replace(examples_of([9, 4, 7, 7, 2], seed, 16), texts=np.array([0, 0, 1, 2, 2]))
     each = text_vectors(encoder, replace(examples, texts=None), pooling="first")

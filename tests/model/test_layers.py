@@ -7,11 +7,6 @@ from torch import Tensor
 from brimful.model.layer import Rotary, rotate
 
 
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
 def by_autograd(qkv: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     """The definition (Su et al. 2021, section 3.4.2), with the gradient that autograd finds."""
     cosine, sine = (table[:, None] for table in rotation)

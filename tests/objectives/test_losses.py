@@ -1,10 +1,11 @@
 """Losses of heads: packed rows == each sequence alone == transformers' own losses, and their gradients."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,17 +25,16 @@ from brimful.model.cross_entropy import cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
 from brimful.objectives.losses import count_labels, span_cross_entropy_sum
-from brimful.objectives.masked_lm import (
-    MaskedLM,
-    MaskedLMAndPairs,
-)
-from builders.encoders import MODELS, VOCABULARY, random_row, rotate_in_full, run_peer, small
+from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
+from builders.encoders import MODELS, VOCABULARY, padded, random_row, rotate_in_full, run_peer, small
 
 CLASSES = 3
+Ours = Callable[[Encoder, nn.Module, PackedBatch], dict[str, tuple[Tensor, float]]]
+Theirs = Callable[..., Tensor]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _rotations_in_float64() -> Iterator[None]:
+def _rotations_in_float64():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotate_in_full)
         yield
@@ -43,24 +43,16 @@ def _rotations_in_float64() -> Iterator[None]:
 # What each loss is here
 
 
-def total(objective: MaskedLM, encoder: Encoder, batch: PackedBatch) -> dict[str, tuple[Tensor, float]]:
-    sums, weights = objective.loss(encoder, batch), objective.normalizers(batch)
-    return {term: (sums[term], weights[term]) for term in objective.coefficients}
+def of_objective(make: Callable[..., MaskedLM]) -> Ours:
+    def loss(encoder: Encoder, head: nn.Module, batch: PackedBatch):
+        objective = make(head, {})
+        sums, weights = objective.loss(encoder, batch), objective.normalizers(batch)
+        return {term: (sums[term], weights[term]) for term in objective.coefficients}
+
+    return loss
 
 
-def masked_lm(encoder: Encoder, head: nn.Module, batch: PackedBatch):
-    return total(MaskedLM(head, {}), encoder, batch)
-
-
-def masked_lm_by_sequence(encoder: Encoder, head: nn.Module, batch: PackedBatch):
-    return total(MaskedLM(head, {}, "sequences"), encoder, batch)
-
-
-def pretraining(encoder: Encoder, head: nn.Module, batch: PackedBatch):
-    return total(MaskedLMAndPairs(head, {}), encoder, batch)
-
-
-def labels_of(name: str) -> Callable[..., dict[str, tuple[Tensor, float]]]:
+def labels_of(name: str) -> Ours:
     def loss(encoder: Encoder, head: nn.Module, batch: PackedBatch):
         hidden, labels = encoder(batch), batch.targets[name]
         logits = head(hidden) if isinstance(head, TokenHead) else head(hidden, batch)
@@ -90,7 +82,10 @@ def masked_labels(batch: PackedBatch) -> Tensor:
     return flat
 
 
-def their_masked_lm(model, batch: PackedBatch, **options) -> Tensor:
+def their_masked_lm(model, batch: PackedBatch) -> Tensor:
+    options = {}
+    if type(model).__name__.endswith("ForPreTraining"):
+        options["next_sentence_label"] = batch.targets["pair"][: batch.real_sequences]
     output, real = run_peer(model, batch)
     labels = padded_labels(batch, masked_labels(batch), real)
     if type(model).__name__.startswith("ModernBert"):  # its loss is in float32 whatever the model
@@ -98,21 +93,14 @@ def their_masked_lm(model, batch: PackedBatch, **options) -> Tensor:
     return run_peer(model, batch, labels=labels, **options)[0].loss
 
 
-def their_pretraining(model, batch: PackedBatch) -> Tensor:
-    pairs = batch.targets["pair"][: batch.real_sequences]
-    return their_masked_lm(model, batch, next_sentence_label=pairs)
-
-
-def their_sequences(name: str) -> Callable[..., Tensor]:
+def their_labels(name: str) -> Theirs:
     def loss(model, batch: PackedBatch) -> Tensor:
-        return run_peer(model, batch, labels=batch.targets[name][: batch.real_sequences])[0].loss
+        labels = batch.targets[name][: batch.real_sequences]
+        if name == "token":
+            labels = padded_labels(batch, batch.targets[name], padded(batch)[1])
+        return run_peer(model, batch, labels=labels)[0].loss
 
     return loss
-
-
-def their_tokens(model, batch: PackedBatch) -> Tensor:
-    _, real = run_peer(model, batch)
-    return run_peer(model, batch, labels=padded_labels(batch, batch.targets["token"], real))[0].loss
 
 
 def their_masked_lm_alone(model, batch: PackedBatch) -> Tensor:
@@ -130,23 +118,23 @@ def their_spans_alone(model, batch: PackedBatch) -> Tensor:
     return torch.stack(losses).mean()
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A head with one of its losses."""
 
     head: type[nn.Module]
-    ours: Callable[[Encoder, nn.Module, PackedBatch], dict[str, tuple[Tensor, float]]]
-    theirs: Callable[..., Tensor]
+    ours: Ours
+    theirs: Theirs
 
 
+by_sequence = of_objective(lambda head, held_out: MaskedLM(head, held_out, "sequences"))
 CASES = {
-    "masked-lm": Case(MaskedLMHead, masked_lm, their_masked_lm),
-    "masked-lm-by-sequence": Case(MaskedLMHead, masked_lm_by_sequence, their_masked_lm_alone),
-    "sequence": Case(SequenceHead, labels_of("label"), their_sequences("label")),
-    "token": Case(TokenHead, labels_of("token"), their_tokens),
+    "masked-lm": Case(MaskedLMHead, of_objective(MaskedLM), their_masked_lm),
+    "masked-lm-by-sequence": Case(MaskedLMHead, by_sequence, their_masked_lm_alone),
+    "sequence": Case(SequenceHead, labels_of("label"), their_labels("label")),
+    "token": Case(TokenHead, labels_of("token"), their_labels("token")),
     "span": Case(SpanHead, span, their_spans_alone),
-    "pair": Case(PairHead, labels_of("pair"), their_sequences("pair")),
-    "pretraining": Case(PretrainingHead, pretraining, their_pretraining),
+    "pair": Case(PairHead, labels_of("pair"), their_labels("pair")),
+    "pretraining": Case(PretrainingHead, of_objective(MaskedLMAndPairs), their_masked_lm),
 }
 WITH_PAIRS = ("bert", "prenorm")
 """The architectures that have the last two in transformers."""
@@ -202,10 +190,7 @@ def draw_targets(batch: PackedBatch, random: np.random.Generator, *, spare: int 
         "span": torch.from_numpy(spans),
     }
     return replace(
-        batch,
-        mlm_positions=torch.from_numpy(positions),
-        mlm_labels=torch.from_numpy(labels),
-        targets=targets,
+        batch, mlm_positions=torch.from_numpy(positions), mlm_labels=torch.from_numpy(labels), targets=targets
     )
 
 
@@ -213,14 +198,10 @@ def singles(batch: PackedBatch) -> Iterator[PackedBatch]:
     """Each sequence alone, with its targets."""
     masked = masked_labels(batch)
     for index in range(batch.real_sequences):
-        part = slice(*batch.offsets[index : index + 2].tolist())
-        alone = pack(
-            [batch.tokens[part].numpy()], segments=[batch.segments[part].numpy()], max_length=128, pad=0
-        )
-        targets = {
-            name: values[part] if name == "token" else values[index : index + 1]
-            for name, values in batch.targets.items()
-        }
+        part, own = slice(*batch.offsets[index : index + 2].tolist()), slice(index, index + 1)
+        tokens, segments = [batch.tokens[part].numpy()], [batch.segments[part].numpy()]
+        alone = pack(tokens, segments=segments, max_length=128, pad=0)
+        targets = {name: values[part if name == "token" else own] for name, values in batch.targets.items()}
         chosen = (masked[part] != IGNORED).nonzero()[:, 0]
         yield replace(alone, mlm_positions=chosen, mlm_labels=masked[part][chosen], targets=targets)
 
@@ -284,16 +265,13 @@ def test_packed_equals_alone_equals_transformers(model_name, case_name, lengths,
 
 
 @pytest.mark.parametrize("case_name", ["span", "masked-lm-by-sequence", "pretraining", "token"])
-def test_a_batch_without_targets_has_no_loss(seed, case_name):
-    torch.manual_seed(seed)
-    encoder = small("bert")
-    batch = random_row([5, 1], filler=3)
+def test_a_batch_without_targets_has_no_loss(case_name):
+    encoder, batch = small("bert"), random_row([5, 1], filler=3)
     nothing = torch.full((9,), IGNORED)
     targets = {"pair": nothing[:5], "token": nothing, "span": torch.full((5, 2), IGNORED)}
     batch = replace(batch, mlm_positions=torch.zeros_like(nothing), mlm_labels=nothing, targets=targets)
     case = CASES[case_name]
-    head = make_head(case.head, encoder)
-    for loss, weight in case.ours(encoder, head, batch).values():
+    for loss, weight in case.ours(encoder, make_head(case.head, encoder), batch).values():
         assert (float(loss.detach()), weight) == (0, 0)
         loss.backward(retain_graph=True)
     assert all(p.grad is None or not p.grad.any() for p in encoder.parameters())
@@ -303,12 +281,9 @@ def test_spans_by_hand():
     """Starts and ends each have their softmax, and each counts half."""
     batch = random_row([3, 1, 2], filler=4)
     logits = torch.randn(10, 2, dtype=torch.float64)
-    targets = torch.tensor([[2, 0], [0, 0], [1, IGNORED], [0, 0], [0, 0], [0, 0]])
-    targets[3:] = IGNORED
-    a = logits[:3].log_softmax(0)
-    c = logits[4:6].log_softmax(0)
+    targets = torch.tensor([[2, 0], [0, 0], [1, IGNORED], *[[IGNORED, IGNORED]] * 3])
+    a, c = logits[:3].log_softmax(0), logits[4:6].log_softmax(0)
     expected = -(a[2, 0] + a[0, 1] + 0 + 0 + c[1, 0]) / 2
     torch.testing.assert_close(span_cross_entropy_sum(logits, targets, batch), expected)
-    huge = span_cross_entropy_sum(logits * 1e30, targets, batch)
-    assert huge.isfinite()
+    assert span_cross_entropy_sum(logits * 1e30, targets, batch).isfinite()
     assert span_cross_entropy_sum(logits.bfloat16(), targets, batch).dtype == torch.float32

@@ -4,8 +4,9 @@ So a packed batch, its sequences one by one, and any split into micro-batches ar
 gradients. In float64 they agree to 1e-10.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import PretrainingHead, SequenceHead
-from brimful.model.shape import EncoderConfig
-from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
+from brimful.objectives import imitation
+from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation, attention_score_sum
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.objectives.supervised import Supervised
@@ -35,9 +36,9 @@ from brimful.tasks.regression import Regression
 from brimful.tasks.task import Task
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Objective, Runtime
+from builders.encoders import ARCHITECTURES, small
 from builders.tables import bits_of, labelled
 
-ARCHITECTURES = ["modern", "bert", "prenorm"]
 VOCABULARY, MAX_LENGTH, CLASSES = 90, 24, 3
 TASK = Classification(["a", "b", "c"])
 
@@ -55,18 +56,9 @@ CASES = {
 
 def encoder_of(architecture: str, hidden: int = 16, layers: int = 2) -> Encoder:
     """A small encoder in float64 with local and global layers, all its parameters random."""
-    config = EncoderConfig(
-        architecture=architecture,
-        vocabulary_size=VOCABULARY,
-        hidden_size=hidden,
-        layers=layers,
-        heads=2,
-        intermediate_size=20,
-        max_length=MAX_LENGTH,
-        local_attention=6,
-        global_every=2,
-    )
-    return randomise(Encoder(config))
+    shape = {"vocabulary_size": VOCABULARY, "hidden_size": hidden, "heads": 2, "intermediate_size": 20}
+    shape |= {"layers": layers, "max_length": MAX_LENGTH, "local_attention": 6, "global_every": 2}
+    return randomise(small(architecture, **shape))
 
 
 def randomise(module: torch.nn.Module) -> torch.nn.Module:
@@ -84,16 +76,6 @@ def examples_of(lengths: list[int], random: np.random.Generator) -> Examples:
         max_length=MAX_LENGTH,
         pad=0,
     )
-
-
-def with_predictions(batch: PackedBatch, labels: list[np.ndarray], slots: int | None = None) -> PackedBatch:
-    """The batch with the labels of each of its sequences (IGNORED: no prediction), in M `slots`."""
-    flat = np.concatenate(labels)
-    chosen = np.flatnonzero(flat != IGNORED)
-    size = len(chosen) if slots is None else slots
-    positions, targets = np.zeros(size, np.int64), np.full(size, IGNORED, np.int64)
-    positions[: len(chosen)], targets[: len(chosen)] = chosen, flat[chosen]
-    return replace(batch, mlm_positions=torch.from_numpy(positions), mlm_labels=torch.from_numpy(targets))
 
 
 def spread(count: int, rows: int, random: np.random.Generator) -> list[np.ndarray]:
@@ -127,23 +109,19 @@ def update(
 
 
 def check_contract(
-    objective: Objective,
-    encoder: Encoder,
-    make_batch: Callable[[np.ndarray, int | None], PackedBatch],
-    lengths: list[int],
-    rows: int,
-    filler: int,
-    seed: int,
+    objective: Objective, encoder: Encoder, examples: Examples, rows: int, filler: int, seed: int
 ) -> None:
     """One by one, all in one row with filler, and micro-batches of random rows with filler are equal."""
-    count = len(lengths)
-    alone = update(objective, encoder, [make_batch(np.array([index]), None) for index in range(count)])
-    packed = update(objective, encoder, [make_batch(np.arange(count), sum(lengths) + filler)])
-    random = np.random.default_rng(seed)
-    dealt = [
-        make_batch(chosen, sum(lengths[i] for i in chosen) + filler) for chosen in spread(count, rows, random)
-    ]
-    split = update(objective, encoder, dealt)
+    count, random = len(examples), np.random.default_rng(seed)
+
+    def in_row(chosen: np.ndarray) -> PackedBatch:
+        """A row with filler; S is larger than needed."""
+        slots = int(examples.lengths[chosen].sum()) + filler
+        return make_batch(examples, chosen, slots, slots + 1)
+
+    alone = update(objective, encoder, [make_batch(examples, np.array([index])) for index in range(count)])
+    packed = update(objective, encoder, [in_row(np.arange(count))])
+    split = update(objective, encoder, [in_row(chosen) for chosen in spread(count, rows, random)])
     size = max(float(gradient.norm()) for gradient in alone[1].values())
     for means, gradients in (packed, split):
         for term, mean in means.items():
@@ -156,70 +134,51 @@ def check_contract(
     assert size > 0 or not any(mean for mean in alone[0].values())
 
 
-Targets = dict[str, np.ndarray | Ragged]
+def draw_targets(
+    kind: str, lengths: list[int], random: np.random.Generator
+) -> dict[str, np.ndarray | Ragged]:
+    count = len(lengths)
+    match kind:
+        case "classes":
+            weights = random.uniform(0.2, 3, count).astype(np.float32)
+            return {"label": random.integers(0, CLASSES, count), "weight": weights}
+        case "values":
+            values = random.normal(size=count).astype(np.float32)
+            values[0] = IGNORED  # which is a value like any other
+            return {"label": values}
+        case "label sets":
+            return {"labels": bits_of(random.integers(0, 2, (count, 2)))}
+        case "tags":
+            return {"tags": Ragged.of([random.choice([IGNORED, 0, 1, 2], n) for n in lengths], np.int64)}
+        case "spans":
+            return {"span": np.sort(random.integers(0, np.array(lengths)[:, None], (count, 2)), 1)}
+    return {TEACHER: random.normal(size=(count, CLASSES)).astype(np.float32)}
 
 
-def draw_label_sets(lengths: list[int], random: np.random.Generator) -> Targets:
-    return {"labels": bits_of(random.integers(0, 2, (len(lengths), 2)))}
-
-
-def draw_weighted_classes(lengths: list[int], random: np.random.Generator) -> Targets:
-    weights = random.uniform(0.2, 3, len(lengths)).astype(np.float32)
-    return {"label": random.integers(0, CLASSES, len(lengths)), "weight": weights}
-
-
-def draw_values(lengths: list[int], random: np.random.Generator) -> Targets:
-    values = random.normal(size=len(lengths)).astype(np.float32)
-    values[0] = IGNORED  # which is a value like any other
-    return {"label": values}
-
-
-def draw_tags(lengths: list[int], random: np.random.Generator) -> Targets:
-    return {"tags": Ragged.of([random.choice([IGNORED, 0, 1, 2], n) for n in lengths], np.int64)}
-
-
-def draw_spans(lengths: list[int], random: np.random.Generator) -> Targets:
-    return {"span": np.sort(random.integers(0, np.array(lengths)[:, None], (len(lengths), 2)), 1)}
-
-
-def draw_logits(lengths: list[int], random: np.random.Generator) -> Targets:
-    return {TEACHER: random.normal(size=(len(lengths), CLASSES)).astype(np.float32)}
-
-
-TARGETS: dict[str, tuple[Task, Callable[[list[int], np.random.Generator], Targets]]] = {
-    "classes": (TASK, draw_weighted_classes),
-    "values": (Regression(), draw_values),
-    "label sets": (MultiLabel(["a", "b"]), draw_label_sets),
-    "tags": (TokenClassification(["O", "B-a", "I-a"]), draw_tags),
-    "spans": (QuestionAnswering(), draw_spans),
-    "logits": (TASK, draw_logits),
+TASKS: dict[str, Task] = {
+    "classes": TASK,
+    "values": Regression(),
+    "label sets": MultiLabel(["a", "b"]),
+    "tags": TokenClassification(["O", "B-a", "I-a"]),
+    "spans": QuestionAnswering(),
+    "logits": TASK,
 }
 
 
-def batch_maker(examples: Examples) -> Callable[[np.ndarray, int | None], PackedBatch]:
-    """Make batches of examples, in which S is larger than needed where T is."""
-
-    def some(chosen: np.ndarray, slots: int | None) -> PackedBatch:
-        return make_batch(examples, chosen, slots, None if slots is None else slots + 1)
-
-    return some
-
-
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", TASKS)
 @contract
 @given(temperature=st.sampled_from([1.0, 2.5]), **CASES)
 def test_every_task_is_the_same_packed_split_and_alone(
     kind, architecture, lengths, rows, filler, seed, temperature
 ):
-    task, draw_targets = TARGETS[kind]
     torch.manual_seed(seed)
     encoder, random = encoder_of(architecture), np.random.default_rng(seed)
-    examples = replace(examples_of(lengths, random), targets=draw_targets(lengths, random))
-    head = randomise(task.new_head(encoder))
-    objective = Supervised(task, head)
+    examples = replace(examples_of(lengths, random), targets=draw_targets(kind, lengths, random))
+    head = randomise(TASKS[kind].new_head(encoder))
+    objective = Supervised(TASKS[kind], head)
     if kind == "logits":
-        objective = LogitDistillation(head, task.imitation(temperature))
-    check_contract(objective, encoder, batch_maker(examples), lengths, rows, filler, seed)
+        objective = LogitDistillation(head, TASK.imitation(temperature))
+    check_contract(objective, encoder, examples, rows, filler, seed)
 
 
 @contract
@@ -237,14 +196,14 @@ def test_layer_distillation_is_the_same_packed_split_and_alone(
     examples = examples_of(lengths, np.random.default_rng(seed))
     objective = LayerDistillation(teacher, student, LayerLosses(**losses))
     randomise(objective.projections)
-    check_contract(objective, student, batch_maker(examples), lengths, rows, filler, seed)
+    check_contract(objective, student, examples, rows, filler, seed)
 
 
 # What the terms are, against their formulas
 
 
 @pytest.fixture
-def seed(seed: int) -> int:
+def seed(seed):
     torch.manual_seed(seed)
     return seed
 
@@ -258,27 +217,28 @@ def test_evaluation_is_what_is_trained(seed, monkeypatch, loss_mean):
     head = randomise(PretrainingHead(encoder))
     batches = []
     for lengths in ([9, 1, 20], [24, 7]):
-        sequences = [random.integers(0, VOCABULARY, n, dtype=np.int32) for n in lengths]
-        labels = [
-            np.where(random.random(n) < 0.5, random.integers(0, VOCABULARY, n), IGNORED) for n in lengths
-        ]
-        labels[0][0] = 5
-        batch = pack(sequences, max_length=MAX_LENGTH, pad=0, slots=50)
+        batch = make_batch(examples_of(lengths, random), np.arange(len(lengths)), 50)
+        words, T = random.integers(0, VOCABULARY, 50), sum(lengths)
+        words[1:][(random.random(49) < 0.5) | (np.arange(1, 50) >= T)] = IGNORED
+        chosen = np.flatnonzero(words != IGNORED)
+        positions, labels = np.zeros(50, np.int64), np.full(50, IGNORED, np.int64)
+        positions[: len(chosen)], labels[: len(chosen)] = chosen, words[chosen]
         pair = torch.full((len(batch.offsets) - 1,), IGNORED)
         pair[: len(lengths) - 1] = torch.from_numpy(random.integers(0, 2, len(lengths) - 1))
-        batches.append(replace(with_predictions(batch, labels, 50), targets={"pair": pair}))
+        masked = {"mlm_positions": torch.from_numpy(positions), "mlm_labels": torch.from_numpy(labels)}
+        batches.append(replace(batch, targets={"pair": pair}, **masked))
     objective = MaskedLMAndPairs(head, {"a": batches[:1], "b": batches[1:]}, loss_mean)
     with torch.no_grad():
         figures = objective.evaluate(encoder, Runtime(World(0, 1, torch.device("cpu")), "fp32"))
     means, _ = update(objective, encoder, batches)
-    assert figures["loss"] == pytest.approx(float(means["mlm"]), rel=1e-12)
-    for name, batch in zip("ab", batches, strict=True):
-        own, _ = update(objective, encoder, [batch])
-        assert figures[f"loss.{name}"] == pytest.approx(float(own["mlm"]), rel=1e-12)
-    assert figures["pair_loss"] == pytest.approx(float(means["pair"]), rel=1e-12)
     by_token, _ = update(MaskedLM(head, {}), encoder, batches)
-    assert figures.get("token_loss", figures["loss"]) == pytest.approx(float(by_token["mlm"]), rel=1e-12)
     assert ("token_loss" in figures) == (loss_mean == "sequences")
+    expected = {"loss": means["mlm"], "pair_loss": means["pair"]}
+    expected["token_loss" if loss_mean == "sequences" else "loss"] = by_token["mlm"]
+    for name, batch in zip("ab", batches, strict=True):
+        expected[f"loss.{name}"] = update(objective, encoder, [batch])[0]["mlm"]
+    for name, value in expected.items():
+        assert figures[name] == pytest.approx(float(value), rel=1e-12), name
     right, pairs_right = [], []
     for batch in batches:
         hidden = encoder(batch)
@@ -306,36 +266,82 @@ def test_perplexity_is_of_predictions_whatever_the_loss_is_a_mean_over(corpus_di
 
 
 @pytest.mark.parametrize(
-    ("architecture", "width", "layer_map"),
-    [("modern", 16, "uniform"), ("bert", 12, "last"), ("prenorm", 12, (0, 2))],
+    ("architecture", "width", "layer_map", "imitated"),
+    [("modern", 16, "uniform", (1, 3)), ("bert", 12, "last", (2, 3)), ("prenorm", 12, (0, 2), (0, 2))],
 )
-def test_layer_distillation_is_tinyberts_mean_squares(seed, architecture, width, layer_map):
+def test_layer_distillation_is_tinyberts_mean_squares(seed, architecture, width, layer_map, imitated):
     """Against the formulas on one sequence: hidden states, scores before softmax."""
     teacher, student = encoder_of(architecture, layers=4), encoder_of(architecture, width)
     objective = LayerDistillation(teacher, student, LayerLosses(layer_map=layer_map))
-    imitated = {"uniform": (1, 3), "last": (2, 3)}.get(layer_map, layer_map)
     randomise(objective.projections)
-    random = np.random.default_rng(seed)
-    batch = pack([random.integers(0, VOCABULARY, 11, dtype=np.int32)], max_length=MAX_LENGTH, pad=0)
+    batch = make_batch(examples_of([11], np.random.default_rng(seed)), np.arange(1), 11)
     theirs, ours = Capture(), Capture()
     teacher(batch, capture=theirs)
     student(batch, capture=ours)
     means, _ = update(objective, student, [batch])
     (project,) = objective.projections or [torch.nn.Identity()]
-
-    def scores(capture: Capture, layer: int) -> torch.Tensor:
-        q, k = capture.queries[layer], capture.keys[layer]
-        return torch.einsum("ihd,jhd->hij", q, k) / q.shape[-1] ** 0.5
-
     hidden = [F.mse_loss(project(ours.hidden[m + 1]), theirs.hidden[g + 1]) for m, g in enumerate(imitated)]
-    attention = [F.mse_loss(scores(ours, m), scores(theirs, g)) for m, g in enumerate(imitated)]
+    scores = [
+        [dense_scores(capture.queries[layer], capture.keys[layer]) for layer in layers]
+        for capture, layers in ((ours, (0, 1)), (theirs, imitated))
+    ]
     expected = {
         "embedding": F.mse_loss(project(ours.hidden[0]), theirs.hidden[0]),
         "hidden": sum(hidden) / 2,
-        "attention": sum(attention) / 2,
+        "attention": sum(map(F.mse_loss, *scores)) / 2,
     }
     torch.testing.assert_close(means, {name: value.detach() for name, value in expected.items()})
     assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def dense_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """(L, heads, size) -> (heads, L, L), as TinyBERT's code makes them."""
+    return torch.einsum("lhd,mhd->hlm", q, k) / q.shape[-1] ** 0.5
+
+
+def row_of(lengths: list[int], slots: int) -> PackedBatch:
+    return pack([np.zeros(n) for n in lengths], max_length=90, pad=0, slots=slots)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [((3, 8), (3, 8)), ((4, 6), (4, 16)), ((2, 40), (2, 4)), ((2, 8), (6, 4))]
+)
+def test_attention_scores_are_those_of_whole_matrices(seed, ours, theirs):
+    """In float64, value and gradient."""
+    batch = row_of([1, 7, 40, 90], 143)
+    student, teacher = ([torch.randn(143, *heads).double() for _ in range(2)] for heads in (ours, theirs))
+    for x in student:
+        x.requires_grad_()
+    found = attention_score_sum(tuple(student), tuple(teacher), batch)
+    expected = torch.zeros((), dtype=torch.float64)
+    for start, end in pairwise(batch.offsets[: batch.real_sequences + 1].tolist()):
+        a, b = (dense_scores(q[start:end], k[start:end]) for q, k in (student, teacher))
+        if ours[0] != theirs[0]:
+            a, b = a.mean(0), b.mean(0)
+        expected = expected + F.mse_loss(a, b, reduction="sum")
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    gradients, wanted = (torch.autograd.grad(3 * total, student) for total in (found, expected))
+    torch.testing.assert_close(gradients, wanted, rtol=1e-11, atol=1e-12)
+    assert not any(one[batch.real_tokens :].any() for one in gradients)
+
+
+@pytest.mark.parametrize("gram", [False, True])
+def test_bf16_projections_are_compared_in_float32(monkeypatch, seed, gram):
+    """A student whose scores differ from its teacher's by 3 %: in bfloat16 the value would cancel."""
+    monkeypatch.setattr(imitation, "uses_gram", lambda *_: gram)
+    batch = row_of([64], 64)
+    teacher = [torch.randn(64, 2, 16, dtype=torch.bfloat16) for _ in range(2)]
+    student = [(x + 0.03 * torch.randn(64, 2, 16)).bfloat16().requires_grad_() for x in teacher]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attention_score_sum(tuple(student), tuple(teacher), batch)
+    wide = [x.detach().double().requires_grad_() for x in student]
+    expected = attention_score_sum(tuple(wide), tuple(x.double() for x in teacher), batch)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=0)
+    gradients, wanted = torch.autograd.grad(found, student), torch.autograd.grad(expected, wide)
+    for one, other in zip(gradients, wanted, strict=True):
+        assert one.dtype == torch.bfloat16  # its rounding is all that is left
+        assert (one.double() - other).norm() < 4e-3 * other.norm()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])

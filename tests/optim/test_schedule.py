@@ -97,59 +97,43 @@ def test_the_published_two_phase_recipe():
 
 
 def test_phases_without_a_rate_of_their_own_share_a_schedule():
-    """A growing batch leaves the rate as it is; a phase with a rate or a warm-up starts anew."""
+    """A growing batch leaves the rate as it is; a phase with a rate or a warm-up starts anew, at the peak."""
     growing = [{"steps": 10, "update_size": size} for size in (2, 4, 8)]
     whole = {"recipe": "plain", "optimizer": {"learning_rate": 2e-3}, "schedule": {"shape": "cosine"}}
     config = build(PretrainConfig, whole | {"phases": growing, "trainer": {"steps": 30}})
     assert config.cycles() == [Cycle(30)]
     assert [phase.size for phase in config.run_phases()] == [2, 4, 8]
-    two = [*growing, {"steps": 20, "learning_rate": 1e-3}, {"steps": 5, "max_length": 64}]
-    config = build(PretrainConfig, whole | {"phases": two, "trainer": {"steps": 55}})
+    more = [
+        {"steps": 20, "learning_rate": 1e-3},
+        {"steps": 5, "max_length": 64},
+        {"steps": 10, "warmup": 5.0},
+    ]
+    config = build(PretrainConfig, whole | {"phases": growing + more, "trainer": {"steps": 65}})
     schedule = Schedule(config.schedule, config.cycles())
     expected = factors(30, shape="cosine") + [rate / 2 for rate in factors(25, shape="cosine")]
-    assert [schedule.rate(step) for step in range(55)] == pytest.approx(expected)
-    assert [schedule.over(step) for step in (0, 30, 54, 55)] == [False, False, False, True]
-
-
-def test_a_phase_with_a_warmup_alone_returns_to_the_peak():
-    phases = [{"steps": 10}, {"steps": 10, "warmup": 5.0}]
-    config = build(PretrainConfig, {"recipe": "plain", "phases": phases, "trainer": {"steps": 20}})
-    schedule = Schedule(config.schedule, config.cycles())
-    expected = factors(10) + factors(10, warmup=5.0)
-    assert [schedule.rate(step) for step in range(20)] == expected
+    expected += factors(10, shape="cosine", warmup=5.0)
+    assert [schedule.rate(step) for step in range(65)] == pytest.approx(expected)
+    assert [schedule.over(step) for step in (0, 30, 64, 65)] == [False, False, False, True]
 
 
 # Errors
 
 
-@pytest.mark.parametrize("warmup", [-0.1, -2.0, 1.5, math.nan, math.inf])
-def test_a_warmup_that_is_no_proportion_and_no_number_is_refused(warmup):
-    with pytest.raises(
-        BrimfulError, match=r"schedule\.warmup is .* a proportion.* or a whole number of updates"
-    ):
-        ScheduleConfig(warmup=warmup)
+NUMBERS = [("power", 0.0), ("power", math.nan), ("power", math.inf), ("decay", 0.0), ("decay", 1.1)]
+WARMUP = "schedule.warmup is .* a proportion.* or a whole number of updates"
+REFUSED = [
+    *(({"warmup": warmup}, [], 0.0, WARMUP) for warmup in (-0.1, -2.0, 1.5, math.nan, math.inf)),
+    *(({name: value}, [], 0.0, f"schedule.{name} is {value}") for name, value in NUMBERS),
+    ({"warmup": 30.0}, [Cycle(30)], 0.0, "the warm-up takes 30 updates, and there are 30"),
+    ({}, [Cycle(30), Cycle(4, warmup=5.0)], 0.0, "the warm-up takes 5 updates, and there are 4"),
+    ({"shape": "wsd", "warmup": 0.9}, [Cycle(30)], 0.0, r"the warm-up \(0.9 .*schedule.decay \(0.2\)"),
+    ({"shape": "wsd", "warmup": 25.0}, [Cycle(30)], 0.0, "are more than the whole"),
+    ({}, [Cycle(30), Cycle(4)], 1.0, "trainer.hours does not go with phases"),
+    ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a proportion"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("power", 0.0), ("power", math.nan), ("power", math.inf), ("decay", 0.0), ("decay", 1.1)],
-)
-def test_powers_and_shares_out_of_range_are_refused(name, value):
-    with pytest.raises(BrimfulError, match=rf"schedule\.{name} is {value}"):
-        ScheduleConfig(**{name: value})
-
-
-@pytest.mark.parametrize(
-    ("values", "cycles", "hours", "message"),
-    [
-        ({"warmup": 30.0}, [Cycle(30)], 0.0, "the warm-up takes 30 updates, and there are 30"),
-        ({}, [Cycle(30), Cycle(4, warmup=5.0)], 0.0, "the warm-up takes 5 updates, and there are 4"),
-        ({"shape": "wsd", "warmup": 0.9}, [Cycle(30)], 0.0, r"the warm-up \(0.9 .*schedule.decay \(0.2\)"),
-        ({"shape": "wsd", "warmup": 25.0}, [Cycle(30)], 0.0, "are more than the whole"),
-        ({}, [Cycle(30), Cycle(4)], 1.0, "trainer.hours does not go with phases"),
-        ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a proportion"),
-    ],
-)
+@pytest.mark.parametrize(("values", "cycles", "hours", "message"), REFUSED)
 def test_schedules_that_cannot_be(values, cycles, hours, message):
     with pytest.raises(BrimfulError, match=message):
         Schedule(ScheduleConfig(**values), cycles, hours)

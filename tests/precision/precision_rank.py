@@ -1,4 +1,4 @@
-"""One rank of a test in test_precision_ranks.py: python precision_rank.py CASE SEED RANK DIRECTORY."""
+"""One rank of a test in test_precision_ranks.py: precision_rank.py DIRECTORY CASE SEED."""
 
 import copy
 import json
@@ -29,11 +29,6 @@ def distributed(kind: str, module: nn.Module) -> nn.Module:
     return wrapped
 
 
-def largest_gradient(module: nn.Module, loss: torch.Tensor) -> float:
-    loss.backward()
-    return max(p.grad.abs().max().item() for p in module.parameters())
-
-
 def scaling(kind: str, rank: int) -> dict:
     module = model()
     twin = copy.deepcopy(module)
@@ -54,8 +49,8 @@ def scaling(kind: str, rank: int) -> dict:
         return reduce(tensor, *args, **kwargs)
 
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(rank))
-    largest = largest_gradient(twin, twin(x).square().mean())
-    factor = (30_000.0 if rank else 10.0) / max(largest, max(g.abs().max().item() for g in seen))
+    twin(x).square().mean().backward()
+    factor = (30_000.0 if rank else 10.0) / max(gradient.abs().max().item() for gradient in seen)
     for _ in range(3):
         seen.clear()
         scale = scaler.get_scale()
@@ -96,15 +91,11 @@ def narrow(kind: str, rank: int, seed: int) -> dict:
     }
 
 
-def main(case: str, seed: int, rank: int, directory: Path) -> None:
-    torch.manual_seed(seed)
-    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
-    what, kind = case.split("-")
-    found = scaling(kind, rank) if what == "scaling" else narrow(kind, rank, seed)
-    dist.destroy_process_group()
-    (directory / f"{rank}").write_text(json.dumps(found))
-    os._exit(0)  # else an ending process aborts now and then, as PyTorch's threads end after the interpreter
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+directory, case, seed, rank = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(os.environ["RANK"])
+torch.manual_seed(seed)
+dist.init_process_group("gloo")
+what, kind = case.split("-")
+found = scaling(kind, rank) if what == "scaling" else narrow(kind, rank, seed)
+dist.destroy_process_group()
+Path(directory, str(rank)).write_text(json.dumps(found))
+os._exit(0)  # else an ending process aborts now and then, as PyTorch's threads end after the interpreter

@@ -30,13 +30,18 @@ def gradients_of(scaler, *groups):
     scaler.update()
 
 
+def scales_of(scaler, numbers_above, size=10, value=1e4):
+    """The scales after updates of `size` gradients, so many of which are large."""
+    scales = []
+    for above in numbers_above:
+        gradients_of(scaler, (size - above, 1.0), (above, value))
+        scales.append(scaler.get_scale())
+    return scales
+
+
 def test_the_scale_doubles_until_the_upper_bin_has_its_share():
     scaler = AutomaticLossScaler(threshold=0.01)
-    trace = []
-    for above in (0, 0, 1, 2, 50, 0):
-        gradients_of(scaler, (100 - above, 1.0), (above, 1e4))
-        trace.append(scaler.get_scale())
-    assert trace == [2, 4, 8, 4, 2, 4]
+    assert scales_of(scaler, (0, 0, 1, 2, 50, 0), 100) == [2, 4, 8, 4, 2, 4]
     since_the_start = {"loss_scale": 4.0, "upper_share": 53 / 600, "clipped": 0.0, "nan": 0.0}
     assert scaler.metrics() == pytest.approx(since_the_start, rel=1e-6)
     gradients_of(scaler, (100, 1.0))
@@ -49,39 +54,18 @@ def test_nan_and_infinity_halve_and_are_counted():
     assert scaler.metrics() == {"loss_scale": 4.0, "upper_share": 0.5, "clipped": 2.0, "nan": 3.0}
 
 
-@pytest.mark.parametrize(
-    ("settings", "numbers_above", "expected"),
-    [
-        ({"bin_edge": 10.0}, [1, 0], [0.5, 1]),
-        ({"min_scale": 0.5, "max_scale": 4.0}, [0, 0, 0, 9, 9, 9, 9], [2, 4, 4, 2, 1, 0.5, 0.5]),
-        # The proportions of the three periods are 0, 4/30 and 2/30.
-        (
-            {"init_scale": 16.0, "period": 3, "threshold": 0.1},
-            [0, 0, 0, 2, 2, 0, 2, 0, 0],
-            [16, 16, 32, 32, 32, 16, 16, 16, 32],
-        ),
-    ],
-    ids=["edge", "bounds", "period"],
-)
-def test_scales_with_other_settings(settings, numbers_above, expected):
-    scaler = AutomaticLossScaler(**settings)
-    scales = []
-    for above in numbers_above:
-        gradients_of(scaler, (10 - above, 1.0), (above, 11.0 if "bin_edge" in settings else 1e4))
-        scales.append(scaler.get_scale())
-    assert scales == expected
+def test_scales_with_other_settings():
+    assert scales_of(AutomaticLossScaler(bin_edge=10.0), [1, 0], value=11.0) == [0.5, 1]
+    bounded = AutomaticLossScaler(min_scale=0.5, max_scale=4.0)
+    assert scales_of(bounded, [0, 0, 0, 9, 9, 9, 9]) == [2, 4, 4, 2, 1, 0.5, 0.5]
+    # The proportions of the three periods are 0, 4/30 and 2/30.
+    slow = AutomaticLossScaler(init_scale=16.0, period=3, threshold=0.1)
+    assert scales_of(slow, [0, 0, 0, 2, 2, 0, 2, 0, 0]) == [16, 16, 32, 32, 32, 16, 16, 16, 32]
 
 
 def test_impossible_settings():
-    wrong = {
-        "init_scale": 0.0,
-        "min_scale": 2.0,
-        "max_scale": 0.5,
-        "period": 0,
-        "threshold": 1,
-        "bin_edge": 1e5,
-    }
-    for name, value in wrong.items():
+    wrong = {"init_scale": 0.0, "min_scale": 2.0, "max_scale": 0.5, "period": 0, "threshold": 1}
+    for name, value in (wrong | {"bin_edge": 1e5}).items():
         with pytest.raises(BrimfulError, match=name):
             AutomaticLossScaler(**{name: value})
 
@@ -110,11 +94,15 @@ def image_batches(count):
     return [(means[y] + 0.3 * torch.randn(16, 3, 8, 8), y) for y in labels]
 
 
-@pytest.mark.parametrize("start", [0, 36])
-def test_a_convolutional_net_learns_and_no_step_is_skipped(start):
+def watched_net():
     model = convolutional()
     watch_modules(model)
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
+    return model, torch.optim.RMSprop(model.parameters(), lr=1e-3)
+
+
+@pytest.mark.parametrize("start", [0, 36])
+def test_a_convolutional_net_learns_and_no_step_is_skipped(start):
+    model, optimizer = watched_net()
     steps = []
     optimizer.register_step_post_hook(lambda *_: steps.append(0))
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
@@ -124,29 +112,22 @@ def test_a_convolutional_net_learns_and_no_step_is_skipped(start):
     assert len(steps) == 60
     assert all(torch.isfinite(p).all() for p in model.parameters())
     assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
-    steady = scales[-1]
-    assert all(steady / 16 <= scale <= steady * 16 for scale in scales[-15:])
+    assert all(scales[-1] / 16 <= scale <= scales[-1] * 16 for scale in scales[-15:])
 
 
 @pytest.mark.parametrize("period", [1, 4])
 def test_a_resumed_run_has_the_same_scales(period):
-    def fresh():
-        model = convolutional()
-        watch_modules(model)
-        return model, torch.optim.RMSprop(model.parameters(), lr=1e-3)
-
-    model, optimizer = fresh()
+    model, optimizer = watched_net()
     batches = image_batches(26)
     scaler = AutomaticLossScaler(init_scale=2.0**13, period=period)
     half_loop(model, optimizer, scaler, batches[:10])
     saved = copy.deepcopy((model.state_dict(), optimizer.state_dict(), scaler.state_dict()))
     expected = half_loop(model, optimizer, scaler, batches[10:])
-    model, optimizer = fresh()
+    model, optimizer = watched_net()
     model(batches[0][0]).sum().mul(1e5).backward()  # of what is not of the run nothing is counted
-    model.load_state_dict(saved[0])
-    optimizer.load_state_dict(saved[1])
     scaler = AutomaticLossScaler(period=period)
-    scaler.load_state_dict(saved[2])
+    for each, state in zip((model, optimizer, scaler), saved, strict=True):
+        each.load_state_dict(state)
     assert half_loop(model, optimizer, scaler, batches[10:]) == expected
     assert all(isinstance(value, float | int) for value in saved[2].values())
 
@@ -202,8 +183,8 @@ class ScaledSGD(torch.optim.Optimizer):
 def test_pure_float16_with_an_optimizer_that_takes_scaled_gradients():
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).half()
     watch_modules(model)
-    optimizer = ScaledSGD(model.parameters())
-    scaler = AutomaticLossScaler()
+    optimizer, scaler = ScaledSGD(model.parameters()), AutomaticLossScaler()
+    optimizer.param_groups[0]["lr"] = 0.5 * 2.0**12
     x = torch.randn(32, 6).half()
     y = (x[:, 0] > 0).long() + (x[:, 1] > 0)
     losses = []
@@ -212,32 +193,36 @@ def test_pure_float16_with_an_optimizer_that_takes_scaled_gradients():
         # shrunk by 2^12, so that without a scale float16 would lose most of the gradient
         loss = F.cross_entropy(model(x).float(), y) * 2.0**-12
         scaler.scale(loss).backward()
-        for parameter in model.parameters():
-            assert parameter.grad.dtype == torch.float16
+        assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float16}
         scaler.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.param_groups[0]["lr"] = 0.5 * 2.0**12
         scaler.step(optimizer)
         scaler.update()
-        losses.append(loss.item() * 2.0**12)
+        losses.append(loss.item())
     assert scaler.get_scale() >= 2.0**14
     assert losses[-1] < 0.7 * losses[0]
 
 
+def linear(dtype=torch.float32):
+    """A model with its optimizer, a scaler, and a scaled backward pass of it."""
+    model, scaler = nn.Linear(2, 2).to(dtype), AutomaticLossScaler()
+
+    def backward():
+        model.zero_grad()
+        scaler.scale(model(torch.ones(1, 2, dtype=dtype)).float().sum()).backward()
+
+    backward()
+    return model, torch.optim.SGD(model.parameters(), lr=0.1), scaler, backward
+
+
 def test_unscaling_float16_gradients_says_why_not():
-    model = nn.Linear(2, 2).half()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = AutomaticLossScaler()
-    scaler.scale(model(torch.ones(1, 2).half()).float().sum()).backward()
+    _, optimizer, scaler, _ = linear(torch.float16)
     for unscale in (scaler.unscale_, scaler.step):
         with pytest.raises(BrimfulError, match="become 0 again; use an optimizer that takes scaled"):
             unscale(optimizer)
 
 
 def test_unscaling_and_clipping_twice_or_too_late_and_closures_are_refused():
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = AutomaticLossScaler()
-    scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+    model, optimizer, scaler, backward = linear()
     scaler.clip_grad_norm_(model.parameters(), 1.0)
     with pytest.raises(BrimfulError, match="once for each update"):
         scaler.clip_grad_norm_(model.parameters(), 1.0)
@@ -245,8 +230,7 @@ def test_unscaling_and_clipping_twice_or_too_late_and_closures_are_refused():
     with pytest.raises(BrimfulError, match="no closure"):
         scaler.step(optimizer, closure=lambda: 0.0)
     for _ in range(2):
-        optimizer.zero_grad()
-        scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        backward()
         scaler.unscale_(optimizer)
         with pytest.raises(BrimfulError, match="twice"):
             scaler.unscale_(optimizer)
@@ -307,12 +291,12 @@ def test_a_float16_loss_bounds_the_scale():
 def test_sparse_gradients_are_refused():
     table = nn.Embedding(10, 4, sparse=True)
     optimizer = torch.optim.SGD(table.parameters(), lr=1.0)
-    scaler = AutomaticLossScaler(init_scale=2.0**4)
+    scaler, refused = AutomaticLossScaler(), r"take dense tensors.*embeddings with sparse=False"
     scaler.scale(table(torch.tensor([1, 3])).sum()).backward()
-    with pytest.raises(BrimfulError, match=r"take dense tensors.*embeddings with sparse=False"):
+    with pytest.raises(BrimfulError, match=refused):
         scaler.step(optimizer)
     watch_modules(table)
-    with pytest.raises(BrimfulError, match=r"take dense tensors.*embeddings with sparse=False"):
+    with pytest.raises(BrimfulError, match=refused):
         table(torch.tensor([1, 3])).sum().backward()
 
 

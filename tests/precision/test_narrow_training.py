@@ -12,7 +12,6 @@ from builders.training import assert_same_bits, killed_and_resumed, trainer_of, 
 
 CPU = torch.device("cpu")
 ROUNDINGS = ("stochastic", "kahan", "master", "nearest")
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def narrow_trainer(directory, seed, format="bf16", **settings):
@@ -23,6 +22,7 @@ def narrow_trainer(directory, seed, format="bf16", **settings):
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, format, optimizer):
     trainer = narrow_trainer(tmp_path, seed, format, optimizer=optimizer, steps=6, log_every=1, batch=24)
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[format]
     state, seen = trainer.state, set()
     step = trainer.gradients.step
 
@@ -33,14 +33,14 @@ def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, forma
     trainer.gradients.step = look
     saved = {p.dtype for p in state.parameters.values()}
     trainer.run("test")
-    assert saved == seen == {DTYPES[format]}
+    assert saved == seen == {dtype}
     for each in state.optimizers:
         for kept in each.state.values():
             assert {v.dtype for name, v in kept.items() if name != "roundings"} == {torch.float32}
             assert int(kept["roundings"]) == 6
     for parameter in state.parameters.values():  # wide again, and what 16 bits had, which is all there was
         assert parameter.dtype == torch.float32
-        assert torch.equal(parameter, parameter.to(DTYPES[format]).float())
+        assert torch.equal(parameter, parameter.to(dtype).float())
     assert state.trained.encoder.embedding.weight.dtype == torch.float32
 
 
@@ -82,17 +82,15 @@ def test_many_micro_batches_are_not_lost_beside_their_sum():
         gradients.clear()
 
 
-@pytest.mark.parametrize(("precision", "found"), [("auto", "fp16"), ("fp16", "fp16")])
-def test_the_precision_follows_the_weights(precision, found):
-    assert Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16")).precision == found
+def test_the_precision_follows_the_weights():
+    def resolve(precision: str) -> str:
+        return Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16")).precision
 
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_weights_of_another_format(precision):
-    with pytest.raises(BrimfulError, match=f"weights is fp16, which needs precision fp16, not {precision}"):
-        Runtime.of(World(0, 1, CPU), precision, TrainerConfig(weights="fp16"))
-
-
-def test_wide_weights_are_not_rounded():
+    assert resolve("auto") == resolve("fp16") == "fp16"
+    for precision in ("fp32", "bf16"):
+        with pytest.raises(
+            BrimfulError, match=f"weights is fp16, which needs precision fp16, not {precision}"
+        ):
+            resolve(precision)
     with pytest.raises(BrimfulError, match="rounding is kahan, which float32 weights don't need"):
         TrainerConfig(steps=1, rounding="kahan")

@@ -1,9 +1,6 @@
 """Loss scaling and stochastic rounding on two real ranks (gloo), with DDP."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,24 +8,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
-import brimful
 from brimful.base.errors import BrimfulError
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.watching import watch_modules
+from builders.ranks import on_two_ranks
 
 SCRIPT = Path(__file__).with_name("precision_rank.py")
 
 
-def on_two_ranks(case, seed, tmp_path):
+def found_on_two_ranks(case, seed, tmp_path):
     """What each of two ranks wrote."""
-    environment = os.environ | {"PYTHONPATH": str(Path(brimful.__file__).parents[1])}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), case, str(seed), str(rank), str(tmp_path)], env=environment
-        )
-        for rank in range(2)
-    ]
-    assert [rank.wait(timeout=300) for rank in ranks] == [0, 0]
+    on_two_ranks(SCRIPT.read_text(), tmp_path, case, seed)
     return [json.loads((tmp_path / f"{rank}").read_text()) for rank in range(2)]
 
 
@@ -38,7 +28,7 @@ def on_two_ranks(case, seed, tmp_path):
 @pytest.mark.parametrize("kind", ["ddp", "compressed"])
 def test_ranks_agree_on_scales_that_one_of_them_needs(kind, seed, tmp_path):
     """Rank 1 alone sees large gradients; in a period of one update, each of two micro-batches."""
-    results = on_two_ranks(f"scaling-{kind}", seed, tmp_path)
+    results = found_on_two_ranks(f"scaling-{kind}", seed, tmp_path)
     assert results[0]["scales"] == results[1]["scales"]
     assert results[0]["counts"] == results[1]["counts"]
     for step, (lower, above) in enumerate(results[0]["counts"]):
@@ -59,7 +49,7 @@ def test_ranks_agree_on_scales_that_one_of_them_needs(kind, seed, tmp_path):
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_replicas_round_alike(kind, seed, tmp_path):
     """Each rank has batches, and a state of torch's generator, of its own."""
-    results = on_two_ranks(f"narrow-{kind}", seed, tmp_path)
+    results = found_on_two_ranks(f"narrow-{kind}", seed, tmp_path)
     assert results[0] == results[1]
     assert any(results[0]["changed"])
 
@@ -68,9 +58,9 @@ def test_sharded_parameters_are_refused(seed):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         module = fully_shard(torch.nn.Linear(4, 4))
-        with pytest.raises(BrimfulError, match="whole on each rank: use DDP in place of FSDP2"):
-            NarrowWeights(torch.optim.SGD(module.parameters(), lr=0.1))
-        with pytest.raises(BrimfulError, match="whole on each rank: use DDP in place of FSDP2"):
-            watch_modules(module)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        for refused in (lambda: NarrowWeights(optimizer), lambda: watch_modules(module)):
+            with pytest.raises(BrimfulError, match="whole on each rank: use DDP in place of FSDP2"):
+                refused()
     finally:
         dist.destroy_process_group()

@@ -1,6 +1,7 @@
 """Stochastic rounding, and weights in 16 bits under optimizers of torch and of the project."""
 
 import io
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -36,12 +37,10 @@ def neighbours(x, dtype):
 def of_all_exponents(dtype, count, seed):
     """`count` numbers of both signs for each exponent that float32 has below the format's largest number."""
     generator = np.random.default_rng(seed)
-    top = 142 if dtype == torch.float16 else 254
-    fields = np.repeat(np.arange(top + 1), 2 * count)
+    fields = np.repeat(np.arange(143 if dtype == torch.float16 else 255), 2 * count)
     bits = (fields << 23) | generator.integers(0, 1 << 23, len(fields))
-    x = torch.from_numpy(bits.astype(np.int32)).view(torch.float32) * torch.tensor([1.0, -1.0]).repeat(
-        len(fields) // 2
-    )
+    signs = torch.tensor([1.0, -1.0]).repeat(len(fields) // 2)
+    x = torch.from_numpy(bits.astype(np.int32)).view(torch.float32) * signs
     return x[x.abs() <= torch.finfo(dtype).max]
 
 
@@ -90,14 +89,12 @@ def test_beyond_the_range(dtype, seed):
 def test_bits_are_a_function_of_the_key(dtype, seed):
     x = torch.rand(BLOCK + 1000, generator=torch.Generator().manual_seed(seed))
     before = torch.get_rng_state()
-    rounded = round_stochastically(x, dtype, seed)
-    torch.rand(3)
-    torch.set_rng_state(before)
-    assert torch.equal(rounded, round_stochastically(x, dtype, seed))
+    keys = (seed, seed + 1, seed ^ 1 << 63)
+    rounded, *others = (round_stochastically(x, dtype, key) for key in keys)
     assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
     assert torch.equal(rounded, round_stochastically(x.view(-1, 8).T.contiguous().T, dtype, seed).flatten())
-    others = [round_stochastically(x, dtype, key) for key in (seed + 1, seed ^ 1 << 63)]
-    for one, other in ((rounded, others[0]), (rounded, others[1]), (others[0], others[1])):
+    for one, other in combinations((rounded, *others), 2):
         # Two independent draws differ with chance 2 p (1 - p): a third, for uniform p.
         assert (one != other).double().mean() == pytest.approx(1 / 3, abs=0.02)
 
@@ -122,9 +119,8 @@ def test_the_bits_are_those_of_the_hash(seed):
 def test_a_gpu_has_the_same_bits(dtype, seed):
     x = torch.randn(70 * BLOCK + 1001, generator=torch.Generator().manual_seed(seed))
     x[::1000] = torch.inf
-    assert torch.equal(
-        round_stochastically(x.cuda(), dtype, seed).cpu(), round_stochastically(x, dtype, seed)
-    )
+    found = round_stochastically(x.cuda(), dtype, seed).cpu()
+    assert torch.equal(found, round_stochastically(x, dtype, seed))
 
 
 # Weights in 16 bits
@@ -196,20 +192,19 @@ def test_a_master_gives_the_optimizers_own_steps(name, dtype, chunk, seed, monke
     assert not torch.equal(bits(mixed), bits(parameters(dtype, seed)))
 
 
-def run(seed, rounding_seed, dtype=torch.bfloat16, numbers=range(3)):
-    ps = parameters(dtype, seed)
-    train(NarrowWeights(torch.optim.SGD(ps, lr=1e-3), seed=rounding_seed), ps, seed, numbers)
-    return ps
-
-
 def test_bits_depend_on_the_seed_alone(seed, monkeypatch):
-    expected = bits(run(seed, 1))
+    def run(rounding_seed):
+        ps = parameters(torch.bfloat16, seed)
+        train(NarrowWeights(torch.optim.SGD(ps, lr=1e-3), seed=rounding_seed), ps, seed, range(3))
+        return bits(ps)
+
+    expected = run(1)
     torch.manual_seed(seed + 1)
     before = torch.get_rng_state()
     monkeypatch.setattr(narrow, "CHUNK_ELEMENTS", 1)
-    assert torch.equal(bits(run(seed, 1)), expected)
+    assert torch.equal(run(1), expected)
     assert torch.equal(torch.get_rng_state(), before)
-    assert not torch.equal(bits(run(seed, 2)), expected)
+    assert not torch.equal(run(2), expected)
 
 
 def test_steps_and_parameters_have_noise_of_their_own(seed):
@@ -222,10 +217,9 @@ def test_steps_and_parameters_have_noise_of_their_own(seed):
             p.grad = torch.full_like(p, -(2.0**-8))
         optimizer.step()
         seen += [p.detach().clone() for p in ps]
-    for index, one in enumerate(seen):
+    for one, other in combinations(seen, 2):
         assert (one > 1).double().mean() == pytest.approx(0.5, abs=0.08)
-        for other in seen[:index]:
-            assert (one != other).double().mean() == pytest.approx(0.5, abs=0.08)
+        assert (one != other).double().mean() == pytest.approx(0.5, abs=0.08)
 
 
 @pytest.mark.parametrize("way", ["state_dict", "state"])
@@ -345,9 +339,7 @@ def test_closures_absent_gradients_and_groups_added_later():
         return loss
 
     assert optimizer.step(closure).item() == 6
-    assert one.tolist() == [0.5] * 3
-    assert other.tolist() == [1.0] * 3
-    assert late.tolist() == [0.75] * 3
+    assert [one.tolist(), other.tolist(), late.tolist()] == [[0.5] * 3, [1.0] * 3, [0.75] * 3]
     assert other not in optimizer.state
 
 

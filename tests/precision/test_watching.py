@@ -31,7 +31,10 @@ def transformer():
     return nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+of_all_formats = pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+
+
+@of_all_formats
 def test_watch_saturates_and_counts(dtype):
     gradient = torch.tensor([0.0, -1.0, 8192.0, -8256.0, 60000.0, torch.inf, -torch.inf, torch.nan]).to(dtype)
     x = torch.randn(8, dtype=dtype, requires_grad=True)
@@ -45,7 +48,7 @@ def test_watch_saturates_and_counts(dtype):
     assert take_counts(CPU).tolist() == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+@of_all_formats
 @pytest.mark.parametrize("largest", [1e3, 6e4, 1e6])
 def test_counts_are_exact_beside_an_edge_that_16_bits_do_not_hold(dtype, largest):
     edge = 5021.0
@@ -124,10 +127,7 @@ def test_skipped_modules_are_saturated_and_not_counted(largest):
 
 @pytest.mark.parametrize(
     ("make", "shape"),
-    [
-        (convolutional, (2, 3, 8, 8)),
-        (transformer, (2, 5, 16)),
-    ],
+    [(convolutional, (2, 3, 8, 8)), (transformer, (2, 5, 16))],
     ids=["convolutional", "transformer"],
 )
 def test_a_compiled_model_counts_the_same_in_one_graph(make, shape):

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.quick_folder import save_quick
-from builders.served import serving, write_models
+from builders.served import save_quick, serving, write_models
 from builders.shared import made_once
 
 

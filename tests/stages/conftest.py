@@ -3,16 +3,13 @@
 from pathlib import Path
 
 import pytest
-import torch
 
-from brimful import Encoder
 from brimful.base.config import write_yaml
-from brimful.corpus.text.tokenizer import load
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
-from brimful.model.shape import EncoderConfig
 from brimful.stages.task_options import FinetuneConfig
 from builders.distillation import ROWS
+from builders.thin_encoders import thin_encoder
 
 
 @pytest.fixture(scope="session")
@@ -22,34 +19,12 @@ def teacher(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     One folder for the whole session: read it, don't write to it.
     """
     folder = tmp_path_factory.mktemp("teacher")
-    tokenizer = load(corpus_dir)
-    torch.manual_seed(0)
-    encoders = []
-    for _ in range(2):
-        encoders.append(
-            Encoder(
-                EncoderConfig(
-                    vocabulary_size=tokenizer.get_vocab_size(),
-                    hidden_size=32,
-                    layers=4,
-                    heads=2,
-                    intermediate_size=64,
-                    max_length=64,
-                    dropout=0.1,
-                )
-            )
-        )
-        encoders[-1].tokenizer = tokenizer
+    encoders = [thin_encoder(corpus_dir, seed, layers=4) for seed in range(2)]
     save_model(folder / "encoder", encoders[0])
     save_model(folder / "run" / "model", encoders[1], SequenceHead(encoders[1], 2), ["no", "yes"])
     table = folder / "rows.tsv"
     table.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS))
-    config = FinetuneConfig(
-        encoder=str(folder / "encoder"),
-        train=str(table),
-        test=str(table),
-        out=str(folder / "run"),
-        max_length=16,
-    )
+    paths = {"encoder": str(folder / "encoder"), "train": str(table), "test": str(table)}
+    config = FinetuneConfig(**paths, out=str(folder / "run"), max_length=16)
     write_yaml(folder / "run" / "config.yaml", config)
     return folder / "run"

@@ -7,19 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from brimful import Encoder
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
 from brimful.commands.distil import distil
-from brimful.commands.distil_encoder import distil_encoder
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.stages.distil_options import DistilConfig
 from brimful.stages.run_tables import find_run_tables
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.cached_tables import RunTables
-from builders.distillation import CALM, EPOCH, assert_same
+from builders.distillation import CALM, EPOCH, assert_same, save_with_other_tokens
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +25,6 @@ def of_model(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("of_model") / "run"
     distil(teacher=str(teacher), student=str(teacher.parent / "encoder"), out=str(out), **CALM)
     return out
-
-
-def test_what_is_no_teacher_says_so(teacher, tmp_path):
-    with pytest.raises(BrimfulError, match="holds no model"):
-        distil(teacher=str(tmp_path), out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"not a run of `brimful finetune`.*give --train and --test"):
-        distil(teacher=str(teacher / "model"), out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"^distil needs --teacher and --out, or --resume RUN$"):
-        distil(out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"^distil needs --teacher and --out, or --resume RUN$"):
-        distil(teacher=str(teacher))
-    with pytest.raises(BrimfulError, match="encoder is an encoder without a task: `brimful distil-encoder`"):
-        distil(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
-    with pytest.raises(UsageError, match=r"^distil-encoder needs --teacher, --data and --out"):
-        distil_encoder(teacher=str(teacher.parent / "encoder"), out=str(tmp_path / "run"))
 
 
 def test_a_teacher_of_another_version_says_so(teacher, tmp_path):
@@ -86,17 +68,6 @@ def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, tmp_path):
     assert distil(**given)["dry_run"]
 
 
-def test_teachers_of_another_task_and_pairs_among_single_texts_are_refused(teacher, tmp_path):
-    out = str(tmp_path / "run")
-    with pytest.raises(BrimfulError, match=r"is a model of classification, not of regression"):
-        distil(teacher=str(teacher), task="regression", out=out)
-    (tmp_path / "pairs.tsv").write_text("text\ttext_b\na\tb\n")
-    with pytest.raises(BrimfulError, match=r"pairs.tsv has pairs of texts, .*rows.tsv single ones"):
-        distil(teacher=str(teacher), unlabelled=[str(tmp_path / "pairs.tsv")], out=out)
-    with pytest.raises(BrimfulError, match="--student has a shape and weights"):
-        DistilConfig(student="s", initialisation="random")
-
-
 def test_a_teacher_whose_labels_have_another_order_teaches_the_same(teacher, of_model, tmp_path):
     encoder, head, _ = load_model(teacher / "model")
     with torch.no_grad():
@@ -116,11 +87,7 @@ def test_a_teacher_whose_labels_have_another_order_teaches_the_same(teacher, of_
 
 def test_a_student_of_other_tokens_imitates_outputs_alone(teacher, tmp_path, capsys):
     """The layers of a teacher with another tokenizer are left out, and a line says so."""
-    encoder = Encoder.load(teacher.parent / "encoder")
-    state = json.loads(encoder.tokenizer.to_str())
-    state["pre_tokenizer"] = None
-    encoder.tokenizer = type(encoder.tokenizer).from_str(json.dumps(state))
-    encoder.save(tmp_path / "other")
+    save_with_other_tokens(teacher.parent / "encoder", tmp_path / "other")
     more = {"layers": EPOCH, "logits": EPOCH, "precision": "fp32"}
     distil(teacher=str(teacher), student=str(tmp_path / "other"), out=str(tmp_path / "run"), **more)
     assert [path.name for path in (tmp_path / "run/stages/seed-0").iterdir()] == ["logits"]

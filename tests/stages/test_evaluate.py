@@ -131,15 +131,13 @@ def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
         gap = rows[pair["first"]]["accuracy"] - rows[pair["second"]]["accuracy"]
         assert pair["difference"] == pytest.approx(gap)
         assert 0 <= pair["standard_error"] < 0.3
-    alone = finetune(
-        encoder=inputs["bare"],
-        train=inputs["train"],
-        test=inputs["test"],
-        out=str(tmp_path / "alone"),
-        seed=[0, 1],
-        **{name: QUICK[name] for name in ("max_length", "precision", "learning_rates", "epochs")},
-    )
+    given = QUICK | {name: inputs[name] for name in ("train", "test")} | {"seed": [0, 1]}
+    del given["seeds"]
+    alone = finetune(encoder=inputs["bare"], out=str(tmp_path / "alone"), **given)
     assert alone["test"]["accuracy_runs"] == tuned["accuracy_runs"]
+    runs = alone["test"]["f1_runs"]
+    assert alone["test"]["f1"] == pytest.approx(np.mean(runs))
+    assert alone["test"]["f1_std"] == pytest.approx(np.std(runs, ddof=1))
     assert alone["baselines"]["frozen"]["accuracy"] == rows[f"{inputs['bare']}, frozen"]["accuracy"]
     assert not list((tmp_path / "out").rglob("*.safetensors"))
     assert main(["evaluate", "--resume", str(tmp_path / "out"), "--json"]) == 0

@@ -25,10 +25,7 @@ FACTS: dict[str, Any] = {
         "tfidf": {"accuracy": 0.8, "standard_error": 0.015, "reads": "words", "latency_ms": 0.5},
     },
     "by_label": [{"label": "good", "support": 3, "precision": 0.5, "recall": 1.0, "f1": 0.67}],
-    "calibration": {
-        "ece": 0.1,
-        "ece_calibrated": 0.02,
-    },
+    "calibration": {"ece": 0.1, "ece_calibrated": 0.02},
     "confused": [{"label": "good", "prediction": "bad", "rows": 1}],
     "errors": [{"row": 3, "text": "fine", "label": "good", "prediction": "bad", "probability": 0.99}],
     "findings": [{"table": "train", "kind": "same", "count": 2, "message": "2 rows are equal"}],

@@ -117,7 +117,7 @@ def test_a_vocabulary_with_one_piece_more_is_refused(corpus_dir, tmp_path):
     folder_of(tmp_path / "hf", load(corpus_dir))
     more = load(corpus_dir)
     more.add_tokens(["dandelion"])
-    with pytest.raises(BrimfulError, match=r"another vocabulary than that of .*hf \(1 of .*--tokenizer"):
+    with pytest.raises(BrimfulError, match=r"another vocabulary than the model of .*hf \(1 of .*--tokenizer"):
         open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), more)
 
 

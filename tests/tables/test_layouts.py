@@ -14,74 +14,24 @@ from brimful.tables.layouts import LAYOUTS, Columns, FileLayout, TableOptions, f
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tasks.classification import Classification
 from brimful.tasks.registry import find_task
+from builders.records import read_named_records
 from builders.tables import write_rows
 
-MNLI = "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
-MNLI += "\tsentence2_parse\tsentence1\tsentence2"
-LABELLED = {
-    "glue/cola": ('gj04\t1\t\tOur friends.\ngj04\t0\t*\tThe "more.\n', ["Our friends.", 'The "more.'], None),
-    "glue/sst-2": ("sentence\tlabel\nhide new \t0\nwit \t1\n", ["hide new ", "wit "], None),
-    "glue/mrpc": (
-        '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t70\t71\t"He said\tHe "said"\n0\t5\t6\tA\tB\n',
-        ['"He said', "A"],
-        ['He "said"', "B"],
-    ),
-    "glue/sts-b": (
-        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
-        "0\tmain\tMSR\t2012\t1\tnone\tnone\tA\tB\t5.000\n1\tm\tM\t2\t1\tn\tn\tC\tD\t1.25\n",
-        ["A", "C"],
-        ["B", "D"],
-    ),
-    "glue/qqp": (
-        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\tHow?\t0\n4\t5\t6\tlost\n"
-        "7\t8\t9\tWho?\tWhom?\t1\n",
-        ["Why?", "Who?"],
-        ["How?", "Whom?"],
-    ),
-    "glue/mnli": (
-        f"{MNLI}\tlabel1\tlabel2\tgold_label\n" + "0\t1\tn\tf\t(\t(\t(\t(\tA\tB\tneutral\tneutral\tneutral\n"
-        "1\t1\tn\tf\t(\t(\t(\t(\tC\tD\tneutral\tentailment\t-\n"
-        "2\t1\tn\tf\t(\t(\t(\t(\tE\tF\tneutral\tentailment\tentailment\n",
-        ["A", "E"],
-        ["B", "F"],
-    ),
-    "glue/qnli": ("index\tquestion\tsentence\tlabel\n0\tQ\tS\tnot_entailment\n", ["Q"], ["S"]),
-    "glue/rte": ("index\tsentence1\tsentence2\tlabel\n0\tA\tB\tentailment\n", ["A"], ["B"]),
-    "glue/wnli": ("index\tsentence1\tsentence2\tlabel\n0\tA\tB\t1\n", ["A"], ["B"]),
-    "clue/afqmc": ('{"sentence1": "蚂蚁", "sentence2": "花呗", "label": "0"}\n', ["蚂蚁"], ["花呗"]),
-    "clue/tnews": (
-        '{"label": "102", "label_desc": "news_entertainment", "sentence": "江疏影", "keywords": "江"}\n',
-        ["江疏影"],
-        None,
-    ),
-    "clue/iflytek": ('{"label": "118", "label_des": "其他", "sentence": "应用"}\n', ["应用"], None),
-    "clue/cmnli": ('{"sentence1": "A", "sentence2": "B", "label": "neutral"}\n', ["A"], ["B"]),
-    "clue/ocnli": (
-        '{"level": "easy", "sentence1": "A", "sentence2": "B", "label": "-", "id": 0}\n'
-        '{"level": "easy", "sentence1": "C", "sentence2": "D", "label": "entailment", "id": 1}\n',
-        ["C"],
-        ["D"],
-    ),
-    "clue/wsc": (
-        '{"target": {"span2_index": 7, "span1_index": 2, "span1_text": "小明", "span2_text": "他"}, "idx": 0,'
-        ' "label": "true", "text": "昨天小明说了，他来。"}\n',
-        ["昨天_小明_说了，[他]来。"],
-        None,
-    ),
-    "clue/csl": (
-        '{"id": 1, "abst": "摘要", "keyword": ["水声", "通信"], "label": "0"}\n',
-        ["水声 通信"],
-        ["摘要"],
-    ),
-}
+RECORDS = read_named_records(Path(__file__).parent / "layout_records.txt")
 
 
-@pytest.mark.parametrize("name", LABELLED)
+def read_record(name: str) -> tuple[str, list[str], list[str] | None]:
+    """The file of a layout, its first texts, its second texts."""
+    content, right = RECORDS[name]
+    return f"{content}\n", *json.loads(right).values()
+
+
+@pytest.mark.parametrize("name", RECORDS)
 def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    content, texts, second = LABELLED[name]
+    content, texts, second = read_record(name)
     layout = LAYOUTS[name]
     path = tmp_path / ("train.json" if name.startswith("clue") else "train.tsv")
-    path.write_text(content, encoding="utf-8")
+    path.write_text(content, encoding="utf-8-sig" if name == "glue/mrpc" else "utf-8")
     table = read_file(find_task(layout.task), path, labelled=True, layout=layout)
     assert (list(table.texts), table.second and list(table.second)) == (texts, second)
     said = capfd.readouterr().err
@@ -92,16 +42,16 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
         assert set(table.labels) <= set(layout.labels)
         task = Classification.from_labels(list(layout.labels))
         assert task.with_primary(layout.primary or "accuracy").primary_metric[1] == "highest"
-    assert set(LABELLED) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
+    assert set(RECORDS) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
 
 
 @pytest.mark.parametrize("name", ["glue/mrpc", "clue/ocnli", "clue/wsc", "clue/csl"])
 def test_the_same_columns_in_parquet(name: str, tmp_path: Path) -> None:
-    content, texts, second = LABELLED[name]
+    content, texts, second = read_record(name)
     if name.startswith("clue"):
         rows = [json.loads(line) for line in content.splitlines()]
     else:
-        header, *lines = (line.split("\t") for line in content.removeprefix("\ufeff").splitlines())
+        header, *lines = (line.split("\t") for line in content.splitlines())
         rows = [dict(zip(header, line, strict=True)) for line in lines]
     write_rows(tmp_path / "train.parquet", rows)
     table = read_table(tmp_path / "train.parquet", labelled=True, layout=LAYOUTS[name])

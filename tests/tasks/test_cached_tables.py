@@ -41,10 +41,16 @@ FILES = {
 MAPS = Path("/proc/self/maps")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def table_file(tmp_path):
+    """Three rows of a classification, the second with an empty text."""
+    return written("classification", tmp_path)[1]
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +64,9 @@ def written(name: str, directory: Path) -> tuple[type[Task], Path]:
     return find_task(name), directory / file
 
 
-def encoded(kind: type[Task], path: Path, tokenizer: Tokenizer) -> Encoded:
+def encoded(path: Path, tokenizer: Tokenizer, kind: type[Task] = Classification) -> Encoded:
     files = TaskFiles(kind)
-    task = kind.from_table(files.read(path))
-    return files.encode(task, path, tokenizer, 16, 4)
+    return files.encode(kind.from_table(files.read(path)), path, tokenizer, 16, 4)
 
 
 def same(first: Any, second: Any) -> bool:
@@ -77,18 +82,14 @@ def surprise(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_second_time_nothing_is_parsed_or_encoded(
-    name: str, tmp_path: Path, folder: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_time_nothing_is_parsed_or_encoded(name, tmp_path, folder, tokenizer, monkeypatch):
     kind, path = written(name, tmp_path)
     table = read_file(kind, path, labelled=True)
-    task = kind.from_table(table)
-    plain = task.encode(table, tokenizer, 16, 4, labelled=True)
-    first = encoded(kind, path, tokenizer)
+    plain = kind.from_table(table).encode(table, tokenizer, 16, 4, labelled=True)
+    first = encoded(path, tokenizer, kind)
     monkeypatch.setattr(kind, "read", surprise)
     monkeypatch.setattr(kind, "encode", surprise)
-    second = encoded(kind, path, tokenizer)
-    for data in (first, second):
+    for data in (first, encoded(path, tokenizer, kind)):
         assert type(data.table) is type(table)
         for field in fields(table):
             assert same(getattr(table, field.name), getattr(data.table, field.name)), field.name
@@ -102,15 +103,7 @@ def test_the_second_time_nothing_is_parsed_or_encoded(
 
 @pytest.mark.parametrize("overlap", [None, 2])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_a_table_in_slices_is_the_whole_table(
-    pairs: bool,
-    overlap: int | None,
-    tmp_path: Path,
-    folder: Path,
-    tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_table_in_slices_is_the_whole_table(pairs, overlap, tmp_path, tokenizer, monkeypatch, capfd):
     """Slices of two rows; of windows each has a different number."""
     texts = ["the good", "", "of the town " * 9, "it was a man", "the good", "a man " * 7, "was"]
     short = ["a", "", "the man", "was", "a", "good", "it"]
@@ -118,14 +111,13 @@ def test_a_table_in_slices_is_the_whole_table(
     lines = [f"{a}\t{b}\t{row % 2}\n" for row, (a, b) in enumerate(zip(first, second, strict=True))]
     header = f"text\t{'text_b' if pairs else 'other'}\tlabel\n"
     (tmp_path / "a.tsv").write_text(header + "".join(lines))
-    kind = find_task("classification")
-    task = kind.from_labels(["0", "1"])
+    task = Classification.from_labels(["0", "1"])
     with record_warnings() as said:
-        table = read_file(kind, tmp_path / "a.tsv", labelled=True)
+        table = read_file(Classification, tmp_path / "a.tsv", labelled=True)
     plain = task.encode(table, tokenizer, 12, overlap, labelled=True).examples
     monkeypatch.setattr(table_files, "SLICE_TEXTS", 2)
     monkeypatch.setattr(cache, "TEXTS_AT_ONCE", 2)
-    data = TaskFiles(kind).encode(task, tmp_path / "a.tsv", tokenizer, 12, overlap)
+    data = TaskFiles(Classification).encode(task, tmp_path / "a.tsv", tokenizer, 12, overlap)
     (line,) = said
     assert capfd.readouterr().err == f"warning: {line}\n"
     assert "1 row (line 3) have an empty text" in line
@@ -138,69 +130,51 @@ def test_a_table_in_slices_is_the_whole_table(
         assert ours is None or list(ours) == list(theirs), name
 
 
-def test_rows_that_are_left_out_of_slices_are_counted_once(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_that_are_left_out_of_slices_are_counted_once(tmp_path, monkeypatch, capfd):
     rows = [f"{row}\tA\tB\t{('-', 'neutral')[row % 2]}" for row in range(9)]
     (tmp_path / "a.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tgold_label", *rows]) + "\n")
     monkeypatch.setattr(table_files, "SLICE_TEXTS", 1)
-    table = TaskFiles(find_task("classification"), LAYOUTS["glue/mnli"]).read(tmp_path / "a.tsv")
+    table = TaskFiles(Classification, LAYOUTS["glue/mnli"]).read(tmp_path / "a.tsv")
     assert (len(table), table.lines.tolist()) == (4, [3, 5, 7, 9])
     assert capfd.readouterr().err.count("5 rows with the label - are left out") == 1
 
 
-def test_a_fault_in_a_later_slice_leaves_no_entry(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_in_a_later_slice_leaves_no_entry(tmp_path, folder, monkeypatch):
     (tmp_path / "a.tsv").write_text("text\tlabel\n" + "a\tb\n" * 5 + "a\n")
     monkeypatch.setattr(table_files, "SLICE_TEXTS", 2)
     with pytest.raises(BrimfulError, match="line 7"):
-        TaskFiles(find_task("classification")).read(tmp_path / "a.tsv")
+        TaskFiles(Classification).read(tmp_path / "a.tsv")
     assert not any(folder.iterdir())
 
 
-def test_a_full_disk_costs_no_more_than_the_entry(
-    tmp_path: Path,
-    folder: Path,
-    tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_full_disk_costs_no_more_than_the_entry(table_file, tokenizer, monkeypatch, capfd):
     def fill_disk(folder: Path, make_rows: MakeRows) -> None:
         next(make_rows({}))
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    kind, path = written("classification", tmp_path)
     monkeypatch.setattr(cache, "_write", fill_disk)
-    assert list(encoded(kind, path, tokenizer).table.texts) == ["the good", "", "the good"]
+    assert list(encoded(table_file, tokenizer).table.texts) == ["the good", "", "the good"]
     messages = capfd.readouterr().err
     assert messages.count("encoded task files are not kept") == 1
     assert messages.count("have an empty text") == 1
 
 
-def test_what_decides_the_result_has_an_entry_of_its_own(
-    tmp_path: Path, folder: Path, tokenizer: Tokenizer
-) -> None:
-    kind, path = written("classification", tmp_path)
-    files = TaskFiles(kind)
-    task = kind.from_labels(["no", "yes"])
-    files.encode(task, path, tokenizer, 16, None)
-    files.encode(task, path, tokenizer, 16, None)
+def test_what_decides_the_result_has_an_entry_of_its_own(table_file, folder, tokenizer):
+    files, task = TaskFiles(Classification), Classification(["no", "yes"])
+    files.encode(task, table_file, tokenizer, 16, None)
+    files.encode(task, table_file, tokenizer, 16, None)
     assert len(list(folder.iterdir())) == 2
-    assert files.encode(task, path, tokenizer, 5, None).examples.max_length == 5
-    swapped = files.encode(kind.from_labels(["yes", "no"]), path, tokenizer, 16, None)
+    assert files.encode(task, table_file, tokenizer, 5, None).examples.max_length == 5
+    swapped = files.encode(Classification(["yes", "no"]), table_file, tokenizer, 16, None)
     assert swapped.targets["label"].tolist() == [0, 1, 0]
     assert len(list(folder.iterdir())) == 4
-    path.write_text(path.read_text().replace("\tno", "\tyes"))
-    assert list(TaskFiles(kind).read(path).labels or []) == ["yes", "yes", "yes"]
+    table_file.write_text(table_file.read_text().replace("\tno", "\tyes"))
+    assert list(TaskFiles(Classification).read(table_file).labels or []) == ["yes", "yes", "yes"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "no record"])
-def test_a_damaged_entry_is_made_again(
-    damage: str, tmp_path: Path, folder: Path, tokenizer: Tokenizer
-) -> None:
-    kind, path = written("classification", tmp_path)
-    before = encoded(kind, path, tokenizer)
+def test_a_damaged_entry_is_made_again(damage, table_file, folder, tokenizer):
+    before = encoded(table_file, tokenizer)
     for file in folder.glob("*/columns.arrow"):
         content = bytearray(file.read_bytes())
         content[-1] ^= 255
@@ -208,89 +182,78 @@ def test_a_damaged_entry_is_made_again(
             (file.parent / RECORD).unlink()
         else:
             file.write_bytes(content if damage == "changed" else content[:-1])
-    after = encoded(kind, path, tokenizer)
+    after = encoded(table_file, tokenizer)
     assert list(after.table.texts) == ["the good", "", "the good"]
     assert same(before.examples.targets, after.examples.targets)
 
 
-def test_warnings_are_repeated(
-    tmp_path: Path, folder: Path, tokenizer: Tokenizer, capfd: pytest.CaptureFixture[str]
-) -> None:
-    kind, path = written("classification", tmp_path)
-    encoded(kind, path, tokenizer)
+def test_warnings_are_repeated(table_file, tokenizer, capfd):
+    encoded(table_file, tokenizer)
     assert "a.tsv: 1 row (line 3) have an empty text" in capfd.readouterr().err
-    path = path.rename(tmp_path / "b.tsv")
-    encoded(kind, path, tokenizer)
+    encoded(table_file.rename(table_file.with_name("b.tsv")), tokenizer)
     assert "b.tsv: 1 row (line 3) have an empty text" in capfd.readouterr().err
 
 
-def test_it_can_be_off_or_elsewhere(
-    tmp_path: Path, folder: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind, path = written("classification", tmp_path)
+def test_it_can_be_off_or_elsewhere(tmp_path, table_file, folder, tokenizer, monkeypatch):
     monkeypatch.setenv("BRIMFUL_CACHE", "off")
-    assert len(encoded(kind, path, tokenizer)) == 3
+    assert len(encoded(table_file, tokenizer)) == 3
     assert not folder.exists()
     monkeypatch.delenv("BRIMFUL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "brimful" / "tasks"
 
 
-def test_the_oldest_entries_go_first(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_entries_go_first(table_file, folder, monkeypatch):
     monkeypatch.setattr("brimful.base.cache.MAX_CACHE_BYTES", 1)
-    kind, path = written("classification", tmp_path)
     for number in range(3):
-        path.write_text(f"text\tlabel\n{number}\ta\n")
-        assert list(TaskFiles(kind).read(path).texts) == [str(number)]
+        table_file.write_text(f"text\tlabel\n{number}\ta\n")
+        assert list(TaskFiles(Classification).read(table_file).texts) == [str(number)]
         assert len(list(folder.iterdir())) == 1
 
 
 RANK = """
-import sys
+import os, sys
 from pathlib import Path
+import torch
 import torch.distributed as dist
 from brimful.base.distributed import World
-from brimful.tasks.row_groups import group_alike_rows
-from brimful.tasks.cached_tables import TaskFiles
-from brimful.tables.layouts import LAYOUTS
-from brimful.tasks.registry import find_task
 from brimful.tables.table_files import read_table
-import os, torch
+from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.classification import Classification
 
 dist.init_process_group("gloo")
 folder, rank = Path(sys.argv[1]), dist.get_rank()
 os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
-kind = find_task("classification")
 def counted(*arguments, **options):
     (folder / f"read-{rank}").touch()
     return read_table(*arguments, **options)
-kind.read = counted
-ranks = World(rank, 2, torch.device("cpu"))
-table = TaskFiles(kind, ranks=ranks).read(folder / "a.tsv")
+Classification.read = counted
+files = TaskFiles(Classification, ranks=World(rank, 2, torch.device("cpu")))
+table = files.read(folder / "a.tsv")
 assert list(table.texts) == ["the good", "", "the good"], table.texts
 assert "a.tsv" in str(table.path)
-mapped = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else "columns.arrow"
-assert "columns.arrow" in mapped
+maps = Path("/proc/self/maps")
+assert not maps.exists() or "columns.arrow" in maps.read_text()
 try:
-    TaskFiles(kind, ranks=ranks).read(folder / "bad.tsv")
+    files.read(folder / "bad.tsv")
 except Exception as error:
     (folder / f"error-{rank}").write_text(str(error))
 dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-def test_one_rank_encodes_and_the_other_maps_the_same_file(tmp_path: Path) -> None:
-    written("classification", tmp_path)
+@pytest.mark.usefixtures("table_file")
+def test_one_rank_encodes_and_the_other_maps_the_same_file(tmp_path):
     (tmp_path / "bad.tsv").write_text("text\nb\n")
-    said = on_two_ranks(RANK, tmp_path)
-    assert said.count("have an empty text") == 1
+    assert on_two_ranks(RANK, tmp_path).count("have an empty text") == 1
     assert (tmp_path / "error-0").read_text() == (tmp_path / "error-1").read_text()
-    (tmp_path / "read-0").unlink()
+    assert (tmp_path / "read-0").exists()
 
 
 @pytest.mark.parametrize("changed", ["tasks/classification.py", "base/draws.py", "base/randomness.py"])
-def test_entries_are_of_all_the_code_that_makes_them(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_of_all_the_code_that_makes_them(changed, monkeypatch):
     """Also of what their functions import."""
     makers = {"groups": [group_alike_rows], "files": [TaskFiles, Classification]}
 

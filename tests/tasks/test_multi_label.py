@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from brimful.base.errors import BrimfulError
-from brimful.data.batch import pack
 from brimful.data.example_batches import make_batch
 from brimful.tables.table import Table
 from brimful.tasks.multi_label import MultiLabel, unpack_labels
@@ -28,21 +27,6 @@ def test_lists_of_labels_are_read(tmp_path: Path):
         MultiLabel(["a", "b"]).targets(table)
     with pytest.raises(BrimfulError, match="no text has a label"):
         MultiLabel.from_table(table.take([1]))
-
-
-def test_the_loss_is_the_mean_over_labels_of_real_sequences(seed: int):
-    random = np.random.default_rng(seed)
-    batch = pack([np.zeros(2, np.int32)] * 3, max_length=2, pad=0, slots=8, sequence_slots=5)
-    wanted = torch.from_numpy(random.integers(0, 2, (3, 3)).astype(np.float32))
-    batch.targets["labels"] = torch.cat([torch.from_numpy(bits_of(wanted.numpy())), torch.zeros(2, 1).byte()])
-    outputs = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
-    total = TASK.losses(outputs, batch)["multi-label"]
-    expected = F.binary_cross_entropy_with_logits(outputs[:3], wanted.double(), reduction="sum") / 3
-    torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
-    total.backward()
-    assert outputs.grad is not None
-    assert outputs.grad.isfinite().all()
-    assert (outputs.grad[3:] == 0).all()
 
 
 def test_metrics_are_those_of_scikit_learn(seed: int):

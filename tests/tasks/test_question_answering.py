@@ -1,6 +1,7 @@
 """Answers: files, windows, the loss and n-best against transformers' definitions, scores by hand."""
 
 import json
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from brimful import Encoder
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.commands.distil import distil
@@ -46,9 +48,21 @@ def squad(answers: list[list[tuple[int, str]]]) -> dict:
     return {"data": [{"title": "t", "paragraphs": [{"context": CONTEXT, "qas": questions}]}]}
 
 
-def write(path: Path, content: object) -> Path:
+def read(path: Path, content: object, *, labelled: bool = True) -> QuestionTable:
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    return path
+    return read_questions(path, labelled=labelled)
+
+
+def outputs_of(*scores: np.ndarray) -> Ragged:
+    return Ragged.of(list(scores), np.float32, (2,))
+
+
+def saved(task: QuestionAnswering, folder: Path, tokenizer: Tokenizer) -> QuestionAnswering:
+    """The task of a model folder of this task."""
+    encoder = small("bert")
+    encoder.tokenizer = tokenizer
+    TaskModel(task, encoder, task.new_head(encoder), 64).save(folder)
+    return TaskModel.load(folder).task
 
 
 @pytest.mark.parametrize(
@@ -67,14 +81,14 @@ def write(path: Path, content: object) -> Path:
 )
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: object, named: str):
     with pytest.raises(BrimfulError, match=named) as error:
-        read_questions(write(tmp_path / name, content), labelled=True)
+        read(tmp_path / name, content)
     assert "\n" not in str(error.value)
 
 
 def test_targets_are_where_the_answer_stands_in_each_window(tmp_path: Path, tokenizer: Tokenizer):
     answer = "w9 w10"
     rows = [[(CONTEXT.index(answer), answer)], []]
-    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    table = read(tmp_path / "a.json", squad(rows))
     data = TASK.encode(table, tokenizer, 12, 2, labelled=True)
     held = 0
     for example, row in enumerate(data.examples.text_of_example):
@@ -90,22 +104,20 @@ def test_targets_are_where_the_answer_stands_in_each_window(tmp_path: Path, toke
 
 def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: Tokenizer, seed: int):
     rows = [[(0, "w0")], [], [(3, "w1")]]
-    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    table = read(tmp_path / "a.json", squad(rows))
     data = TASK.encode(table, tokenizer, 11, 3, labelled=False)
     random = np.random.default_rng(seed)
     scores = [random.normal(size=(n, 2)) for n in data.examples.lengths]
-    found = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
+    found = TASK.answers(outputs_of(*scores), data)
     for row, prediction in enumerate(found):
-        best, nothing = -np.inf, np.inf
-        text = ""
+        best, nothing, text = -np.inf, np.inf, ""
         for example in np.flatnonzero(data.examples.text_of_example == row):
             logits = scores[example].astype(np.float32).astype(np.float64)
             nothing = min(nothing, logits[0].sum())
             places = data.examples.characters[example]
-            for start in range(3, len(places) - 1):
-                for end in range(start, len(places) - 1):
-                    if (score := logits[start, 0] + logits[end, 1]) > best:
-                        best, text = score, CONTEXT[places[start, 0] : places[end, 1]]
+            for start, end in combinations_with_replacement(range(3, len(places) - 1), 2):
+                if (score := logits[start, 0] + logits[end, 1]) > best:
+                    best, text = score, CONTEXT[places[start, 0] : places[end, 1]]
         assert prediction.margin == pytest.approx(nothing - best)
         candidates = TASK.candidates(prediction)
         assert candidates[0].text == ("" if nothing > best else text)
@@ -121,20 +133,15 @@ def test_the_best_span_of_all_windows_is_the_answer(tmp_path: Path, tokenizer: T
 
 
 @pytest.mark.parametrize("rows", [[[(0, "w0")], [(3, "w1")]], [[(0, "w0")], []]])
-def test_no_answer_is_one_only_where_training_has_such_questions(
-    tmp_path: Path, tokenizer: Tokenizer, rows: list
-):
+def test_no_answer_is_one_only_where_training_has_such_questions(tmp_path, tokenizer, rows):
     """No answer scores 3 + 3 and the best span 2.9 + 2.9, as in models of SQuAD 1.1."""
-    table = read_questions(write(tmp_path / "a.json", squad(rows)), labelled=True)
+    table = read(tmp_path / "a.json", squad(rows))
     task = QuestionAnswering.from_table(table)
     data = task.encode(table, tokenizer, 64, None, labelled=True)
     scores = np.zeros((data.examples.lengths[0], 2))
     scores[0], scores[3] = 3, 2.9
-    answers = task.answers(Ragged.of([scores, scores], np.float32, (2,)), data)
-    encoder = small("bert")
-    encoder.tokenizer = tokenizer
-    TaskModel(task, encoder, task.new_head(encoder), 64).save(tmp_path / "model")
-    for one in (task, TaskModel.load(tmp_path / "model").task):
+    answers = task.answers(outputs_of(scores, scores), data)
+    for one in (task, saved(task, tmp_path / "model", tokenizer)):
         written = one.rows(answers, data)
         assert {row["prediction"] for row in written} == {"w0" if rows[1] else ""}
         assert ("" in [c["text"] for c in written[0]["n_best"]]) == (not rows[1])
@@ -146,24 +153,22 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
     words = CONTEXT + " " + CONTEXT
     answer = " ".join(words.split()[2:38])
     row = {"id": "q", "question": "what", "context": words, "answers": [{"text": answer, "answer_start": 6}]}
-    table = read_questions(write(tmp_path / "a.jsonl", json.dumps(row)), labelled=True)
+    table = read(tmp_path / "a.jsonl", row)
     task = QuestionAnswering.from_table(table)
     data = task.encode(table, tokenizer, 64, None, labelled=True)
     scores = np.zeros((data.examples.lengths[0], 2))
     (first, last) = data.examples.targets["span"][0]
     scores[first, 0] = scores[last, 1] = 9
-    outputs = Ragged.of([scores], np.float32, (2,))
+    outputs = outputs_of(scores)
     assert task.measure(task.answers(outputs, data), data)["exact"] == 0
     learnt = task.learn(data)
     assert not learnt.calibrates
-    encoder = small("bert")
-    encoder.tokenizer = tokenizer
-    TaskModel(learnt, encoder, task.new_head(encoder), 64).save(tmp_path / "model")
-    kept = TaskModel.load(tmp_path / "model").task
+    kept = saved(learnt, tmp_path / "model", tokenizer)
     assert kept.settings == {"max_answer_length": 36}
     assert kept.text_of(kept.answers(outputs, data)[0]) == answer
-    short = row | {"answers": [{"text": "w0", "answer_start": 0}]}
-    files = [str(tmp_path / "a.jsonl"), str(write(tmp_path / "short.jsonl", json.dumps(short)))]
+    read(tmp_path / "short.jsonl", row | {"answers": [{"text": "w0", "answer_start": 0}]})
+    files = [str(tmp_path / "a.jsonl"), str(tmp_path / "short.jsonl")]
+    encoder = Encoder.load(tmp_path / "model")
     for train, other in (files, files[::-1]):
         with record_warnings() as lines:
             load_task_data(TaskFiles(QuestionAnswering), encoder, (train, None, other), max_length=64)
@@ -206,7 +211,8 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     content = squad(rows)
     for number, question in enumerate(content["data"][0]["paragraphs"][0]["qas"]):
         question["question"] = f"what w{number % 20} w{number}"
-    path = str(write(tmp_path / "a.json", content))
+    read(tmp_path / "a.json", content)
+    path = str(tmp_path / "a.json")
     settings = {"train": path, "dev": path, "test": path, "epochs": 1.0, "batch": 8, "seed": [0, 1]}
     out = tmp_path / "run"
     settings |= {"encoder": str(tmp_path / "encoder"), "task": "question-answering", "precision": "fp32"}
@@ -232,9 +238,9 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
 
 
 def test_an_empty_context_has_no_margin(tmp_path: Path, tokenizer: Tokenizer):
-    table = read_questions(write(tmp_path / "a.jsonl", '{"question": "what", "context": ""}'), labelled=False)
+    table = read(tmp_path / "a.jsonl", {"question": "what", "context": ""}, labelled=False)
     data = TASK.encode(table, tokenizer, 12, 2, labelled=False)
-    answers = TASK.answers(Ragged.of([np.ones((4, 2))], np.float32, (2,)), data)
+    answers = TASK.answers(outputs_of(np.ones((4, 2))), data)
     (row,) = QuestionAnswering().rows(answers, data)
     assert (row["prediction"], row["probability"], row["no_answer_margin"]) == ("", 1.0, None)
 
@@ -246,11 +252,10 @@ def test_answers_begin_after_the_space_that_belongs_to_their_token(tmp_path: Pat
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
     tokenizer.post_processor = pair_template()
     context = "in paris   paris now"
-    content = json.dumps({"question": "what", "context": context})
-    table = read_questions(write(tmp_path / "a.jsonl", content), labelled=False)
+    table = read(tmp_path / "a.jsonl", {"question": "what", "context": context}, labelled=False)
     data = TASK.encode(table, tokenizer, 32, 2, labelled=False)
     scores = [np.random.default_rng(0).normal(size=(n, 2)) for n in data.examples.lengths]
-    answers = TASK.answers(Ragged.of(scores, np.float32, (2,)), data)
+    answers = TASK.answers(outputs_of(*scores), data)
     candidates = [c for c in TASK.rows(answers, data)[0]["n_best"] if c["text"]]
     assert {c["text"] for c in candidates} >= {"paris", "paris   paris", "now"}
     for candidate in candidates:

@@ -184,23 +184,6 @@ def test_a_student_imitates_the_values(finetuned: Path, tmp_path: Path) -> None:
     assert "Pearson correlation" in page.read_text(encoding="utf-8")
 
 
-def values_of(run: Path) -> list[float]:
-    return [json.loads(line)["prediction"] for line in (run / "predictions.jsonl").read_text().splitlines()]
-
-
-def test_a_finished_regression_goes_on_from_its_values(finetuned: Path, tmp_path: Path) -> None:
-    """On labels of another unit too: one tiny update changes nothing that it predicts."""
-    lines = (finetuned.parent / "train.tsv").read_text().splitlines()
-    rows = [line.split("\t") for line in lines[1:]]
-    other = [f"{text}\t{1000 * float(label) + 7}" for text, label in rows]
-    (tmp_path / "other.tsv").write_text("\n".join([lines[0], *other]) + "\n")
-    given = {"encoder": str(finetuned), "task": "regression", "test": str(finetuned.parent / "test.tsv")}
-    given |= {"learning_rates": [1e-9], "epochs": 0.01, "dev": "none", "ladder": "none", "precision": "fp32"}
-    for train in (finetuned.parent / "train.tsv", tmp_path / "other.tsv"):
-        finetune(train=str(train), out=str(tmp_path / train.stem), dropout=0.0, **given)
-        assert values_of(tmp_path / train.stem) == pytest.approx(values_of(finetuned), abs=0.02)
-
-
 def test_a_model_of_another_problem_is_refused(finetuned: Path, tmp_path: Path) -> None:
     encoder, *_ = load_model(finetuned / "model")
     save_model(tmp_path / "multi", encoder, SequenceHead(encoder, 3), problem_type="ordinal")

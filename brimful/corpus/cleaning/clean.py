@@ -13,9 +13,10 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.cleaning import characters
 from brimful.corpus.cleaning.fields import keep_lines, read_field
 from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
-from brimful.corpus.cleaning.markup import begins_a_page, read_page
+from brimful.corpus.cleaning.markup import read_page
 from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
 from brimful.corpus.cleaning.quality import count_stop_words, is_mostly_ascii, language_filter
+from brimful.corpus.reading.many_texts import begins_a_page
 from brimful.corpus.reading.nonsense import count_issue
 
 TAGS_GONE = "tags of HTML removed from fields (--clean.html never keeps them)"

@@ -7,11 +7,6 @@ This module chooses what to drop, and adds what the library does not know of Chi
 import re
 from collections.abc import Iterable
 
-_PAGE = re.compile(
-    r"(?is)\s*(?:<\?xml [^<>]{1,200}>\s*)?(?:<!--(?:(?!-->).){0,1000}-->\s*){0,9}"
-    r"<(?:!doctype\s+html|html|head|body)\b"
-)
-
 # A space is meant, however often the text was escaped.
 _SPACE_ENTITY = re.compile(
     r"&(?:amp;)*(?:nbsp|ensp|emsp|thinsp|#160|#xa0)(?:;|(?![A-Za-z0-9=;]))", re.IGNORECASE
@@ -61,11 +56,6 @@ _LEFT_OVER = re.compile(rf"{_MARK}(?:(?<=\s{_MARK}) ?)?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # The text of a heading's link to itself.
 _PILCROW = re.compile("¶$", re.MULTILINE)
-
-
-def begins_a_page(text: str) -> bool:
-    """Return whether a text is a whole page, rather than a piece of one or text with tags in it."""
-    return bool(_PAGE.match(text))
 
 
 def read_page(

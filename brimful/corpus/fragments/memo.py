@@ -215,9 +215,8 @@ def _insert(
         slot = (slot + np.uint64(1)) & mask
     table.slots[slot] = (state >> _HALF << _HALF) | np.uint64(entry + 1)
     first = table.ends[entry]
-    for index in range(end - begin):
-        table.keys[first + index] = codes[begin + index]
     table.ends[entry + 1] = first + end - begin
+    table.keys[first : first + end - begin] = codes[begin:end]
     table.kinds[entry] = kind
     return entry + 1
 
@@ -315,15 +314,12 @@ def _find(
             entry = -1
             if position - begin <= LONGEST_FRAGMENT:
                 entry = _lookup(codes, begin, position, state, kind, table)
-                if (
-                    entry < 0
-                    and count < len(table.kinds)
-                    and table.ends[count] + LONGEST_FRAGMENT <= len(table.keys)
-                ):
+                has_room = table.ends[count] + LONGEST_FRAGMENT <= len(table.keys)
+                if entry < 0 and count < len(table.kinds) and has_room:
                     entry = count
                     count = _insert(codes, begin, position, state, kind, table, count)
             if entry < 0:  # too long, or the memory is full
-                fresh[others, 0], fresh[others, 1], fresh[others, 2] = begin, position, kind
+                fresh[others] = begin, position, kind
                 others += 1
                 entry = -others
             fragment_begins[total], entries[total] = begin, entry

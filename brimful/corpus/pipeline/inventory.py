@@ -23,7 +23,8 @@ from brimful.base.storage import (
     read_commit,
     require_folder_place,
 )
-from brimful.corpus.reading.inputs import Input, Span, is_packed
+from brimful.corpus.reading.input_files import Input
+from brimful.corpus.reading.inputs import Span, is_packed
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
 
@@ -113,9 +114,7 @@ class Inventory:
 
     def save(self) -> None:
         """Write plan.json, a commit record without other files."""
-        generations = []
-        for inputs in self.closed:
-            generations.append(list(map(asdict, inputs)))
+        generations = [list(map(asdict, inputs)) for inputs in self.closed]
         facts = {"checksums": self.checksums, "tokenizer": self.tokenizer}
         commit(self.directory / PLAN, [], generations=generations, **facts)
 

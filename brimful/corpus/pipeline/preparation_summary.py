@@ -17,6 +17,7 @@ from brimful.corpus.pipeline.duplicate_decisions import DECISIONS
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
 from brimful.corpus.reading.nonsense import kind_of_issue
+from brimful.corpus.shards import pack_histogram
 from brimful.corpus.tokenize.vocabulary_fit import list_fit_warnings, list_lacking_characters
 
 MAX_ROWS = 20
@@ -68,7 +69,7 @@ def _total(records: Iterable[Facts], field: str) -> int:
 
 
 def _sum_counts(records: Iterable[Facts], field: str) -> Counter[str]:
-    """Add up the counters in a field, which records of earlier versions may lack."""
+    """Add up the counters in a field, which some of the records may lack."""
     total: Counter[str] = Counter()
     for record in records:
         total.update(record.get(field, {}))
@@ -122,12 +123,9 @@ def count_all(
         for name, count in zip(DECISIONS, np.bincount(part, minlength=len(DECISIONS)).tolist(), strict=True):
             dropped[name] += count
     del dropped[DECISIONS[0]]  # the documents that stay
-    counts_by_script: dict[str, Counter[str]] = {}
-    for shard in shards:
-        for script, script_counts in shard["scripts"].items():
-            counts_by_script.setdefault(script, Counter()).update(script_counts)
     scripts = {}
-    for script, total in sorted(counts_by_script.items()):
+    for script in sorted({script for shard in shards for script in shard["scripts"]}):
+        total = _sum_counts([shard["scripts"] for shard in shards], script)
         scripts[script] = dict(sorted(total.items()))
     tokens, unknown = _total(shards, "tokens"), _total(scripts.values(), "unknown")
     characters = counts.pop("characters", 0)
@@ -176,11 +174,7 @@ def length_histogram(shards: Sequence[Facts]) -> dict[str, str]:
         lengths, counts = histogram["lengths"].split(), histogram["counts"].split()
         for length, count in zip(lengths, counts, strict=True):
             total[int(length)] += int(count)
-    ordered = sorted(total)
-    return {
-        "lengths": " ".join(map(str, ordered)),
-        "counts": " ".join(str(total[length]) for length in ordered),
-    }
+    return pack_histogram(total)
 
 
 def show_warnings(warnings: Sequence[str], where: str) -> None:

@@ -61,8 +61,7 @@ from brimful.corpus.pipeline.tokenizer_choice import (
 )
 from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_shard
 from brimful.corpus.reading.charsets import find_charset
-from brimful.corpus.reading.forms import require_forms
-from brimful.corpus.reading.inputs import find_inputs
+from brimful.corpus.reading.input_files import find_inputs, require_forms
 from brimful.corpus.shards import write_manifest
 from brimful.corpus.words.word_lists import read_word_list
 
@@ -166,7 +165,9 @@ class Preparation:
         with self._timed("dedup"):
             decisions = decide(self.out, texts, self.config.dedup)
         with self._timed("tokenizer"):
-            self._freeze_tokenizer()
+            if inventory.tokenizer is None:
+                require_some(texts)
+                freeze(inventory, self.config, self.tokenizer_settings, texts)
         tasks = self._make_shard_tasks(decisions)
         # Remove files of former shards before the inputs are fixed, so that a kill leaves no stale shard.
         self._remove_stale_files([task.documents.name for task in tasks])
@@ -206,9 +207,7 @@ class Preparation:
     def _clean(self) -> None:
         """Make the text parts of all generations, and collect their commit records."""
         generations = self.inventory.generations(self.config.read)
-        tasks = []
-        for part in chain.from_iterable(generations):
-            tasks.append(CleanTask(config=self.config, part=part))
+        tasks = [CleanTask(config=self.config, part=part) for part in chain.from_iterable(generations)]
         if self.config.max_documents is None:
             self._clean_parts(tasks)
         else:
@@ -238,12 +237,6 @@ class Preparation:
                 break
         return limited
 
-    def _freeze_tokenizer(self) -> None:
-        if self.inventory.tokenizer is None:
-            texts = list(self.texts.values())
-            require_some(texts)
-            freeze(self.inventory, self.config, self.tokenizer_settings, texts)
-
     def _make_shard_tasks(self, decisions: Record) -> list[TokenizeTask]:
         """Return a task for each shard; shards depend only on the texts, the decisions and the settings."""
         counts: dict[Split, int] = {"train": 0, "validation": 0}
@@ -252,8 +245,7 @@ class Preparation:
             for split in counts:
                 shards = self._cut_shards(names, split, counts[split])
                 counts[split] += len(shards)
-                for shard in shards:
-                    tasks.append(self._make_shard_task(shard, decisions))
+                tasks += [self._make_shard_task(shard, decisions) for shard in shards]
         return tasks
 
     def _cut_shards(self, names: Sequence[str], split: Split, first: int) -> list[ShardDocuments]:
@@ -277,15 +269,13 @@ class Preparation:
         texts = [self.texts[part] for part in parts]
         inputs = []
         for text in texts:
-            inputs.append(tuple((span["path"], span["begin"]) for span in text["inputs"]))
-        decision_files = []
-        for name, facts in decisions["files"].items():
-            if name.partition(".")[0] in parts:
-                decision_files.append([name, facts])
+            inputs.append([(span["path"], span["begin"]) for span in text["inputs"]])
+        files = decisions["files"].items()
+        decision_files = [item for item in files if item[0].partition(".")[0] in parts]
         return TokenizeTask(
             config=self.config,
             documents=shard,
-            inputs=tuple(inputs),
+            inputs=inputs,
             tokenizer_hash=self._tokenizer["hash"],
             lexicon_hash=self.lexicon_hash,
             segmenter=self.segmenter,
@@ -321,16 +311,13 @@ class Preparation:
 
     def _finish(self, tasks: Sequence[TokenizeTask], spans: Sequence[Record]) -> Record:
         """Write MANIFEST.json, without which the folder does not open as a corpus."""
-        names, shards = [], []
-        for task in tasks:
-            names.append(task.documents.name)
-            shards.append(_require(task.made(), task.documents.name))
+        names = [task.documents.name for task in tasks]
+        shards = [_require(task.made(), task.documents.name) for task in tasks]
         decisions = (read_decisions(self.out, name) for name in self.texts)
         summary = count_all(list(self.texts.values()), decisions, shards)
         show_warnings(summary["warnings"], str(self.out / MANIFEST))
         decided = describe_tokenizer(self.out, self.config)
-        decided["validation_share"] = self.config.validation_share
-        facts = {**summary, "decided": decided}
+        facts = {**summary, "decided": {**decided, "validation_share": self.config.validation_share}}
         write_manifest(
             self.out,
             names,
@@ -350,11 +337,11 @@ class Preparation:
         def read_beginnings() -> Iterator[str]:
             for name in self.texts:
                 part = TextPart(self.out, name)
-                characters_to_read = LEXICON_CHARACTERS // len(self.texts)
+                characters = 0
                 for _, text, _, _ in part.rows(0, np.ones(len(part.documents), bool)):
                     yield text
-                    characters_to_read -= len(text)
-                    if characters_to_read <= 0:
+                    characters += len(text)
+                    if characters >= LEXICON_CHARACTERS // len(self.texts):
                         break
 
         segmenter = Segmenter(self.config.language, self.lexicon)

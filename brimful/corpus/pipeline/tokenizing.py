@@ -54,7 +54,7 @@ class TokenizeTask:
 
     config: PrepareConfig
     documents: ShardDocuments
-    inputs: tuple[tuple[tuple[str, int], ...], ...]
+    inputs: list[list[tuple[str, int]]]
     tokenizer_hash: str
     lexicon_hash: str
     segmenter: str

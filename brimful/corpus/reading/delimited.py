@@ -36,10 +36,9 @@ class Sheet:
         """Return the rows behind the header."""
         skipped = self.dialect.skipped
         rows = read_rows(islice(self.lines, skipped, None), self.dialect, report, skipped + 1)
-        if self.dialect.has_header:
-            for _, row in rows:
-                if row:
-                    break
+        # Empty lines may stand before the header.
+        while self.dialect.has_header and not next(rows, (0, ["end"]))[1]:
+            pass
         return rows
 
 
@@ -56,17 +55,16 @@ def open_sheet(
         BrimfulError: `find_dialect` leaves the dialect in doubt.
     """
     head: list[str | None] = []
-    characters, complete = 0, True
+    characters = 0
     for line in lines:
         head.append(line)
         characters += len(line or "") + 1
         if characters > SAMPLE_CHARACTERS:
-            complete = False
             break
     sample = [(line or "").rstrip("\r\n") for line in head]
     if not any(sample):
         return None
-    dialect = find_dialect(sample, form, columns, options, path, complete=complete)
+    dialect = find_dialect(sample, form, columns, options, path, complete=characters <= SAMPLE_CHARACTERS)
     return Sheet(dialect, chain(head, lines))
 
 

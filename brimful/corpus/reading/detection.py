@@ -10,7 +10,6 @@ import unicodedata
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.charsets import Charset, Decoder, find_charset
-from brimful.corpus.reading.nonsense import make_excerpt
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -78,13 +77,6 @@ def count_high_bytes(sample: bytes) -> int:
     return len(sample) - len(sample.translate(None, _HIGH_BYTES))
 
 
-def excerpt_high_bytes(sample: bytes, charset: Charset) -> str:
-    """Return a few characters of a text around the first one beyond ASCII."""
-    text = Decoder(charset).decode(sample)
-    first = re.search("[^\x00-\x7f\ufeff]", text)
-    return make_excerpt(text, first.start() if first else 0)
-
-
 def _count_broken(sample: bytes, charset: Charset) -> int:
     decoder = Decoder(charset)
     decoder.decode(sample)
@@ -100,10 +92,8 @@ def _detect_charset(sample: bytes, declared: Charset) -> Charset | None:
     except BrimfulError:
         return None
     decoder = Decoder(charset)
-    categories = {
-        unicodedata.category(character) for character in decoder.decode(sample) if character > "\x7f"
-    }
-    is_text = categories and categories.isdisjoint(_NO_TEXT_CATEGORIES)
+    beyond_ascii = re.sub("[\x00-\x7f]+", "", decoder.decode(sample))
+    is_text = beyond_ascii and _NO_TEXT_CATEGORIES.isdisjoint(map(unicodedata.category, beyond_ascii))
     if decoder.replaced or charset.codec == declared.codec or not is_text:
         return None
     return charset

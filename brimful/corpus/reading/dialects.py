@@ -5,7 +5,7 @@ all rows of a sample the same number of fields; in a .tsv it is the tab if the h
 in RFC 4180: a field that begins with a quote ends with one, and doubles the quotes within. In a .tsv some
 field must need quotes; if every field that begins with one continues after the next quote, quotes are text.
 
-A file that these rules leave in doubt is refused, in one line that names the option.
+A file that these rules leave in doubt is refused with a message that names the option.
 """
 
 import re
@@ -109,14 +109,17 @@ def find_dialect(
     else:
         delimiter = sample.find_delimiter(form, quote if options.quote else '"')
     if not options.quote:
-        edge = f"(?:^|$|{re.escape(delimiter)})"
-        escapes = [line for line in rows if re.search(r"\\[^N]", line)]
-        if escapes and any(re.search(rf"{edge}\\N{edge}", line) for line in rows):
-            reason = (
-                f"\\N for missing values, and other backslashes, such as {escapes[0]!r:.40}: export it as CSV"
-            )
-            remedy = "where they are escapes; --read.quote '\"' or none keeps them as text"
-            raise BrimfulError(f"{path} has {reason} {remedy}")
+        mark = re.escape(delimiter)
+        missing = re.compile(rf"(?:^|{mark})\\N(?:$|{mark})")
+        # The search for the plain text is much faster, and few samples have it.
+        if any(MISSING in row and missing.search(row) for row in rows):
+            for row in rows:
+                if re.search(r"\\[^N]", row):
+                    raise BrimfulError(
+                        f"{path} has {MISSING} for missing values, and other backslashes, such as"
+                        f" {row!r:.40}: export it as CSV where they are escapes; --read.quote '\"' or none"
+                        " keeps them as text"
+                    )
         quote, is_open = sample.find_quote(delimiter, form if delimiter == "\t" else "csv")
     reading = sample.read(delimiter, quote)
     header = [name.strip() for name in reading.header]
@@ -160,13 +163,12 @@ class _Reading:
         header: the fields of the first row.
         widths: how many fields each row has.
         quoted: the first field in quotes, or an empty text.
-        needs_quotes: whether quotes must enclose fields: a header field has them, a quote within is
-            doubled, or quoted delimiters or line ends would otherwise make the rows uneven.
+        needs_quotes: whether quotes must enclose fields: a header field has quotes, a quote in a field is
+            doubled, or the rows are uneven without the quotes around delimiters or line ends.
         stray: the first field that begins with a quote and continues after the next one, or that has a
             backslash before a quote; empty if there is none.
-        doubtful: a quoted field with a delimiter and a line end, if all quoted fields are such and the lines
-            are even without quotes; else empty. `"Best ever,good` and a later `small 5",bad` are two rows or
-            one.
+        is_doubtful: whether each quoted field holds a delimiter and a line end, and the lines are even
+            without quotes. `"Best ever,good` and a later `small 5",bad` are two rows or one.
     """
 
     header: list[str]
@@ -174,7 +176,7 @@ class _Reading:
     quoted: str = ""
     needs_quotes: bool = False
     stray: str = ""
-    doubtful: str = ""
+    is_doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,12 +226,12 @@ class _Sample:
                 f" (utf-8 is its encoding): {_CONVERTER.format(ord(delimiter))} <"
                 f" {quote_for_shell(self.path)} > {quote_for_shell(f'{self.path}.csv')}"
             )
-        if form == "csv" and reading.quoted and not reading.doubtful:
+        if form == "csv" and reading.quoted and not reading.is_doubtful:
             return '"', False
         # A program that uses quotes in a .tsv puts them around fields that need them, or the header too.
         if form == "tsv" and reading.needs_quotes != bool(reading.stray):
             return ('"', False) if reading.needs_quotes else ("", False)
-        example = reading.doubtful or reading.stray or reading.quoted
+        example = reading.stray or reading.quoted
         raise BrimfulError(
             f"{self.path} has quotes that may be text, such as {example!r:.60}:"
             " --read.quote none keeps them, --read.quote '\"' reads what they enclose"
@@ -240,38 +242,33 @@ class _Sample:
         plain_widths = [line.count(delimiter) + 1 for line in self.lines]
         if not quote or not any(quote in line for line in self.lines):
             return _Reading(self.lines[0].split(delimiter), plain_widths)
-        header, widths = list[str](), list[int]()
-        quoted, stray, doubtful = "", "", ""
-        needs_quotes, holds_marks, is_certain = False, False, False
-        fields: list[str] = []
+        rows: list[list[str]] = [[]]
+        bodies = []  # of the fields in quotes
+        stray, needs_quotes = "", False
         for match in _field_pattern(delimiter, quote).finditer("\n".join(self.lines)):
             body, cut, bare, end = match.groups()
-            if cut is not None:  # the sample ends within a field
-                if self.complete:
-                    stray = stray or f"{quote}{cut}"
-                fields.append(cut)
-                break
             if body is not None:
-                quoted = quoted or f"{quote}{body}{quote}"
-                needs_quotes = needs_quotes or quote * 2 in body or not widths
-                holds_marks = holds_marks or delimiter in body or "\n" in body
-                if delimiter in body and "\n" in body:
-                    doubtful = doubtful or body
-                else:  # not an inch mark: a program put this field in quotes
-                    is_certain = True
+                bodies.append(body)
+                needs_quotes |= quote * 2 in body or len(rows) == 1
+                body = body.replace(quote * 2, quote)
+            elif cut is not None:  # the sample ends within a field
+                if self.complete:
+                    stray = stray or quote + cut
             elif bare.lstrip(" ").startswith(quote) or f"\\{quote}" in bare:
                 stray = stray or bare
-            fields.append(bare if body is None else body.replace(quote * 2, quote))
+            rows[-1].append(body or cut or bare or "")
+            if not end:
+                break
             if end != delimiter:
-                header = header or fields
-                widths.append(len(fields))
-                fields = []
-                if not end:
-                    break
-        needs_quotes = needs_quotes or (holds_marks and len(set(plain_widths)) > 1)
-        if needs_quotes or is_certain:
-            doubtful = ""
-        return _Reading(header or fields, widths or [len(fields)], quoted, needs_quotes, stray, doubtful)
+                rows.append([])
+        if cut is not None and len(rows) > 1:
+            rows.pop()  # its width is not known
+        if len(set(plain_widths)) > 1:
+            needs_quotes |= any(delimiter in body or "\n" in body for body in bodies)
+        # A program put any other field in quotes, which are no inch marks.
+        is_doubtful = not needs_quotes and all(delimiter in body and "\n" in body for body in bodies)
+        quoted = f"{quote}{bodies[0]}{quote}" if bodies else ""
+        return _Reading(rows[0], list(map(len, rows)), quoted, needs_quotes, stray, is_doubtful)
 
 
 def _field_pattern(delimiter: str, quote: str) -> re.Pattern[str]:

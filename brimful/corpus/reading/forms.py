@@ -4,18 +4,17 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from brimful.base.console import quote_for_shell
 from brimful.base.errors import BrimfulError
-from brimful.corpus.cleaning.markup import begins_a_page
 from brimful.corpus.reading.archives import member_of, read_chunks
 from brimful.corpus.reading.charsets import Decoder
 from brimful.corpus.reading.dialects import are_numbers
-from brimful.corpus.reading.inputs import Input, format_of, split_suffix
+from brimful.corpus.reading.inputs import format_of, split_suffix
 from brimful.corpus.reading.lines import read_head, recognise_charset
-from brimful.corpus.reading.many_texts import ManyTexts, find_many_texts
+from brimful.corpus.reading.many_texts import ManyTexts, begins_a_page, find_many_texts
 from brimful.corpus.reading.values import is_list_of
 
 _HEAD_CHARACTERS = 1 << 14
@@ -63,33 +62,6 @@ def form_of(
     if refusal:
         raise BrimfulError(f"{path} {refusal.replace(_BY_NUMBER, by_number)}")
     return form
-
-
-def require_forms(inputs: Iterable[Input], fields: Sequence[str], encoding: str) -> None:
-    """Refuse files before any is read.
-
-    Raises:
-        BrimfulError: `form_of` refuses a file. The message names the first one and all that the same
-            command converts, and counts the others.
-    """
-    refused: dict[str, str] = {}
-    for item in inputs:
-        try:
-            form_of(item.path, fields, encoding)
-        except BrimfulError as error:
-            refused[item.path] = str(error)
-    if not refused:
-        return
-    first, *others = refused
-    message, paths = refused[first], [first]
-    form = many_texts_of(first, encoding)
-    if form:
-        paths += [path for path in others if many_texts_of(path, encoding) == form]
-        message = f"{first} {form.refuse(paths, encoding)}"
-    more = len(refused) - len(paths)
-    if more:
-        message += f" ({more:,} more of the files are refused, too)"
-    raise BrimfulError(message)
 
 
 def many_texts_of(path: str, encoding: str) -> ManyTexts | None:

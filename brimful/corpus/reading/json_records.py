@@ -201,7 +201,7 @@ def _parse_whole(path: str, text: str, report: Report) -> Any:
 def _read_elements(chunks: Iterable[str], report: Report) -> Iterator[Any]:
     """Yield the elements of an array, or of several, one after the other."""
     number, is_open = 1, False
-    parts: list[str] = []
+    parts = []
     size, goal = 0, _LEAST_CHARACTERS
     for chunk in chain(chunks, [""]):  # an empty chunk ends the file
         parts.append(chunk)

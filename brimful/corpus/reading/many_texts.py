@@ -49,6 +49,10 @@ class ManyTexts:
         return f"{what}, not one text; convert {place}: {command}"
 
 
+_PAGE = re.compile(
+    r"(?is)\s*(?:<\?xml [^<>]{1,200}>\s*)?(?:<!--(?:(?!-->).){0,1000}-->\s*){0,9}"
+    r"<(?:!doctype\s+html|html|head|body)\b"
+)
 _WARC = re.compile(r"WARC/\d\.\d\n(?:[\w-]+:.*\n)*WARC-Type:")
 _DOCUMENTS = re.compile(r"<doc\s+\w+=[^>]*>(?:\s*\n|.*</doc>)|<doc>\s*<\w+>", re.IGNORECASE)
 _COMMENTS = r"\s*(?:<!--(?>.*?-->)\s*)*+"
@@ -162,3 +166,8 @@ def find_many_texts(suffix: str, head: str) -> ManyTexts | None:
         if suffix in form.suffixes or form.shows(head):
             return form
     return None
+
+
+def begins_a_page(text: str) -> bool:
+    """Return whether a text is a whole page, rather than a piece of one or text with tags in it."""
+    return bool(_PAGE.match(text))

@@ -25,7 +25,7 @@ from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Span, format_of
 from brimful.corpus.reading.json_records import RowNames, json_records, parse_line
 from brimful.corpus.reading.lines import BLANK_LINE, LINE, Boundary, read_runs, replace_surrogates
-from brimful.corpus.reading.tables import missing_field, note_repeated_column, read_column
+from brimful.corpus.reading.text_columns import missing_field, note_repeated_column, read_column
 from brimful.corpus.reading.values import join_texts
 
 # Bytes of text that are decoded at once.
@@ -100,7 +100,7 @@ def _watch_lines(
     documents: Iterator[Document], are_texts: bool, are_lines: bool, issues: Counter[str]
 ) -> Iterator[Document]:
     """Yield the documents; count first lines as issues if most have the same width or hold one tab."""
-    lines: list[str] = []
+    lines = []
     for document in documents:
         lines += document[1][:_WATCHED_CHARACTERS].split("\n")
         if not (are_texts and are_lines):
@@ -117,29 +117,28 @@ def _watch_lines(
     yield from documents
 
 
-def _read_pieces(
+def _read_runs(
     span: Span,
     config: ReadConfig,
     issues: Counter[str],
     boundary: Boundary | None,
-    run: int,
+    run: int = RUN_BYTES,
+    longest: int = LONGEST_PIECE,
     too_long: str = "line longer than 4 MB, cut",
 ) -> Iterator[str]:
     """Yield runs of a text, as `read_runs` describes them, up to an error of the file."""
-    runs = read_runs(
-        span, config.encoding, issues, boundary, run=run, longest=LONGEST_PIECE, too_long=too_long
-    )
+    runs = read_runs(span, config.encoding, issues, boundary, run=run, longest=longest, too_long=too_long)
     return count_error(runs, span.path, issues)
 
 
 def _read_text(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Document]:
     if config.split == "file":
-        runs = _read_pieces(span, config, issues, Boundary(LINE.pattern, LONGEST_PIECE), LONGEST_PIECE)
+        runs = _read_runs(span, config, issues, Boundary(LINE.pattern, LONGEST_PIECE), LONGEST_PIECE)
         texts = (text.removesuffix("\n") for text in runs)
         return (document for document in enumerate(texts) if document[1])
     if config.split == "paragraph":
-        return enumerate(_split_paragraphs(_read_pieces(span, config, issues, BLANK_LINE, RUN_BYTES)))
-    return chain.from_iterable(_number_lines(_read_pieces(span, config, issues, LINE, RUN_BYTES)))
+        return enumerate(_split_paragraphs(_read_runs(span, config, issues, BLANK_LINE)))
+    return chain.from_iterable(_number_lines(_read_runs(span, config, issues, LINE)))
 
 
 def _number_lines(runs: Iterable[str]) -> Iterator[Iterable[Document]]:
@@ -153,21 +152,20 @@ def _number_lines(runs: Iterable[str]) -> Iterator[Iterable[Document]]:
 
 
 def _split_paragraphs(runs: Iterable[str]) -> Iterator[str]:
-    lines: list[str] = []
-    length = 0
-    for line in chain(chain.from_iterable(run.removesuffix("\n").split("\n") for run in runs), [""]):
-        if line and not line.isspace():
-            lines.append(line)
-            length += len(line) + 1
-            if length <= LONGEST_PIECE:
-                continue
-        if lines:
-            yield "\n".join(lines)
-            lines, length = [], 0
+    paragraph = ""
+    for run in chain(runs, ["\n"]):
+        for line in run.removesuffix("\n").split("\n"):
+            if line.strip():
+                paragraph += line + "\n"
+                if len(paragraph) <= LONGEST_PIECE:
+                    continue
+            if paragraph:
+                yield paragraph.removesuffix("\n")
+                paragraph = ""
 
 
 def _read_page(span: Span, config: ReadConfig, issues: Counter[str]) -> Iterator[Document]:
-    pieces = _read_pieces(span, config, issues, None, LONGEST_PIECE)
+    pieces = _read_runs(span, config, issues, None, LONGEST_PIECE)
     page = next(pieces, "").removesuffix("\n")
     if page:
         yield 0, page
@@ -180,11 +178,8 @@ def _read_lines(
 ) -> Iterator[str | None]:
     """Yield the lines of a file of records, with their ends; None stands for one that was too long."""
     too_long = "line longer than 16 MB, skipped"
-    runs = read_runs(
-        span, config.encoding, issues, boundary, run=RUN_BYTES, longest=LONGEST_RECORD, too_long=too_long
-    )
     is_within_long = False
-    for text in count_error(runs, span.path, issues):
+    for text in _read_runs(span, config, issues, boundary, longest=LONGEST_RECORD, too_long=too_long):
         lines: list[str | None] = [f"{line}\n" for line in text.split("\n")]
         # After the last line end comes nothing, or part of a line that continues in the next run.
         is_cut = lines.pop() != "\n"
@@ -200,7 +195,7 @@ def _read_json(span: Span, form: str, config: ReadConfig, issues: Counter[str]) 
         records = _read_json_lines(span, config, report)
     else:
         # JSON may be cut anywhere, so a long line costs nothing.
-        chunks = _read_pieces(span, config, issues, None, RUN_BYTES, too_long="")
+        chunks = _read_runs(span, config, issues, None, too_long="")
         records = json_records(span.path, chunks, [config.field], report)
     has_texts = False
     first_keys: list[str] = []

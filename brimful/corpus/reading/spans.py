@@ -3,7 +3,8 @@
 from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.forms import form_of
-from brimful.corpus.reading.inputs import Input, Span, split_suffix
+from brimful.corpus.reading.input_files import Input
+from brimful.corpus.reading.inputs import Span, split_suffix
 from brimful.corpus.reading.read import LONGEST_PIECE, ReadConfig, is_quoted
 from brimful.corpus.reading.tables import column_bytes
 

@@ -1,21 +1,18 @@
-"""Columns of text in Parquet and Arrow files, read in batches of bounded size."""
+"""The rows of Parquet and Arrow files, read in batches of bounded size."""
 
 import mmap
-import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import BrimfulError
 from brimful.base.machine import drop_pages
 from brimful.base.storage import require_utf8
 from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.faults import DAMAGED, Refusing, Report, check_machine
 from brimful.corpus.reading.inputs import Span
-from brimful.corpus.reading.values import join_texts
 
 MOST_ROWS = 1024
 BATCH_BYTES = 1 << 24
@@ -30,56 +27,6 @@ Group = tuple[int, Iterable[Any]]
 """The number of rows of a row group, and its batches."""
 
 
-class MissingFieldError(BrimfulError):
-    """The records of a file lack the text field."""
-
-
-def missing_field(
-    path: str, field: str, names: Iterable[str], options: str = "--read.field"
-) -> MissingFieldError:
-    """Return the error of a file whose records have other fields than the text field."""
-    hint = "its values are not texts" if field in names else suggest_name(field, names)
-    return MissingFieldError(f"{path} has no text in a field {field!r}: {hint} (set {options})")
-
-
-def note_repeated_column(names: list[str], field: str, span: Span, report: Report) -> None:
-    """Report that several columns have the name of the text field."""
-    columns = names.count(field)
-    if columns > 1 and not span.begin:
-        report.note(f"has {columns} columns {field!r}, the first of which is read")
-
-
-def read_column(span: Span, form: str, field: str, issues: Counter[str]) -> Iterator[tuple[int, str]]:
-    """Yield (row, text) of a column of a "parquet" or "arrow" file; rows count from the span's start.
-
-    Raises:
-        BrimfulError: there is no such column, it holds no text, or this machine failed.
-        OSError: the file cannot be read at all.
-    """
-    report = Report(issues)
-    require_plain(span.path)
-    if form == "arrow" and not os.path.getsize(span.path):
-        return
-    schema, names, read_groups = _open(span, form, report)
-    if field not in names:
-        raise missing_field(span.path, field, names)
-    note_repeated_column(names, field, span, report)
-    column_type = schema.types[names.index(field)]
-    if not _may_be_text(column_type):
-        raise BrimfulError(f"{span.path}: column {field!r} holds {column_type}, not text; set --read.field")
-
-    def convert(batch: Any) -> list[Any]:
-        return _list_values(plain_column(batch.column(0)), issues)
-
-    for begin, values in _convert_groups(span.path, read_groups([field]), convert, report):
-        for number, value in enumerate(values, begin):
-            text = join_texts(value, report) if isinstance(value, list) else value
-            if text is None:
-                issues[f"records without a text {field!r}"] += 1
-            else:
-                yield number, text
-
-
 def require_plain(path: str) -> None:
     """Refuse a file that is compressed as a whole: both formats need random access, and compress themselves.
 
@@ -92,7 +39,7 @@ def require_plain(path: str) -> None:
         raise BrimfulError(f"{path}: Parquet and Arrow files are read as they are: unpack it first")
 
 
-def _open(
+def open_groups(
     span: Span, form: str, report: Report
 ) -> tuple[Any, list[str], Callable[[list[str]], Iterable[Group]]]:
     """Return the schema of a file, its columns, and a function that reads some of them in the span."""
@@ -159,7 +106,7 @@ def _cut_batch(batch: Any) -> Iterator[Any]:
         yield batch.slice(begin, rows)
 
 
-def _convert_groups(
+def convert_groups(
     path: str, groups: Iterable[Group], convert: Callable[[Any], list[Any]], report: Report
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield each batch, converted, with the number of its first row. A damaged group costs no other one."""
@@ -187,19 +134,13 @@ def column_bytes(group: Any, field: str) -> int:
     return group.total_byte_size
 
 
-def _may_be_text(kind: Any) -> bool:
-    """Return whether values of a type can be texts, bytes of texts, or lists of texts or bytes."""
-    inner = getattr(kind, "storage_type", None) or getattr(kind, "value_type", None)
-    if inner is not None:
-        return _may_be_text(inner)
-    return str(kind) == "null" or _is_string(kind) or _is_binary(kind)
-
-
-def _is_string(kind: Any) -> bool:
+def is_string(kind: Any) -> bool:
+    """Return whether a type of Arrow is text."""
     return str(kind) in ("string", "large_string", "string_view")
 
 
-def _is_binary(kind: Any) -> bool:
+def is_binary(kind: Any) -> bool:
+    """Return whether a type of Arrow is bytes, which may be text."""
     return str(kind).partition("[")[0] in ("binary", "large_binary", "binary_view", "fixed_size_binary")
 
 
@@ -213,7 +154,7 @@ def plain_column(column: Any) -> Any:
     import pyarrow.compute as pc
 
     # Strings that are not UTF-8 are decoded later, so only their offsets are checked.
-    column.validate(full=not _is_string(column.type))
+    column.validate(full=not is_string(column.type))
     while True:
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
@@ -225,40 +166,20 @@ def plain_column(column: Any) -> Any:
             return column
 
 
-def _list_values(column: Any, issues: Counter[str]) -> list[Any]:
-    """Return the texts of a column, None where a text is missing, or lists of texts."""
-    if "list" not in str(column.type).partition("<")[0]:
-        return _list_texts(column, partial(_decode, issues))
-    values: list[Any] = []
-    for row in column:
-        values.append(None if row.values is None else _list_values(plain_column(row.values), issues))
-    return values
-
-
-def _list_texts(column: Any, decode: Callable[[bytes], str]) -> list[Any]:
+def list_texts(column: Any, decode: Callable[[bytes], str]) -> list[Any]:
     """Return the texts of a column of strings or bytes; `decode` decodes bytes that are not UTF-8."""
     import pyarrow as pa
 
     kinds = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
-    data = column.view(kinds[str(column.type)]) if _is_string(column.type) else column
+    data = column.view(kinds[str(column.type)]) if is_string(column.type) else column
     data.validate(full=True)  # a wrong offset would reach outside of the column
-    if _is_string(column.type):
+    if is_string(column.type):
         try:
             texts: list[Any] = column.to_pylist()
             return texts
         except UnicodeDecodeError:
             pass
     return [None if value is None else decode(value) for value in data.to_pylist()]
-
-
-def _decode(issues: Counter[str], data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        text = data.decode(errors="replace")
-    # U+FFFD that were in the file were not replaced now.
-    issues["undecodable characters"] += text.count("\ufffd") - data.decode(errors="ignore").count("\ufffd")
-    return text
 
 
 def rows_of_columns(
@@ -277,12 +198,12 @@ def rows_of_columns(
     report = Refusing(path=Path(path), place="row")
     require_plain(path)
     try:
-        schema, names, read_groups = _open(Span(path=path), form, report)
+        schema, names, read_groups = open_groups(Span(path=path), form, report)
     except OSError as error:
         raise BrimfulError(f"{path} is {error.strerror}") from error
     if columns is not None:
         names = [name for name in dict.fromkeys(columns) if name in names] or names[:1]
-    batches = _convert_groups(path, read_groups(names), partial(_list_rows, path), report)
+    batches = convert_groups(path, read_groups(names), partial(_list_rows, path), report)
     return schema, chain.from_iterable(rows for _, rows in batches)
 
 
@@ -290,8 +211,8 @@ def _list_rows(path: str, batch: Any) -> list[dict[str, Any]]:
     columns = []
     try:
         for column in map(plain_column, batch.columns):
-            is_text = _is_string(column.type) or _is_binary(column.type)
-            columns.append(_list_texts(column, bytes.decode) if is_text else column.to_pylist())
+            is_text = is_string(column.type) or is_binary(column.type)
+            columns.append(list_texts(column, bytes.decode) if is_text else column.to_pylist())
     except UnicodeDecodeError as error:
         raise BrimfulError(f"{path} has bytes that are not UTF-8 in a text: convert it") from error
     names = batch.schema.names

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from brimful.base.storage import read_commit
 from brimful.corpus.cleaning.markup import read_page
-from brimful.corpus.reading.forms import form_of, require_forms
-from brimful.corpus.reading.inputs import Span, find_inputs
+from brimful.corpus.reading.forms import form_of
+from brimful.corpus.reading.input_files import find_inputs, require_forms
+from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.read import ReadConfig, read_documents
-from brimful.corpus.reading.tables import MissingFieldError
+from brimful.corpus.reading.text_columns import MissingFieldError
 
 # The clean text of a prepared corpus.
 _PREPARED_PART = re.compile(r"(^|/)text/part-\d+\.parquet$")

@@ -32,9 +32,9 @@ from brimful.corpus.text.folder_files import (
     find_tokenizer_files,
     read_model_values,
     read_values,
+    require_ids,
 )
 from brimful.corpus.text.special_ids import Side
-from brimful.corpus.text.tokenizer_json import require_ids
 
 ENTRY_VERSION = 2
 _MAX_REASON_CHARACTERS = 200
@@ -87,9 +87,7 @@ def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tupl
         BrimfulError: transformers is missing or cannot read the folder, or its tokenizer has no backend.
     """
     contents = _read_contents(folder, vocabulary)
-    hashes = {}
-    for name, content in contents.items():
-        hashes[name] = hashlib.sha256(content).hexdigest()
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     key = config_hash({"files": hashes, "tokenizers": version("tokenizers"), "entry": ENTRY_VERSION})
     cache: Path | None = None
     problem: Exception | None = None
@@ -156,11 +154,9 @@ def _read_contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
     config = {key: model[key] for key in ("model_type", "tokenizer_class") if model.get(key)}
     if not config and TOKENIZER not in files and not read_values(folder, CONFIG).get("tokenizer_class"):
         # As in Google's folders: a vocabulary without a class is BERT's or RoBERTa's.
-        config["model_type"] = ""
+        config["model_type"] = "roberta" if "vocab.json" in files else ""
         if "vocab.txt" in files:
             config["model_type"] = "bert"
-        elif "vocab.json" in files:
-            config["model_type"] = "roberta"
     contents["config.json"] = json.dumps(config, sort_keys=True).encode()
     return contents
 

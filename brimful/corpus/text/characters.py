@@ -9,34 +9,40 @@ import numpy as np
 Ranges = list[tuple[int, int]]
 """First and last code points."""
 
+
+def parse_ranges(text: str) -> Ranges:
+    """Read ranges in the notation of Unicode's data files: `4E00-9FFF 3005`."""
+    ranges = []
+    for part in text.split():
+        first, _, last = part.partition("-")
+        ranges.append((int(first, 16), int(last or first, 16)))
+    return ranges
+
+
 # Classes of characters, as words see them.
 SPACE, WORD, HAN, HIRAGANA, KATAKANA, SINGLE, MARK = range(7)
-_HAN: Ranges = [(0x2E80, 0x2FDF), (0x3005, 0x3005), (0x3007, 0x3007), (0x3021, 0x3029), (0x3400, 0x4DBF)]
-_HAN += [(0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFD)]
-_HIRAGANA: Ranges = [(0x3041, 0x3096), (0x309D, 0x309F)]
-_KATAKANA: Ranges = [(0x30A1, 0x30FA), (0x30FD, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9D)]
+_HAN = parse_ranges("2E80-2FDF 3005 3007 3021-3029 3400-4DBF 4E00-9FFF F900-FAFF 20000-3FFFD")
+_HIRAGANA = parse_ranges("3041-3096 309D-309F")
+_KATAKANA = parse_ranges("30A1-30FA 30FD-30FF 31F0-31FF FF66-FF9D")
 # Scripts without spaces that no segmenter here cuts: each letter with its marks is a word.
-_UNSPACED: Ranges = [(0x0E01, 0x0E30), (0x0E32, 0x0E33), (0x0E40, 0x0E46), (0x0E80, 0x0EB0)]
-_UNSPACED += [(0x0EC0, 0x0EC6), (0x1000, 0x102A), (0x1780, 0x17B3)]
+_UNSPACED = parse_ranges("0E01-0E30 0E32-0E33 0E40-0E46 0E80-0EB0 0EC0-0EC6 1000-102A 1780-17B3")
 # The prolonged sound mark, joiners, emoji skin tones and variation selectors stay with what they follow.
-_MARKS: Ranges = [(0x30FC, 0x30FC), (0xFF70, 0xFF70), (0x180E, 0x180E), (0x200C, 0x200D), (0x1F3FB, 0x1F3FF)]
-_MARKS += [(0xE0100, 0xE01EF)]
+_MARKS = parse_ranges("30FC FF70 180E 200C-200D 1F3FB-1F3FF E0100-E01EF")
 
 # Scripts, as reports about tokens see them.
 SCRIPTS = ("Han", "Latin", "kana", "Hangul", "other")
 NO_SCRIPT = len(SCRIPTS)
 """Whitespace."""
-LATIN: Ranges = [(0x41, 0x5A), (0x61, 0x7A), (0xAA, 0xAA), (0xBA, 0xBA), (0xC0, 0xD6), (0xD8, 0xF6)]
-LATIN += [(0xF8, 0x24F), (0x1E00, 0x1EFF), (0xFF21, 0xFF3A), (0xFF41, 0xFF5A)]
-_KANA: Ranges = [(0x3041, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F), (0x1B000, 0x1B16F)]
-HANGUL: Ranges = [(0x1100, 0x11FF), (0x3131, 0x318E), (0xA960, 0xA97C), (0xAC00, 0xD7FB)]
+LATIN = parse_ranges(
+    "0041-005A 0061-007A 00AA 00BA 00C0-00D6 00D8-00F6 00F8-024F 1E00-1EFF FF21-FF3A FF41-FF5A"
+)
+_KANA = parse_ranges("3041-30FF 31F0-31FF FF66-FF9F 1B000-1B16F")
+HANGUL = parse_ranges("1100-11FF 3131-318E A960-A97C AC00-D7FB")
 
-IDEOGRAPHS: Ranges = [(0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFD)]
-HAN_OR_KANA: Ranges = [(0x3005, 0x3007), (0x3041, 0x30FF), *IDEOGRAPHS]
-BERT_HAN: Ranges = [(0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)]
+HAN_OR_KANA = parse_ranges("3005-3007 3041-30FF 3400-9FFF F900-FAFF 20000-3FFFD")
+BERT_HAN = parse_ranges("3400-4DBF 4E00-9FFF F900-FAFF 20000-2A6DF")
 """The Han characters to BERT, which sets them apart, so that they never continue a word."""
-EAST_ASIAN: Ranges = [(0x2E80, 0x9FFF), (0xAC00, 0xD7AF), (0xF900, 0xFAFF), (0xFF00, 0xFFEF)]
-EAST_ASIAN += [(0x20000, 0x3FFFD)]
+EAST_ASIAN = parse_ranges("2E80-9FFF AC00-D7AF F900-FAFF FF00-FFEF 20000-3FFFD")
 """The blocks of Chinese, Japanese and Korean, with their punctuation and full-width forms."""
 
 
@@ -74,9 +80,11 @@ def character_classes() -> np.ndarray:
     for letter, value in (("L", WORD), ("N", WORD), ("M", MARK), ("Z", SPACE)):
         table[:0x20000][major == ord(letter)] = value
     table[:0x20000][(major == ord("C")) & (minor == ord("c"))] = SPACE
-    named = [(_HAN, HAN), (_HIRAGANA, HIRAGANA), (_KATAKANA, KATAKANA), (_UNSPACED, SINGLE), (_MARKS, MARK)]
-    for ranges, value in named:
-        fill(table, ranges, value)
+    fill(table, _HAN, HAN)
+    fill(table, _HIRAGANA, HIRAGANA)
+    fill(table, _KATAKANA, KATAKANA)
+    fill(table, _UNSPACED, SINGLE)
+    fill(table, _MARKS, MARK)
     return table
 
 

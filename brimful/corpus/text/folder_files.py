@@ -1,6 +1,7 @@
 """The files of a folder that decide how its texts are read, also in sentence-transformers."""
 
 import json
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _MODEL_FILES = ("config.json", "bert_config.json")
 MODULES = "modules.json"
 SETTINGS = "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
+MAX_IDS = 10_000_000
+"""Ids must be smaller: to write a vocabulary, `tokenizers` counts up to the largest, gaps included."""
 _MODEL_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
@@ -59,6 +62,19 @@ def read_model_values(folder: Path) -> dict[str, Any]:
         if (folder / name).is_file():
             return read_values(folder, name)
     return {}
+
+
+def require_ids(ids: Iterable[int], file: Path) -> None:
+    """Refuse an id that is too large for any vocabulary.
+
+    Raises:
+        BrimfulError: an id is `MAX_IDS` or more.
+    """
+    highest = max(ids, default=0)
+    if highest >= MAX_IDS:
+        raise BrimfulError(
+            f"{file} has ids up to {highest:,}, but they must be below {MAX_IDS:,}: put the right file back"
+        )
 
 
 def read_modules(folder: Path) -> list[tuple[str, str]]:

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, get_args
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.auto_tokenizer import TokenizerFacts, read_by_auto_tokenizer
-from brimful.corpus.text.folder_files import ADDED, CONFIG, MAP, TOKENIZER, read_model_values, read_values
+from brimful.corpus.text.folder_files import (
+    ADDED,
+    CONFIG,
+    MAP,
+    MAX_IDS,
+    TOKENIZER,
+    read_model_values,
+    read_values,
+    require_ids,
+)
 from brimful.corpus.text.special_ids import Side
-from brimful.corpus.text.tokenizer_json import MAX_IDS, require_ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -122,11 +130,9 @@ def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer"
     for values in (config, read_values(folder, MAP)):
         for key in _EXTRA_KEYS:
             extra = values.get(key) or []
-            if isinstance(extra, dict):
-                extra = list(extra.values())
-            elif not isinstance(extra, list):
+            if not isinstance(extra, dict | list):
                 return False  # transformers says what is wrong
-            names += map(_name_of, extra)
+            names += map(_name_of, extra.values() if isinstance(extra, dict) else extra)
         for key, value in values.items():
             if not key.endswith("_token") or value is None or isinstance(value, bool):
                 continue
@@ -134,8 +140,8 @@ def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer"
             if name in added and not added[name].special:
                 return False
             # Special tokens that are pieces need nothing more: `markers` makes them special.
-            is_piece = tokenizer.token_to_id(name) is not None
-            if not (is_piece and key in _ROLES and isinstance(value, str)):
+            is_named_role = key in _ROLES and isinstance(value, str)
+            if not is_named_role or tokenizer.token_to_id(name) is None:
                 names.append(name)
     decoder = config.get("added_tokens_decoder") or {}
     if not isinstance(decoder, dict) or not added.keys() >= set(names):
@@ -162,16 +168,11 @@ def _read_beside(
     values = config
     if "added_tokens_decoder" not in config:
         values = config | read_values(folder, MAP)
-    roles = {}
-    for key in _ROLES:
-        if values.get(key):
-            roles[key] = _name_of(values[key])
+    roles = {key: _name_of(values[key]) for key in _ROLES if values.get(key)}
     if tokenizer.padding is not None:
         roles.setdefault("pad_token", tokenizer.padding["pad_token"])
-    default_side = "right"
-    if tokenizer.truncation is not None:
-        default_side = tokenizer.truncation["direction"].lower()
-    side = config.get("truncation_side", default_side)
+    truncation = tokenizer.truncation or {"direction": "right"}
+    side = config.get("truncation_side", truncation["direction"].lower())
     if side not in get_args(Side):
         raise BrimfulError(f"truncation_side of {CONFIG} is {json.dumps(side):.60}; write right or left")
     inputs = config.get("model_input_names")
@@ -219,8 +220,7 @@ def _warn_of_capitals(tokenizer: "Tokenizer", folder: Path, where: Path) -> None
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     capitals = []
     for piece in sorted(pieces.keys() - added, key=pieces.__getitem__):
-        is_special = piece[:1] == "[" and piece[-1:] == "]"
-        if piece != piece.lower() and not is_special:
+        if piece != piece.lower() and not re.fullmatch(r"\[.*\]", piece, re.DOTALL):
             capitals.append(piece)
     if capitals:
         warn(

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from brimful.corpus.text.characters import LATIN, MARK, Ranges, character_classes, code_points, fill
+from brimful.corpus.text.characters import LATIN, MARK, character_classes, code_points, fill, parse_ranges
 
 ACCENTED = 500
 """If more than one letter in this many has an accent, the language writes accents."""
@@ -28,10 +28,10 @@ DROPPED = (
 """The characters that go: all that cleaning removes, except whitespace."""
 MARKS_AFTER = re.compile(r"\(\?<=\[(\\p\{\w+\})+\]\)\\p\{Mn\}\+")
 """The regular expressions that `normalizer` writes for the accents of some scripts."""
-_SCRIPTS: dict[str, Ranges] = {
+_SCRIPTS = {
     "Latin": LATIN,
-    "Greek": [(0x370, 0x3FF), (0x1F00, 0x1FFF)],
-    "Cyrillic": [(0x400, 0x52F), (0x1C80, 0x1C8F), (0xA640, 0xA69F)],
+    "Greek": parse_ranges("0370-03FF 1F00-1FFF"),
+    "Cyrillic": parse_ranges("0400-052F 1C80-1C8F A640-A69F"),
 }
 _OTHER = len(_SCRIPTS)
 """The index of all other scripts."""
@@ -64,11 +64,12 @@ class Folding:
             accented += np.bincount(scripts[codes[:-1]][is_accented], minlength=_OTHER + 1)
             dotless += text.count(_DOTLESS)
         rates: list[tuple[str, float]] = []
-        accents: list[str] = []  # of the languages that write none
+        accents = []  # of the languages that write none
         for index, script in enumerate(_SCRIPTS):
             if letters[index]:
-                rates.append((script, float(accented[index] / letters[index])))
-                if rates[-1][1] * ACCENTED <= 1:
+                rate = float(accented[index] / letters[index])
+                rates.append((script, rate))
+                if rate * ACCENTED <= 1:
                     accents.append(script)
         return cls(tuple(accents), tuple(rates), dotless=bool(dotless * ACCENTED > letters[0]))
 

@@ -51,6 +51,16 @@ def plain_markers(tokenizer: "Tokenizer", markers: Collection[str], *, splits: b
     return tokenizer
 
 
+def ids_around(tokenizer: "Tokenizer") -> set[int]:
+    """Return the ids of the special tokens that the post-processor puts around texts and pairs."""
+    from tokenizers import Encoding
+
+    processor = tokenizer.post_processor
+    if processor is None:
+        return set()
+    return {*processor.process(Encoding()).ids, *processor.process(Encoding(), Encoding()).ids}
+
+
 def is_cut_of_markers(part: dict[str, Any]) -> bool:
     """Whether a part of a pre-tokenizer cuts markers and changes nothing in other words."""
     regex = part.get("pattern", {}).get("Regex", "")

@@ -14,9 +14,8 @@ import numpy as np
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.batches import batch_by_characters
 from brimful.corpus.text.characters import code_points
-from brimful.corpus.text.pruning_rules import UnknownWords, select_pieces
+from brimful.corpus.text.pruning_rules import State, UnknownWords, join_merge, select_pieces, split_merge
 from brimful.corpus.text.special_ids import name_like, unknown_id
-from brimful.corpus.text.tokenizer_json import State, order_ids, renumber
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -80,8 +79,8 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
             )
     plain, unknown = _plain(tokenizer), unknown_id(tokenizer)
     unknown_words = UnknownWords(plain, state) if kind == "WordPiece" else None
-    used: set[int] = set()  # ids of the pieces of the texts
-    matched: set[int] = set()  # ids of the pieces that WordPiece matches in unknown words
+    used = set()  # ids of the pieces of the texts
+    matched = set()  # ids of the pieces that WordPiece matches in unknown words
     occurs = np.zeros(0x110000, bool)  # by code point
     number_of_texts = 0
     checked_texts: list[str] = []
@@ -93,7 +92,7 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
             used.update(ids)
             if unknown in ids:
                 texts_with_unknown.append(text)
-        if unknown_words and texts_with_unknown:
+        if unknown_words:
             matched |= unknown_words.pieces(texts_with_unknown)
         number_of_texts += len(batch)
         if len(checked_texts) < _MAX_CHECKED_TEXTS:
@@ -140,3 +139,69 @@ def _check(old: "Tokenizer", new: "Tokenizer", old_ids: np.ndarray, texts: list[
                 raise BrimfulError(
                     f"this tokenizer cannot be pruned: the encoding of {text!r:.80} would change"
                 )
+
+
+def order_ids(model: State, ids: set[int]) -> list[int]:
+    """Sort ids as `tokenizers` numbers their pieces: the model's own first, then added tokens."""
+    is_list = model["type"] == "Unigram"
+    own_ids = set(range(len(model["vocab"])) if is_list else model["vocab"].values())
+    return sorted(ids & own_ids) + sorted(ids - own_ids)
+
+
+def renumber(tokenizer: "Tokenizer", state: State, new_ids: dict[int, int]) -> State:
+    """Return the tokenizer.json with fewer pieces, under new ids in every place.
+
+    Args:
+        new_ids: the new id of each old id that stays, in the order of the new ids.
+    """
+    ids = {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()}
+    added = [{**token, "id": new_ids[ids[token["content"]]]} for token in state["added_tokens"]]
+    padding = state["padding"]
+    if padding:
+        padding = {**padding, "pad_id": new_ids[padding["pad_id"]]}
+    return {
+        **state,
+        "model": _renumber_model(state["model"], new_ids),
+        "added_tokens": added,
+        "padding": padding,
+        "post_processor": _renumber_processor(state["post_processor"], new_ids),
+    }
+
+
+def _renumber_model(model: State, new_ids: dict[int, int]) -> State:
+    model = dict(model)
+    pieces = model["vocab"]
+    if model["type"] == "Unigram":
+        model["vocab"] = [pieces[old] for old in new_ids if old < len(pieces)]
+        if model["unk_id"] is not None:
+            model["unk_id"] = new_ids[model["unk_id"]]
+        return model
+    names = {index: piece for piece, index in pieces.items()}
+    vocabulary = {names[old]: new for old, new in new_ids.items() if old in names}
+    model["vocab"] = vocabulary
+    if model["type"] == "BPE":
+        prefix = model["continuing_subword_prefix"] or ""
+        merges = []
+        for sides in map(split_merge, model["merges"]):
+            if vocabulary.keys() >= {*sides, join_merge(sides, prefix)}:
+                merges.append(sides)
+        model["merges"] = merges
+    return model
+
+
+def _renumber_processor(processor: State | None, new_ids: dict[int, int]) -> State | None:
+    if not processor:
+        return processor
+    processor = dict(processor)
+    if processor["type"] == "Sequence":
+        processor["processors"] = [_renumber_processor(step, new_ids) for step in processor["processors"]]
+    elif processor["type"] == "TemplateProcessing":
+        tokens = {}
+        for name, token in processor["special_tokens"].items():
+            tokens[name] = {**token, "ids": [new_ids[index] for index in token["ids"]]}
+        processor["special_tokens"] = tokens
+    else:  # BertProcessing and RobertaProcessing have (token, id) of two tokens
+        for name in processor.keys() & {"sep", "cls"}:
+            token, index = processor[name]
+            processor[name] = [token, new_ids[index]]
+    return processor

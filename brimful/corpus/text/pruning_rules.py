@@ -17,20 +17,40 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from brimful.corpus.text.markers import ids_around
 from brimful.corpus.text.special_ids import TOKEN_NAMES, settings_of
-from brimful.corpus.text.tokenizer_json import State, ids_around, join_merge, read_pieces, split_merge
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+State = dict[str, Any]
+"""A tokenizer.json."""
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _MAX_CHARACTER_BYTES = 4
 """Bytes of a character in UTF-8."""
 # Punctuation, digits and symbols (Common), and the accents that follow letters (Inherited).
 _OF_EVERY_SCRIPT = ("0", "\u0301")
 _CATEGORIES_WITHOUT_SCRIPT = ("Cn", "Co", "Cs")
+
+
+def read_pieces(model: State) -> dict[str, int]:
+    """Return the pieces and their ids. A Unigram model may have equal pieces: the last one counts."""
+    if model["type"] == "Unigram":
+        return {piece: index for index, (piece, _) in enumerate(model["vocab"])}
+    return model["vocab"]
+
+
+def split_merge(merge: str | list[str]) -> tuple[str, str]:
+    """Return the two sides of a merge; older files write them with a space between."""
+    first, second = merge.split(" ") if isinstance(merge, str) else merge
+    return first, second
+
+
+def join_merge(sides: tuple[str, str], prefix: str) -> str:
+    """Return what a merge makes of its two sides: play + ##ing -> playing."""
+    return sides[0] + sides[1].removeprefix(prefix)
 
 
 def select_pieces(tokenizer: "Tokenizer", state: State, ids: set[int], text: Iterable[str]) -> set[int]:
@@ -171,10 +191,10 @@ class UnknownWords:
     def pieces(self, texts: list[str]) -> set[int]:
         """Return the ids of the pieces that begin the words of these texts, up to where no piece matches."""
         pieces: dict[str, int] = self._model["vocab"]
-        words: set[str] = set()
+        words = set()
         for encoding in self._words.encode_batch(texts, add_special_tokens=False):
             words.update(encoding.tokens)
-        ids: set[int] = set()
+        ids = set()
         for word in words:
             if len(word) > self._model["max_input_chars_per_word"]:
                 continue

@@ -65,13 +65,13 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
     """Return the names and ids of the special tokens that the vocabulary has, by role.
 
     Raises:
-        BrimfulError: one that an encoder needs is missing.
+        BrimfulError: a special token that an encoder needs is missing.
     """
     tokens = {}
     for role in TOKEN_NAMES:
         name = token_name(tokenizer, role)
-        index = tokenizer.token_to_id(name) if name else None
-        if name is not None and index is not None:
+        index = tokenizer.token_to_id(name or "")
+        if name and index is not None:
             tokens[role] = (name, index)
         elif role in ("pad", "cls", "sep"):
             raise _missing(tokenizer, role)
@@ -83,11 +83,8 @@ def token_name(tokenizer: "Tokenizer", role: str) -> str | None:
 
     The files beside the tokenizer name it; otherwise it has the name of BERT's ([CLS]) or RoBERTa's (<s>).
     """
-    names = TOKEN_NAMES[role]
     roles = settings_of(tokenizer).roles
-    if role in roles:
-        names = (roles[role],)
-    for name in names:
+    for name in [roles[role]] if role in roles else TOKEN_NAMES[role]:
         if name and tokenizer.token_to_id(name) is not None:
             return name
     return None
@@ -119,7 +116,7 @@ def special_ids(tokenizer: "Tokenizer") -> SpecialIds:
     """Return the ids of the special tokens.
 
     Raises:
-        BrimfulError: one that an encoder needs is missing.
+        BrimfulError: a special token that an encoder needs is missing.
     """
     ids = {role: index for role, (_, index) in special_tokens(tokenizer).items()}
     return SpecialIds(ids["pad"], ids.get("unk"), ids["cls"], ids["sep"], ids.get("mask"))

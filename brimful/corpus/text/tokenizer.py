@@ -17,8 +17,7 @@ from brimful.corpus.text.folder_files import (
     lowers_text,
 )
 from brimful.corpus.text.folder_tokenizer import BACKENDS, read_folder
-from brimful.corpus.text.lower_first import lower_first
-from brimful.corpus.text.markers import plain_markers
+from brimful.corpus.text.markers import ids_around, plain_markers
 from brimful.corpus.text.special_ids import (
     CONFIG_KEYS,
     TOKEN_NAMES,
@@ -29,12 +28,17 @@ from brimful.corpus.text.special_ids import (
     special_tokens,
     token_name,
 )
-from brimful.corpus.text.tokenizer_json import ids_around
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _CORPUS_FILES = ("plan.json", "MANIFEST.json")
+_MAX_IGNORED_CHARACTERS = 3
+_CASED = r"[\p{Cased}&&\P{Case_Ignorable}]"
+# A lookbehind needs alternatives of fixed lengths: one for each number of ignored characters.
+_BEFORE = "|".join(_CASED + rf"\p{{Case_Ignorable}}{{{n}}}" for n in range(_MAX_IGNORED_CHARACTERS + 1))
+_FINAL_SIGMA = rf"(?<={_BEFORE})Σ(?!\p{{Case_Ignorable}}*{_CASED})"
+"""A capital sigma at the end of a word, which `str.lower` treats differently from others."""
 
 
 def load(path: str | Path) -> "Tokenizer":
@@ -93,6 +97,35 @@ def read(path: str | Path) -> "Tokenizer":
     plain = plain_markers(tokenizer, markers, splits=facts["splits"])
     remember_settings(plain, settings)
     return plain
+
+
+def lower_first(tokenizer: "Tokenizer") -> tuple["Tokenizer", set[str]]:
+    """Return a tokenizer that lowers texts first, and the added tokens that no lowered text can spell.
+
+    sentence-transformers (`do_lower_case`) calls Python's `str.lower`. Here the first steps of the normalizer
+    do the same, so that offsets still point into the text as it was.
+    """
+    from tokenizers import Regex, Tokenizer, normalizers
+
+    state = json.loads(tokenizer.to_str())
+    steps: list[dict] = []
+    if state["normalizer"] is not None:
+        steps = state["normalizer"].get("normalizers", [state["normalizer"]])
+    lowering = [normalizers.Replace(Regex(_FINAL_SIGMA), "ς"), normalizers.Lowercase()]
+    lowering_steps = [json.loads(step.__getstate__()) for step in lowering]
+    if steps[:2] == lowering_steps:
+        return tokenizer, set()
+    unspelled = set()
+    for token in state["added_tokens"]:
+        content, lowered = token["content"], token["content"].lower()
+        if tokenizer.normalizer and token["normalized"]:
+            content, lowered = map(tokenizer.normalizer.normalize_str, (content, lowered))
+        if content != lowered:
+            unspelled.add(token["content"])
+        # The text is lowered in the normalizer, so tokens must be found behind it.
+        token["normalized"] = True
+    state["normalizer"] = {"type": "Sequence", "normalizers": [*lowering_steps, *steps]}
+    return Tokenizer.from_str(json.dumps(state)), unspelled
 
 
 def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
@@ -162,19 +195,16 @@ def save(
             refuses them).
     """
     directory = Path(directory)
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    if not segments:
-        inputs.remove("token_type_ids")
+    segment_input = ["token_type_ids"] if segments else []
     settings = {
         "tokenizer_class": BACKENDS[0],
         "model_max_length": model_max_length,
-        "model_input_names": inputs,
+        "model_input_names": ["input_ids", *segment_input, "attention_mask"],
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,
     }
-    side = settings_of(tokenizer).side
-    if side == "left":
-        settings["truncation_side"] = side
+    if settings_of(tokenizer).side == "left":
+        settings["truncation_side"] = "left"
     for role, (name, _) in special_tokens(tokenizer).items():
         settings[f"{role}_token"] = name
     with atomic_file(directory / CONFIG) as temporary:

@@ -117,7 +117,7 @@ def _nfkc() -> Callable[[str], str]:
 
 def thin_out(texts: Iterable[str], max_characters: int) -> list[str]:
     """Return every text, or every 2nd, 4th, 8th ...: up to `max_characters`, but at least one text."""
-    sample: list[str] = []
+    sample = []
     size, stride = 0, 1
     for number, text in enumerate(texts):
         if number % stride:
@@ -187,7 +187,7 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
 
     counter = _Alphabet(normal)
     pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    sample: list[str] = []
+    sample = []
     for batch in batch_by_characters(texts, BATCH_CHARACTERS, len):
         for text in counter.read(batch):
             sample.append(without_long_words(text, pre_tokenizer))

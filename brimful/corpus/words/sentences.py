@@ -46,21 +46,14 @@ def sentence_spans(text: str) -> np.ndarray:
 
     A line break ends a sentence. Whitespace between sentences is in no span.
     """
-    return _cut_sentences(code_points(text), _character_traits(), _packed_abbreviations())
+    abbreviations, before_numbers = _pack_words(_ABBREVIATIONS), _pack_words(_BEFORE_NUMBERS)
+    return _cut_sentences(code_points(text), _character_traits(), abbreviations, before_numbers)
 
 
 @functools.cache
-def _packed_abbreviations() -> tuple[np.ndarray, np.ndarray]:
-    """Return the abbreviations, and the abbreviations before numbers, without their last full stop.
-
-    Each is one number, made of its ASCII codes; sorted uint64.
-    """
-    return _packed(_ABBREVIATIONS), _packed(_BEFORE_NUMBERS)
-
-
-def _packed(words: str) -> np.ndarray:
-    numbers = [int.from_bytes(word.encode(), "big") for word in words.split()]
-    return np.array(sorted(numbers), np.uint64)
+def _pack_words(words: str) -> np.ndarray:
+    """Return words as numbers that are made of their ASCII codes, sorted uint64."""
+    return np.array(sorted(int.from_bytes(word.encode()) for word in words.split()), np.uint64)
 
 
 @functools.cache
@@ -87,14 +80,14 @@ def _character_traits() -> np.ndarray:
 
 @compiled
 def _cut_sentences(
-    codes: np.ndarray, table: np.ndarray, abbreviations: tuple[np.ndarray, np.ndarray]
+    codes: np.ndarray, table: np.ndarray, abbreviations: np.ndarray, before_numbers: np.ndarray
 ) -> np.ndarray:
     """Return the sentences of a text: character begin and end, int64 (sentences, 2).
 
     Args:
         codes: code points, uint32 (characters,).
         table: `_character_traits()`.
-        abbreviations: `_packed_abbreviations()`.
+        abbreviations, before_numbers: the abbreviations, by `_pack_words`.
     """
     room = 16
     spans = np.empty((room, 2), np.int64)
@@ -114,7 +107,7 @@ def _cut_sentences(
                 while end < size and table[codes[end]] & CLOSER:
                     end += 1
                 if end < size and not _ends_sentence(
-                    codes, table, abbreviations, begin, index, marks_end, end
+                    codes, table, abbreviations, before_numbers, begin, index, marks_end, end
                 ):
                     index = end
                     continue
@@ -136,7 +129,7 @@ def _cut_sentences(
 
 @compiled
 def _ends_sentence(
-    codes: np.ndarray, table: np.ndarray, abbreviations: tuple[np.ndarray, np.ndarray],
+    codes: np.ndarray, table: np.ndarray, abbreviations: np.ndarray, before_numbers: np.ndarray,
     begin: int, first: int, last: int, end: int,
 ) -> bool:  # fmt: skip
     """Whether marks from `first` to `last`, with closers up to `end`, end the sentence from `begin`."""
@@ -167,8 +160,8 @@ def _ends_sentence(
     numbered = following < len(codes) and table[codes[following]] & DIGIT != 0
     return not (
         _is_list_number(codes, table, begin, first)
-        or _is_abbreviation(codes, table, abbreviations[0], begin, first)
-        or (numbered and _is_abbreviation(codes, table, abbreviations[1], begin, first))
+        or _is_abbreviation(codes, table, abbreviations, begin, first)
+        or (numbered and _is_abbreviation(codes, table, before_numbers, begin, first))
     )
 
 

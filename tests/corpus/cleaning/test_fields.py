@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,15 @@ from brimful.corpus.cleaning import fields
 from brimful.corpus.cleaning.characters import squeeze_blanks
 from brimful.corpus.cleaning.clean import TAGS_GONE, TAGS_LEFT, CleanConfig, Cleaner
 from brimful.corpus.cleaning.fields import read_field
-
-RECORDS = Path(__file__).parent / "field_records.txt"
+from builders.records import read_records
 
 
 def text_of(raw: str) -> str:
     return squeeze_blanks(read_field(raw).text)[0].strip()
 
 
-def written() -> Iterator[tuple[str, str, str]]:
-    for record in RECORDS.read_text(encoding="utf-8").split("\n==== ")[1:]:
-        kind, _, body = record.partition("\n")
-        raw, _, text = body.partition("\n----\n")
-        yield kind, raw, text.rstrip("\n")
-
-
-@pytest.mark.parametrize(("kind", "raw", "text"), list(written()))
-def test_records_written_by_hand(kind: str, raw: str, text: str) -> None:
+@pytest.mark.parametrize(("raw", "text"), read_records(Path(__file__).parent / "field_records.txt"))
+def test_records_written_by_hand(raw: str, text: str) -> None:
     assert text_of(raw) == text
 
 
@@ -84,38 +75,6 @@ def test_prose_is_never_cut_by_more_than_its_tags(case: tuple[str, list[str]]) -
 def test_prose_without_attributes_and_ends_stays(raw: str) -> None:
     assert read_field(raw).text is raw
     assert Cleaner(CleanConfig(css=False))(raw, (0, 0)) == [raw]
-
-
-@pytest.mark.parametrize(
-    ("raw", "text"),
-    [
-        ("国务院<b>昨日</b>公布", "国务院昨日公布"),
-        ("第一行<br/>第二行", "第一行\n第二行"),
-        ("&lt;br/&gt;第二行", "第二行"),
-        ("a<br/>b\nc", "a\nb\nc"),
-        ("<p>wrapped\nprose</p>", "wrapped prose"),
-        ("one\ntwo\n<p>three\nfour</p>\nfive\nsix", "one\ntwo\nthree four\nfive\nsix"),
-        ("a<!-- b\nc <b>d</b>", "a b\nc d"),
-        ("<p>text</p><script>var a=1;</script>", "text\nvar a=1;"),
-        ("<td>a</td><td>b</td>", "a b"),
-        ("end</p>next</div>last", "end\nnext\nlast"),
-        ("</p>one\ntwo<p>\nthree", "one\ntwo\nthree"),
-        ("<xmp>a</xmp>d", "a\nd"),
-        ("see http://a.example/?x=1&copy=2<br/>ok", "see http://a.example/?x=1&copy=2\nok"),
-        ("<div style='display:none'>kept, since nothing ends it", "kept, since nothing ends it"),
-        ("<p>用 &lt;br&gt; 换行</p>", "用 <br> 换行"),
-        ("<title>海边</title><p>正文</p>", "海边\n正文"),
-        ('<p align=center"">正文</p>', "正文"),
-        ('<p style="font-family:"宋体";">正文</p>', "正文"),
-        (r"<\/p><p style=\"a: b;\">正文<\/p>", "正文"),
-        ("<label>姓名</label>：王", "姓名：王"),
-        ("<ruby>漢<rt>kan</rt></ruby>字", "漢字"),
-        ("<![CDATA[<p>正文</p>]]>", "正文"),
-        ("<p>a &gt; b &mdash; c</p>", "a > b — c"),
-    ],
-)
-def test_small_fields(raw: str, text: str) -> None:
-    assert text_of(raw) == text
 
 
 @pytest.mark.parametrize("name", sorted(fields._BLOCK_NAMES - fields._CELL_NAMES - {"hr", "table"}))

@@ -103,11 +103,8 @@ def test_a_file_keeps_its_lines_and_a_warning_names_the_option(tmp_path: Path) -
     assert read(path, paragraphs, join_lines=True, split="paragraph") == ([ENGLISH * 9] * 2, {})
 
 
-def test_pages_are_not_joined(tmp_path: Path) -> None:
+def test_pages_and_lines_that_are_documents_are_not_joined(tmp_path: Path) -> None:
     page = f"<html><body><pre>{HEADLINES}</pre></body></html>"
     assert read(tmp_path / "a.html", page, join_lines=True) == ([page], {})
-
-
-def test_lines_that_are_documents_cannot_be_joined() -> None:
     with pytest.raises(BrimfulError, match=r"read\.join_lines needs read\.split file or paragraph, not line"):
         ReadConfig(split="line", join_lines=True)

@@ -17,8 +17,7 @@ import zstandard
 
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
-from brimful.corpus.reading.forms import require_forms
-from brimful.corpus.reading.inputs import find_inputs
+from brimful.corpus.reading.input_files import find_inputs, require_forms
 from brimful.corpus.reading.read import TABBED
 from brimful.tables.table_files import read_table
 from builders.reading import read, write

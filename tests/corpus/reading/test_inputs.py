@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.reading.inputs import find_inputs
+from brimful.corpus.reading.input_files import find_inputs
 from builders.reading import read, write
 
 

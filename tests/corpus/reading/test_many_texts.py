@@ -1,6 +1,7 @@
 """Files that hold many texts are refused, and the command that they are refused with makes what is read."""
 
 import gzip
+import json
 import re
 import subprocess
 import sys
@@ -12,11 +13,11 @@ import pytest
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.converters import convert
-from brimful.corpus.reading.forms import require_forms
-from brimful.corpus.reading.inputs import find_inputs
+from brimful.corpus.reading.input_files import find_inputs, require_forms
 from brimful.corpus.reading.many_texts import find_many_texts
 from brimful.tables.file_rows import is_text
 from builders.reading import read, write
+from builders.records import read_named_records
 
 KETTLE, LANTERN = "A kettle is a pot with a lid.", "A lantern is a lamp with a case."
 CHINESE = "会议在上海举行，与会者讨论了新的计划。朱镕基出席。"
@@ -38,16 +39,11 @@ def mail(kind: str, encoding: str, body: str) -> bytes:
     return f"From a@b.org Thu Jan  1 00:00:00 2026\n{headers}\n\n{body}\n\n".encode("gb18030")
 
 
-BLANKS = "\t_" * 8
 HTML = "Content-Type: text/html\r\n"
-MESSAGE = "2026/12/31 下午10:15 - Anna: {}\n"
 REPORT = "Annual Report                    2026\n\n{}\n\n{}\n\f"
 
-# The kind, a name, the content, the documents.
-FILES: list[tuple[str, str, str | bytes, list[str]]] = [
-    (
-        "warc",
-        "part.warc.wet",
+FILES: dict[str, tuple[str | bytes, list[str]]] = {  # by kind and name: the content, the documents
+    "warc part.warc.wet": (
         warc("warcinfo", b"x: y")
         + warc("conversion", KETTLE.encode())
         + warc("response", page(LANTERN).encode(), HTML)
@@ -56,30 +52,16 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         + warc("response", b"GIF", "Content-Type: image/gif\r\n"),
         [KETTLE, LANTERN, CHINESE, KETTLE],
     ),
-    (
-        "documents",
-        "wiki_00",
-        f'<doc id="1" title="Kettle">\nKettle\n\n{KETTLE}\n\n</doc>\n'
-        '<doc id="2">\nif a < b and c > d &lt;1&gt;\n</doc>\n',
-        [f"Kettle\n\n{KETTLE}", "if a < b and c > d <1>"],
-    ),
-    (
-        "documents",
-        "news.txt",
+    "documents news.txt": (
         f"<doc>\n<url>http://x</url>\n<content>{CHINESE}</content>\n</doc>\n".encode("gb18030"),
         [CHINESE],
     ),
-    (
-        "xml",
-        "a.xml",
+    "xml a.xml": (
         f'<?xml version="1.0" encoding="GB2312"?>\n<!DOCTYPE t [<!ENTITY e "x">]>\n'
         f"<t><p>{CHINESE} &eacute;</p><![CDATA[<b>]]></t>".encode("gb18030"),
         [f"{CHINESE} é<b>"],
     ),
-    ("xml", "a.txt", f'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n<REUTERS ID="1">{KETTLE}</REUTERS>', [KETTLE]),
-    (
-        "mail",
-        "list.mbox",
+    "mail list.mbox": (
         mail("plain; charset=utf-8", "base64", "5LuK5aSp5LiL6Zuo44CC")
         + mail("plain; charset=latin-1", "quoted-printable", "caf=E9")
         + mail("plain; charset=x-unknown", "8bit", KETTLE)
@@ -87,64 +69,24 @@ FILES: list[tuple[str, str, str | bytes, list[str]]] = [
         + mail("html", "8bit", f"<p>{LANTERN}</p>"),
         ["今天下雨。", "café", KETTLE, CHINESE, LANTERN],
     ),
-    ("mail", "1.txt", f"From: a@b.org (A)\nSubject: x\nOrganization: y\nLines: 1\n\n{KETTLE}\n", [KETTLE]),
-    ("mail", "a.eml", f"Return-Path: <a@b.org>\nReceived: from x\n by y\n\n{KETTLE}\n", [KETTLE]),
-    (
-        "subtitles",
-        "film.srt",
+    "subtitles film.srt": (
         "1\r\n00:00:01,000 --> 00:00:03,500\r\n<i>Where is\r\nit?</i>\r\n\r\n2\r\n"
         "00:00:03,900 --> 00:00:05,200\r\n{\\an8}- Here. <3\r\n\r\n"
         "3\r\n00:00:06,000 --> 00:00:07,000\r\n42\r\n",
         ["Where is\nit?\n- Here. <3\n42"],
     ),
-    ("subtitles", "16.srt", "1\n00:00:01,000 --> 00:00:03,500\nHéllo\n".encode("utf-16"), ["Héllo"]),
-    (
-        "subtitles",
-        "film.vtt",
-        "WEBVTT\nKind: captions\n\nSTYLE\n::cue {}\n\nNOTE a\n\n"
-        "intro\n00:01.000 --> 00:03.000\nNOTEBOOKS &amp; pens\n",
-        ["NOTEBOOKS & pens"],
-    ),
-    (
-        "subtitles",
-        "film.ass",
-        "[Script Info]\n\n[Events]\nDialogue: 0,0:00:01.00,0:00:02.00,A,,0,0,0,,{\\i1}Yes,\\Nno.\n",
-        ["Yes,\nno."],
-    ),
-    ("subtitles", "a.lrc", "[ti:Song]\n[00:01.00]One\n[00:02.00][00:09.00]Two\n", ["One\nTwo"]),
-    ("subtitles", "a.sbv", "0:00:01.000,0:00:02.000\nOne\n\n0:00:03.000,0:00:04.000\nTwo\n", ["One\nTwo"]),
-    (
-        "chat",
-        "chat.txt",
-        "12/01/2026, 10:11 - Messages are encrypted.\n12/01/2026, 10:11 - Anna: Bring a cup: a clean one.\n"
-        "12/01/2026, 10:12 - Bo left\n[12.01.26, 10:12:13] Bo: Yes.\nSure.\n31.12.26, 22:15 Uhr - Bo: Gut.\n",
-        ["Bring a cup: a clean one.", "Yes.\nSure.", "Gut."],
-    ),
-    ("chat", "zh.txt", "".join(map(MESSAGE.format, "甲乙丙")), ["甲", "乙", "丙"]),
-    (
-        "chat",
-        "qq.txt",
-        "消息记录（此消息记录为文本格式，不支持重新导入）\n\n2026-01-02 10:15:00 Anna(1234)\n你好\n\n"
-        "2026-01-02 10:16:00 Bo\n好\n",
-        ["你好", "好"],
-    ),
-    (
-        "conllu",
-        "a.txt",
-        f"# newdoc\n# text = Two.\n1\tTwo{BLANKS}\n2\t.{BLANKS}\n\n# newdoc\n1\tA{BLANKS}\n2\tB{BLANKS}\n",
-        ["Two.", "A B"],
-    ),
-    (
-        "pages",
-        "report.txt",
+    "subtitles 16.srt": ("1\n00:00:01,000 --> 00:00:03,500\nHéllo\n".encode("utf-16"), ["Héllo"]),
+    "pages report.txt": (
         "London, 1925\n\f"
         + REPORT.format("Beginning", "     10")
         + REPORT.format("The costs were", "     11")
         + REPORT.format("necessary for\n1925\nus.", "     12"),
         ["London, 1925\nBeginning\nThe costs were\nnecessary for\n1925\nus."],
     ),
-    ("pages", "zh.txt", f"{CHINESE}\n第1页\n\f{KETTLE}\n第2页\n\f", [f"{CHINESE}\n{KETTLE}"]),
-]
+    "pages zh.txt": (f"{CHINESE}\n第1页\n\f{KETTLE}\n第2页\n\f", [f"{CHINESE}\n{KETTLE}"]),
+}
+for file, (written, right) in read_named_records(Path(__file__).parent / "many_texts_records.txt").items():
+    FILES[file] = (written, json.loads(right))
 
 
 def texts_of(path: Path, **config: str) -> list[str]:
@@ -153,20 +95,18 @@ def texts_of(path: Path, **config: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize(("kind", "name", "content", "texts"), FILES, ids=[file[1] for file in FILES])
-def test_a_file_is_refused_and_converted(
-    kind: str, name: str, content: str | bytes, texts: list[str], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_is_refused_and_converted(file: str, tmp_path: Path) -> None:
+    (kind, name), (content, texts) = file.split(), FILES[file]
     path = write(tmp_path / name, content)
     with pytest.raises(BrimfulError) as error:
         texts_of(path)
-    what = re.escape(
-        f"convert it and give the result in its place: python -m brimful.corpus.converters {kind}"
+    what = "convert it and give the result in its place: python -m brimful.corpus.converters"
+    assert re.fullmatch(
+        f"{path} is [^/]*, not one text; {what} {kind} {path} > {path}.jsonl", str(error.value)
     )
-    assert re.fullmatch(f"{path} is [^/]*, not one text; {what} {path} > {path}.jsonl", str(error.value))
     assert [*convert(kind, [str(path)])] == texts
-    packed = tmp_path / f"{name}.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
+    packed = write(tmp_path / f"{name}.gz", gzip.compress(path.read_bytes()))
     assert [*convert(kind, [str(packed)])] == texts
     if name.endswith(".txt"):
         with pytest.raises(BrimfulError, match="convert it"):

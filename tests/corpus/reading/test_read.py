@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading import delimited
-from brimful.corpus.reading.inputs import Input
+from brimful.corpus.reading.input_files import Input
 from brimful.corpus.reading.lines import BINARY, EMPTY
 from brimful.corpus.reading.read import ReadConfig
 from brimful.corpus.reading.spans import divide
@@ -27,26 +27,80 @@ from builders.reading import read_numbered as read
 from builders.reading import write
 
 UNCLOSED = "quote never closed, its line skipped"
+PACKERS = {"gz": gzip.compress, "zst": zstandard.ZstdCompressor().compress}
 
 
-@pytest.mark.parametrize(
-    ("split", "expected"),
-    [
-        ("file", [(0, "one\ntwo\n\nthree")]),
-        ("paragraph", [(0, "one\ntwo"), (1, "three")]),
-        ("line", [(0, "one"), (1, "two"), (3, "three")]),
-    ],
-)
-def test_text(tmp_path: Path, split: str, expected: list[tuple[int, str]]) -> None:
-    data = b"one\r\ntwo\r\n\r\nthree\r\n"
-    compressor = zstandard.ZstdCompressor()
-    files = {
-        "a.txt": data,
-        "a.txt.gz": gzip.compress(data[:7]) + gzip.compress(data[7:]),
-        "a.txt.zst": compressor.compress(data[:7]) + compressor.compress(data[7:]),
-    }
-    for name, stored in files.items():
-        assert read(write(tmp_path / name, stored), split=split) == (expected, Counter())
+def two_members(suffix: str, data: bytes) -> bytes:
+    return PACKERS[suffix](data[:7]) + PACKERS[suffix](data[7:])
+
+
+TEXT = b"one\r\ntwo\r\n\r\nthree\r\n"
+NUMBERED = {0: "one", 1: "two", 3: "three"}
+LONG = "x" * 200_000  # beyond the default field limit of the csv module
+BROKEN = '{"body": "中文"}\n{broken\n{"body": null}\n[1]\n'
+ESCAPES = [r'{"text": "a\ud800b"}', r'{"text": "\ud83d\ude00\u0000"}', r'{"x": "\udc00", "text": "c"}']
+ESCAPES += ['{"text": "d", "x": NaN}', '{"text": "e", "text": "f"}', r'{"te\u0078t": "g"}']
+BAD = "undecodable characters in utf-8 (such as {})"
+WRONG = "text that another program decoded with a wrong charset (such as {})"
+LOST = "\ufffd \ufffd \ufffd \ufffd"
+ROW_TEXT = "rows with text behind a closing quote, read without the quotes"
+FILES: dict[str, tuple[str, str | bytes, dict[str, str], dict[int, str], dict[str, int]]] = {
+    "a file": ("a.txt", TEXT, {}, {0: "one\ntwo\n\nthree"}, {}),
+    "paragraphs": ("a.txt", TEXT, {"split": "paragraph"}, {0: "one\ntwo", 1: "three"}, {}),
+    "lines": ("a.txt", TEXT, {"split": "line"}, NUMBERED, {}),
+    "gzip": ("a.txt.gz", two_members("gz", TEXT), {"split": "line"}, NUMBERED, {}),
+    "zstandard": ("a.txt.zst", two_members("zst", TEXT), {"split": "line"}, NUMBERED, {}),
+    "empty lines end paragraphs": (
+        *("a.txt", "a\u2028b\u2029\nc\r\rd\re", {"split": "paragraph"}, {0: "a\nb", 1: "c", 2: "d\ne"}, {}),
+    ),
+    "csv": (
+        *("a.csv", f'label,text\n1,"two\nlines, ""quoted"""\n0,{LONG}\n1\n', {}),
+        *({0: 'two\nlines, "quoted"', 1: LONG}, {"rows cut short": 1}),
+    ),
+    "tsv": ("a.tsv", 'text\tlabel\n"stray\t1\nnext\t0\n', {}, {0: '"stray', 1: "next"}, {}),
+    "json lines": (
+        *("a.jsonl", BROKEN, {"field": "body"}, {0: "中文"}),
+        {"broken JSON lines": 1, "records without a text 'body'": 2},
+    ),
+    "json escapes": (
+        *("a.jsonl", "\n".join(ESCAPES), {}, dict(enumerate(["a\ufffdb", "😀\0", "c", "d", "f", "g"]))),
+        {"lone surrogates": 1, "a key twice in a JSON row, the last one read": 1},
+    ),
+    "bad bytes": (
+        *("a.txt", b"\xef\xbb\xbfgood \xff\xfe bad\0 more text here", {}),
+        *({0: "good \ufffd\ufffd bad\0 more text here"}, {BAD.format("good \ufffd\ufffd bad\0 more t"): 2}),
+    ),
+    "bad bytes of gb18030": (
+        *("a.txt", b"a\x81\nb\x81", {"encoding": "gb18030", "split": "line"}, {0: "a\ufffd", 1: "b\ufffd"}),
+        {"undecodable characters in gb18030 (such as a\ufffd)": 2},
+    ),
+    "a replacement character of the file is no error": (
+        *("a.txt", "\ufffd ".encode() + b"\xff \xe4\xb8 \xe4\xb8", {}),
+        *({0: LOST}, {WRONG.format(LOST): 1, BAD.format(LOST): 3}),
+    ),
+    "binary": ("a.txt", bytes(range(256)) * 40, {}, {}, {BINARY: 1}),
+    "a program": ("a.txt", b"\x7fELF" + bytes(100), {}, {}, {BINARY: 1}),
+    "text behind a closing quote": (
+        *("a.csv", 'n,text\n1,"a "b" c"\n2,"a"b\n3,"c"\n', {}),
+        *({0: 'a b" c"', 1: "ab", 2: "c"}, {ROW_TEXT: 2}),
+    ),
+    "a field in quotes on one line shows that quotes are no text": (
+        *("a.csv", 'n,text\n"r0","x\n,"\n', {}, {0: "x\n,"}, {}),
+    ),
+    "a line separator in a tsv": ("b.tsv", "n\ttext\n1\ta\u2028b\n", {}, {0: "a\u2028b"}, {}),
+    "marks in text": ("b.txt", "\ufeff\ufeffa\ufeff\n\ufeffb\r\n\ufeffc", {}, {0: "a\ufeff\nb\nc"}, {}),
+    "marks in csv": ("b.csv", '\ufeffn,"text"\n1,"a\ufeff"\n\ufeff2,b\n', {}, {0: "a\ufeff", 1: "b"}, {}),
+    "marks in json lines": ("b.jsonl", '\ufeff{"text": "a"}\n' * 3, {}, dict.fromkeys(range(3), "a"), {}),
+    "utf-16-be": ("c.txt", "a\n".encode("utf-16-be"), {"encoding": "utf-16-be"}, {0: "a"}, {}),
+    "utf-16": ("c.txt", "a\n".encode("utf-16-le"), {"encoding": "utf-16"}, {0: "a"}, {}),
+    "utf-32": ("c.txt", "a\n".encode("utf-32-le"), {"encoding": "utf_32"}, {0: "a"}, {}),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_files(tmp_path: Path, case: str) -> None:
+    name, data, config, texts, issues = FILES[case]
+    assert read(write(tmp_path / name, data), **config) == ([*texts.items()], issues)
 
 
 ALL_ENDS = "\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\u2029"
@@ -64,36 +118,14 @@ def test_every_end_of_unicode_ends_a_line_of_text(encoding: str, lines: list[tup
     assert issues == ({} if data else {EMPTY: 1})
 
 
-def test_an_empty_line_ends_a_paragraph(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.txt", "a\u2028b\u2029\nc\r\rd\re".encode())
-    assert [text for _, text in read(file, split="paragraph")[0]] == ["a\nb", "c", "d\ne"]
-
-
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
 def test_line_ends_of_tables_and_json(tmp_path: Path, end: str) -> None:
     for name, tab in (("a.tsv", "\t"), ("a.csv", ",")):
         file = write(tmp_path / name, end.join([f"n{tab}text", f"1{tab}one", f"2{tab}two", ""]))
         assert read(file) == ([(0, "one"), (1, "two")], Counter())
-    assert read(write(tmp_path / "b.tsv", "n\ttext\n1\ta\u2028b\n"))[0] == [(0, "a\u2028b")]
     texts = ["a\u2028b", "c\x85d\u2029", "e\nf"]
     lines = [json.dumps({"text": text}, ensure_ascii=False) + end for text in texts]
     assert read(write(tmp_path / "a.jsonl", "".join(lines))) == (list(enumerate(texts)), Counter())
-
-
-def test_tables_and_json(tmp_path: Path) -> None:
-    long = "x" * 200_000  # beyond the default field limit of the csv module
-    rows = write(tmp_path / "a.csv", f'label,text\n1,"two\nlines, ""quoted"""\n0,{long}\n1\n'.encode())
-    documents, issues = read(rows)
-    assert documents == [(0, 'two\nlines, "quoted"'), (1, long)]
-    assert issues == {"rows cut short": 1}
-    assert read(write(tmp_path / "a.tsv", b'text\tlabel\n"stray\t1\nnext\t0\n'))[0] == [
-        (0, '"stray'),
-        (1, "next"),
-    ]
-    lines = [json.dumps({"body": "中文"}), "{broken", '{"body": null}', "[1]", ""]
-    documents, issues = read(write(tmp_path / "a.jsonl", "\n".join(lines).encode()), field="body")
-    assert documents == [(0, "中文")]
-    assert issues == {"broken JSON lines": 1, "records without a text 'body'": 2}
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -120,22 +152,11 @@ def test_a_missing_field_names_the_nearest(tmp_path: Path, name: str) -> None:
         read(tmp_path / name)
 
 
-def test_bad_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
-    documents, issues = read(write(tmp_path / "a.txt", b"\xef\xbb\xbfgood \xff\xfe bad\0 more text here"))
-    assert documents == [(0, "good \ufffd\ufffd bad\0 more text here")]
-    assert issues == {
-        "undecodable characters in utf-8 (such as good \ufffd\ufffd bad\0 more t)": 2,
-    }
-
-
 @pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "big5"])
 def test_encodings(tmp_path: Path, encoding: str) -> None:
     text = "中文文本\n第二行\n" * 20_000  # characters lie across the chunks that are read
-    documents, issues = read(
-        write(tmp_path / "a.txt", text.encode(encoding)), encoding=encoding, split="line"
-    )
-    assert [line for _, line in documents] == text.split("\n")[:-1]
-    assert not issues
+    file = write(tmp_path / "a.txt", text.encode(encoding))
+    assert read(file, encoding=encoding, split="line") == ([*enumerate(text.split("\n")[:-1])], {})
 
 
 @pytest.mark.parametrize(
@@ -152,18 +173,13 @@ def test_a_broken_character_does_not_swallow_the_end_of_its_line(
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
 def test_a_damaged_archive_keeps_what_was_readable(tmp_path: Path, suffix: str) -> None:
     text = "".join(f"line {number} of {number * 7919 % 1000003}\n" for number in range(30_000)).encode()
-    packed = gzip.compress(text) if suffix == "gz" else zstandard.ZstdCompressor().compress(text)
+    packed = PACKERS[suffix](text)
     middle = len(packed) // 2
     garbage = bytes(byte ^ 0x55 for byte in packed[middle : middle + 400])
     file = write(tmp_path / f"a.txt.{suffix}", packed[:middle] + garbage + packed[middle + 400 :])
     documents, issues = read(file, split="line")
     assert issues["archive damaged, its rest lost"] == 1
     assert len(documents) > 1000
-
-
-@pytest.mark.parametrize("data", [bytes(range(256)) * 40, b"\x7fELF" + bytes(100)])
-def test_binary_files_are_skipped(tmp_path: Path, data: bytes) -> None:
-    assert read(write(tmp_path / "a.txt", data)) == ([], {BINARY: 1})
 
 
 def test_huge_lines_paragraphs_and_pages_come_in_pieces(tmp_path: Path) -> None:
@@ -266,12 +282,6 @@ def test_a_quote_never_closed_costs_its_line(
     assert issues == ({UNCLOSED: lost} if lost else {})
 
 
-def test_text_behind_a_closing_quote_is_counted(tmp_path: Path) -> None:
-    documents, issues = read(write(tmp_path / "a.csv", b'n,text\n1,"a "b" c"\n2,"a"b\n3,"c"\n'))
-    assert [text for _, text in documents] == ['a b" c"', "ab", "c"]
-    assert issues == {"rows with text behind a closing quote, read without the quotes": 2}
-
-
 @given(st.lists(st.text(st.sampled_from('ab", \n中')).map("x".__add__), min_size=1), st.data())
 def test_csv_around_a_quote_never_closed(texts: list[str], data: st.DataObject) -> None:
     quoted = ['"{}","{}"\n'.format(f"r{n}", text.replace('"', '""')) for n, text in enumerate(texts)]
@@ -291,11 +301,6 @@ def test_backslashes_beside_missing_values_are_refused(tmp_path: Path) -> None:
     assert read(path, quote="none")[0] == [(0, "x\\ty")]
 
 
-def test_a_field_in_quotes_on_one_line_shows_that_quotes_are_no_text(tmp_path: Path) -> None:
-    documents, issues = read(write(tmp_path / "a.csv", b'n,text\n"r0","x\n,"\n'))
-    assert (documents, issues) == ([(0, "x\n,")], {})
-
-
 def test_byte_order_marks_override_the_encoding(tmp_path: Path) -> None:
     text = "名前\ttext\n1\tनमस्ते\n"
     for codec in ("utf-8-sig", "utf-16", "utf-32"):
@@ -303,38 +308,6 @@ def test_byte_order_marks_override_the_encoding(tmp_path: Path) -> None:
             for name, expected in (("a.tsv", (0, "नमस्ते")), ("a.txt", (0, text[:-1]))):
                 file = write(tmp_path / name, text.encode(codec))
                 assert read(file, encoding=encoding) == ([expected], Counter())
-    joined = write(tmp_path / "b.txt", "\ufeff\ufeffa\ufeff\n\ufeffb\r\ufeffc".encode())
-    assert read(joined)[0] == [(0, "a\ufeff\nb\nc")]
-    rows = write(tmp_path / "b.csv", '\ufeffn,"text"\n1,"a\ufeff"\n\ufeff2,b\n'.encode())
-    assert read(rows)[0] == [(0, "a\ufeff"), (1, "b")]
-    marked = "".join('\ufeff{"text": "a"}\n' for _ in range(3))
-    assert read(write(tmp_path / "b.jsonl", marked.encode())) == ([(n, "a") for n in range(3)], Counter())
-    for codec, encoding in (("utf-16-be", "utf-16-be"), ("utf-16-le", "utf-16"), ("utf-32-le", "utf_32")):
-        assert read(write(tmp_path / "c.txt", "a\n".encode(codec)), encoding=encoding)[0] == [(0, "a")]
-
-
-def test_a_replacement_character_of_the_file_is_no_error(tmp_path: Path) -> None:
-    data = "\ufffd ".encode() + b"\xff \xe4\xb8 \xe4\xb8"
-    assert read(write(tmp_path / "a.txt", data)) == (
-        [(0, "\ufffd \ufffd \ufffd \ufffd")],
-        {
-            "text that another program decoded with a wrong charset (such as \ufffd \ufffd \ufffd \ufffd)": 1,
-            "undecodable characters in utf-8 (such as \ufffd \ufffd \ufffd \ufffd)": 3,
-        },
-    )
-    assert read(write(tmp_path / "b.txt", b"a\x81\nb\x81"), encoding="gb18030", split="line") == (
-        [(0, "a\ufffd"), (1, "b\ufffd")],
-        {"undecodable characters in gb18030 (such as a\ufffd)": 2},
-    )
-
-
-def test_json_escapes_are_counted_and_made_safe(tmp_path: Path) -> None:
-    lines = [r'{"text": "a\ud800b"}', r'{"text": "\ud83d\ude00\u0000"}', r'{"x": "\udc00", "text": "c"}']
-    lines += ['{"text": "d", "x": NaN}', '{"text": "e", "text": "f"}', r'{"te\u0078t": "g"}']
-    documents, issues = read(write(tmp_path / "a.jsonl", "\n".join(lines).encode()))
-    assert [text for _, text in documents] == ["a\ufffdb", "😀\0", "c", "d", "f", "g"]
-    repeated = "a key twice in a JSON row, the last one read"
-    assert issues == {"lone surrogates": 1, repeated: 1}
 
 
 _json = st.recursive(
@@ -473,7 +446,7 @@ def test_archives_cut_anywhere(suffix: str, packed: bytes, ends: set[int], data:
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
 @pytest.mark.parametrize("garbage", [b"garbage", b"<html>" * 99999])
 def test_garbage_after_an_archive(tmp_path: Path, suffix: str, garbage: bytes) -> None:
-    packed = gzip.compress(LINES) if suffix == "gz" else zstandard.ZstdCompressor().compress(LINES)
+    packed = PACKERS[suffix](LINES)
     documents, issues = read(write(tmp_path / f"a.txt.{suffix}", packed + garbage))
     assert documents == [(0, LINES.decode()[:-1])]
     assert issues == {"archive damaged, its rest lost": 1}
@@ -483,6 +456,6 @@ def test_garbage_after_an_archive(tmp_path: Path, suffix: str, garbage: bytes) -
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
 def test_empty_archives(tmp_path: Path, suffix: str) -> None:
     assert read(write(tmp_path / f"a.txt.{suffix}", b"")) == ([], {"archive cut short": 1})
-    empty = gzip.compress(b"") if suffix == "gz" else zstandard.ZstdCompressor().compress(b"")
+    empty = PACKERS[suffix](b"")
     assert read(write(tmp_path / f"a.txt.{suffix}", empty)) == ([], {EMPTY: 1})
     assert read(write(tmp_path / f"a.txt.{suffix}", bytes(99)))[1] == {"archive damaged, its rest lost": 1}

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.corpus.reading import lines, read, spans
-from brimful.corpus.reading.inputs import Input, Span
+from brimful.corpus.reading.input_files import Input
+from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.lines import BINARY
 from brimful.corpus.reading.nonsense import WRONGLY_DECODED, kind_of_issue
 from brimful.corpus.reading.read import ReadConfig, read_documents

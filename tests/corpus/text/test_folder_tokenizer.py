@@ -17,7 +17,6 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.text.auto_tokenizer import open_auto_tokenizer
 from brimful.corpus.text.characters import code_points
-from brimful.corpus.text.lower_first import lower_first
 from brimful.corpus.text.special_ids import (
     marker_names,
     settings_of,
@@ -25,7 +24,7 @@ from brimful.corpus.text.special_ids import (
     truncation_side,
     unknown_id,
 )
-from brimful.corpus.text.tokenizer import load, read, require_rows, save, tokenizer_hash
+from brimful.corpus.text.tokenizer import load, lower_first, read, require_rows, save, tokenizer_hash
 from builders.tokenizer_folders import BERT_NAMES, ROBERTA_NAMES, random_folder, random_text
 
 transformers = pytest.importorskip("transformers")

@@ -1,5 +1,7 @@
 """Word spans, word bits under three kinds of tokenizer, and sentences."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import rjieba
@@ -12,7 +14,9 @@ from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.corpus.words.segmenter import HanSegmenter, Segmenter
 from brimful.corpus.words.sentences import sentence_spans
+from builders.records import read_records
 
+FOLDER = Path(__file__).parent
 TEXTS = [
     "顺利的无创dna检测crying了",
     "中华人民共和国的江南style，iPhone15手机。",
@@ -62,29 +66,17 @@ def words_of(text: str, lexicon: list[str] | None = None, language: str = "auto"
     return [text[begin:end] for begin, end in spans]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("顺利的无创dna检测crying了", ["顺利", "的", "无创dna", "检测", "crying", "了"]),
-        ("中华人民共和国", ["中华人民共和国"]),
-        ("江南style iPhone15手机", ["江南", "style", "iPhone15", "手机"]),
-        ("drink Coca Cola, please", ["drink", "Coca Cola", ",", "please"]),
-        ("腾讯控股(00700)涨了", ["腾讯控股(00700)", "涨", "了"]),
-        ("AI in MAIN, AIs", ["AI", "in", "MAIN", ",", "AIs"]),  # no lexicon word inside another word
-        ("cafe\u0301s 👨‍👩‍👧 ❤️", ["cafe\u0301s", "👨‍👩‍👧", "❤️"]),
-        ("a...b", ["a", ".", ".", ".", "b"]),
-        ("使用语言模型的probability。", ["使用", "语言", "模型", "的", "probability", "。"]),
-        ("http://a.b/c_d", ["http", ":", "/", "/", "a", ".", "b", "/", "c", "_", "d"]),
-        ("我爱C++和.NET", ["我", "爱", "C", "+", "+", "和", ".", "NET"]),
-        ("らーめんを食べる カタカナ", ["らーめんを", "食", "べる", "カタカナ"]),
-        ("ภาษาไทย", ["ภ", "า", "ษ", "า", "ไ", "ท", "ย"]),
-        ("한국어 문장", ["한국어", "문장"]),
-        (" \n\t ", []),
-        ("", []),
-    ],
-)
-def test_words(text: str, expected: list[str]) -> None:
-    assert words_of(text, LEXICON) == expected
+@pytest.mark.parametrize(("text", "words"), read_records(FOLDER / "word_records.txt"))
+def test_words(text: str, words: str) -> None:
+    assert words_of(text, LEXICON) == words.split("\n")
+
+
+def test_joined_characters_and_no_words() -> None:
+    cafes = ["cafe\u0301s", "👨\u200d👩\u200d👧", "❤️"]
+    assert words_of(" ".join(cafes)) == cafes
+    for text in (" \n\t ", ""):
+        assert words_of(text) == []
+        assert len(sentence_spans(text)) == 0
 
 
 def test_language_en_leaves_han_runs_whole() -> None:
@@ -212,35 +204,6 @@ def test_bits_follow_the_rule(kind: str, texts: list[str]) -> None:
     assert batch.sentence_starts[starts[batch.lengths > 0]].all()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (
-            "今天天气好。“我很好！”他说……然后走了；再见",
-            ["今天天气好。", "“我很好！”", "他说……", "然后走了；", "再见"],
-        ),
-        ("Dr. Smith paid $3.14. He left!", ["Dr. Smith paid $3.14.", "He left!"]),
-        ('He said "Stop!" Then left.', ['He said "Stop!"', "Then left."]),
-        ("太好了!我喜欢.真的", ["太好了!", "我喜欢.", "真的"]),
-        ("1. First item\n2. Second", ["1. First item", "2. Second"]),
-        ("no end", ["no end"]),
-        ("He said “Stop.” Then he left.", ["He said “Stop.”", "Then he left."]),
-        (
-            "Look at https://example.com/a.b?c=d! Or mail a.b@c.org. Yes.",
-            ["Look at https://example.com/a.b?c=d!", "Or mail a.b@c.org.", "Yes."],
-        ),
-        (
-            "The U.S. Army won, e.g. this. J. R. Smith of Coca Ltd. came",
-            ["The U.S. Army won, e.g. this.", "J. R. Smith of Coca Ltd. came"],
-        ),
-        ("Wait... what? Well... Fine. 见……然后", ["Wait... what?", "Well...", "Fine.", "见……", "然后"]),
-        ("(a) One. 12. Two 1234. Three", ["(a) One.", "12. Two 1234.", "Three"]),
-        ("Really?! Yes! no. It costs 3.50. Good", ["Really?!", "Yes! no.", "It costs 3.50.", "Good"]),
-        ("He said no. But No. 5 is here", ["He said no.", "But No. 5 is here"]),
-        ("Is it v1.2? See Fig. 3.", ["Is it v1.2?", "See Fig. 3."]),
-        ("第3.我 好.我", ["第3.我 好.", "我"]),
-        (" \n ", []),
-    ],
-)
-def test_sentences(text: str, expected: list[str]) -> None:
-    assert [text[begin:end] for begin, end in sentence_spans(text)] == expected
+@pytest.mark.parametrize(("text", "sentences"), read_records(FOLDER / "sentence_records.txt"))
+def test_sentences(text: str, sentences: str) -> None:
+    assert [text[begin:end] for begin, end in sentence_spans(text)] == sentences.split("\n")

@@ -133,18 +133,6 @@ def test_no_ladder(inputs, tmp_path, monkeypatch, capsys):
     assert "pip install 'brimful[tasks]'" in capsys.readouterr().err
 
 
-def test_several_rates_and_every_metric_over_seeds(inputs, tmp_path):
-    grid = {"learning_rates": [1e-4, 1e-3], "seed": [0, 1], "ladder": "none"}
-    summary = finetune(**inputs, **SMALL | grid, out=str(tmp_path / "run"))
-    tried = [(trial["seed"], trial["learning_rate"]) for trial in summary["trials"]]
-    assert tried == [(s, rate) for s in (0, 1) for rate in (1e-4, 1e-3)]
-    best = max(summary["trials"], key=lambda trial: trial["dev_accuracy"])
-    assert summary["learning_rate"] == best["learning_rate"]
-    runs = summary["test"]["f1_runs"]
-    assert summary["test"]["f1"] == pytest.approx(np.mean(runs))
-    assert summary["test"]["f1_std"] == pytest.approx(np.std(runs, ddof=1))
-
-
 @pytest.mark.parametrize(
     "options", [{}, {"dev": "test"}, {"trainer": {"patience": 2}}], ids=["one rate", "a dev", "patience"]
 )
@@ -156,14 +144,6 @@ def test_trial_epochs_that_no_trial_would_have_are_refused(inputs, tmp_path, opt
     with pytest.raises(BrimfulError, match="trial_epochs"):
         finetune(**settings | (options and rates) | options)
     assert finetune(**settings | rates)["dry_run"]
-
-
-def test_patience_and_layer_decay(inputs, tmp_path):
-    settings = {"epochs": 9.0, "trainer": {"patience": 2}, "optimizer": {"layer_decay": 0.9}}
-    summary = finetune(**inputs, **SMALL | settings, ladder="none", out=str(tmp_path / "run"))
-    assert (summary["train"]["n"], summary["dev"]["n"]) == (80, 20)
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert sum('"validation.accuracy"' in line for line in lines) <= 9
 
 
 def test_wide_encoders_have_a_lower_default_rate():
