@@ -10,9 +10,9 @@ from brimful.base.types import Facts
 SLOW_FRACTION = 0.85
 """A device is slow if its speed is below this fraction of the others'."""
 SHARED_FRACTION = 0.2
-"""The fraction of a host's cores and of a GPU's memory that others may take without a line."""
+"""Fraction of a host's cores, and of a GPU's memory, that others may take without a finding."""
 MIN_FREE_BYTES = 4 << 30
-"""Free bytes of memory or disk, below which a line says so."""
+"""Free bytes of memory or disk; less is a finding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def find_problems(report: Facts) -> list[str]:
         place = f"{device['name']} of rank {device['rank']}"
         if device.get("taken", 0) > SHARED_FRACTION * device.get("memory", 0):
             problems.append(f"{place}: others take {giga(device['taken'])} GB; nvidia-smi names them")
-        # Devices of one name should be equally fast. The higher median is the fast half's, if half are slow.
+        # Devices of one name should be equally fast. If half are slow, the high median is still a fast one.
         speeds = [each["flops"] or 0.0 for each in devices if each["name"] == device["name"]]
         speed, median = device["flops"] or 0.0, statistics.median_high(speeds)
         if speed < SLOW_FRACTION * median:

@@ -6,7 +6,7 @@ import socket
 import statistics
 import sys
 import time
-from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -36,9 +36,10 @@ SUM_NUMBERS = 1 << 22
 
 def load_average() -> float:
     """Return the load average of the machine in the last minute; 0 where the system does not tell it."""
-    with suppress(OSError, AttributeError):
+    try:
         return os.getloadavg()[0]
-    return 0.0
+    except (OSError, AttributeError):
+        return 0.0
 
 
 def stolen_seconds(root: Path = ROOT) -> float:
@@ -93,7 +94,7 @@ def measure_devices(ranks: World, host: str) -> list[Facts]:
         ranks.barrier()  # all at the same time, as in training
         flops = measure_flops(device, DTYPES[precision])
         own_facts.append(facts | {"precision": precision, "flops": flops})
-    return [facts for rank_facts in ranks.gather(own_facts) for facts in rank_facts]
+    return list(chain.from_iterable(ranks.gather(own_facts)))
 
 
 def measure_flops(device: torch.device, dtype: torch.dtype) -> float | None:

@@ -114,7 +114,7 @@ def pack(config: PackConfig) -> Facts:
         """Return the bound of cutting stock's linear program, which holds for all algorithms."""
         return cutting_stock(counts, config.capacity, depth).lower_bound
 
-    plans: list[Facts] = []
+    plans = []
     best: Plan | None = None
     with show_progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:
@@ -130,30 +130,20 @@ def pack(config: PackConfig) -> Facts:
                 warn(f"left out: {error}")
                 advance()
                 continue
-            plans.append(
-                {
-                    "algorithm": algorithm,
-                    "capacity": config.capacity,
-                    "depth": depth,
-                    "rows": plan.rows,
-                    "sequences": plan.sequences,
-                    "tokens": plan.tokens,
-                    "efficiency": plan.efficiency,
-                    "packing_factor": plan.packing_factor,
-                    "seconds": seconds,
-                    "lower_bound": find_bound(depth),
-                    "rows_above_bound": plan.rows - find_bound(depth),
-                }
-            )
+            facts: Facts = {"algorithm": algorithm, "capacity": config.capacity, "depth": depth}
+            for name in ("rows", "sequences", "tokens", "efficiency", "packing_factor"):
+                facts[name] = getattr(plan, name)
+            facts |= {"seconds": seconds, "lower_bound": find_bound(depth)}
+            plans.append(facts | {"rows_above_bound": plan.rows - find_bound(depth)})
             if best is None or plan.rows < best.rows:
                 best = plan
             advance()
-    facts = {"plans": plans}
+    result: Facts = {"plans": plans}
     if best is None:
-        return facts
+        return result
     if config.out:
         patterns = []
         for lengths, rows in zip(best.patterns, best.repeats.tolist(), strict=True):
             patterns.append({"lengths": lengths, "rows": rows})
         write_json(config.out, {"capacity": best.capacity, "patterns": patterns})
-    return with_overview(facts, summarise_plans(facts))
+    return with_overview(result, summarise_plans(result))

@@ -45,7 +45,7 @@ class _ResultRecord(TypedDict):
 
 
 class ResumableTraining(Protocol):
-    """The part of `brimful.train.trainer.Trainer` that a run folder calls."""
+    """The methods of `brimful.train.trainer.Trainer` that a run folder calls."""
 
     progress: Any
 
@@ -61,8 +61,8 @@ class Result:
         directory: the folder of the training.
         identity: the identity of its run.
         metrics: metrics of the objective, at the end.
-        seconds: time of training, without evaluations.
-        examples: how many examples were trained on, with repetitions.
+        seconds: duration of training, without evaluations.
+        examples: number of examples that were trained on, with repetitions.
     """
 
     directory: Path
@@ -93,7 +93,8 @@ class Result:
 
     def forget_weights(self) -> None:
         """Keep the metrics only."""
-        # Write the record first: a kill in between may leave a file without a record, never the reverse.
+        # The record goes first: a kill in between leaves a file without a record, never a record without a
+        # file.
         self._commit(self.directory / _RESULT, [])
         self._weights.unlink(missing_ok=True)
 
@@ -116,7 +117,7 @@ class RunFolder:
         path: the run directory.
         ranks: the processes of the run.
         resuming: whether the folder holds the beginning of this run.
-        identity: a hash of everything that decides the run's bits; empty until the run is planned. Results
+        identity: hash of everything that decides the run's bits; empty before the run is planned. Results
             with another identity are refused.
     """
 
@@ -173,8 +174,8 @@ class RunFolder:
             if self.ranks.is_main:
                 result.save(keep)
                 _remove_checkpoints(directory)
-            # The all-reduce is also a barrier: no rank goes on before the result exists. A request to stop
-            # that came after the last update counts too.
+            # The all-reduce is also a barrier: no rank continues before the result exists. It also counts a
+            # request to stop that came after the last update.
             (votes,) = self.ranks.sum_each(request.votes())
             if number := choose_signal(votes):
                 raise StoppedError(number, f"in {title}")
@@ -207,7 +208,7 @@ def _remove_checkpoints(directory: Path) -> None:
 def remove_results(run: Path) -> None:
     """Remove the results that the trainings of a finished run have left for each other."""
     for record in run.rglob(f"{_RESULT}/{_RECORD}"):
-        # A file of the user's may have the same name: only records of trainings have these keys.
+        # A user's file may have the same name, but only records of trainings have these keys.
         content = read_json(record)
         if isinstance(content, dict) and content.keys() >= _ResultRecord.__required_keys__ | {"format"}:
             shutil.rmtree(record.parent, ignore_errors=True)

@@ -43,7 +43,7 @@ class RunPlan:
     """Everything that is decided before a run starts: the base of a frozen dataclass.
 
     Attributes:
-        config: the content of config.yaml, everything resolved. It is itself a valid --config.
+        config: the content of config.yaml, with everything resolved; it is also a valid --config.
     """
 
     config: Any
@@ -110,7 +110,8 @@ class Job(Generic[C, P]):
                 require_run_place(path, self.verb)
             if writes:
                 lock.take(path)
-                # Again: another process may have begun and ended there before the lock was taken.
+                # Again, since another process may have begun and ended a run there before this one had the
+                # lock.
                 require_run_place(path, self.verb)
             return Opened(config, path, False, command)
         # Other options would change a run that has begun.
@@ -140,7 +141,7 @@ class Job(Generic[C, P]):
         values = read_yaml(run / CONFIG)
         try:
             saved = build(schema, values)
-            # A configuration of another verb may fit the schema, but lacks what this verb needs.
+            # A configuration of another verb may fit the schema, but lacks options that this verb needs.
             for need in needs:
                 if not getattr(saved, need):
                     raise BrimfulError(f"key {need} is required")
@@ -156,7 +157,7 @@ class Job(Generic[C, P]):
         """Resolve a configuration, and tell the user what a new run will do.
 
         Raises:
-            BrimfulError: a model, a file or a setting is unusable, or does not go with the others.
+            BrimfulError: a model, a file or a setting is unusable, or does not suit the others.
         """
         raise NotImplementedError
 

@@ -18,7 +18,7 @@ from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, find_span, place_spans, quote
 from brimful.tables.table import Table, Take, take_all
-from brimful.tables.text_files import readable, suffix_of
+from brimful.tables.text_files import readable, suffix_of, warn_of
 
 NOWHERE = -1
 """The start of an answer that is not in its context."""
@@ -29,11 +29,12 @@ _OTHER_KEYS = {"query_text": "question", "query_id": "id", "qid": "id"}
 _FileAnswer = tuple[int | None, str]
 """The start and the text of an answer in a file; the start is None if the file says only its text."""
 _PLACES = PLACES | {".json": "question"}
-"""The nouns of the numbers in messages; an article of SQuAD, a record, has many questions."""
+"""The nouns of numbers in messages. A record of SQuAD is an article with many questions."""
 
 
 class Answer(NamedTuple):
-    """`context[start:]` begins with the text; `start` is `NOWHERE` where the context does not have it."""
+    """An answer: `context[start:]` begins with `text`, or `start` is `NOWHERE` if the context lacks the
+    text."""
 
     start: int
     text: str
@@ -44,7 +45,7 @@ class QuestionTable(Table):
     """Questions as `texts`, contexts as `second`; a label is a list of answers, empty without an answer.
 
     Attributes:
-        ids: the file's names of the questions; else their lines or numbers.
+        ids: the names of the questions in the file, or their lines or numbers.
     """
 
     ids: Sequence[str] = field(kw_only=True)
@@ -62,9 +63,9 @@ def read_questions(
 ) -> QuestionTable:
     """Read SQuAD's or CMRC's .json, MRQA's lines, or rows of id, question, context and answers.
 
-    In rows, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets, or a list as in
-    the other files: of objects, or of texts without places. Warnings count the answers that stand in several
-    places, and the questions with an answer that is not in their context.
+    In rows, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets, or a list of
+    objects or of texts without places, as in the other files. Warnings count the answers that stand in
+    several places, and the questions with an answer that is not in their context.
 
     Args:
         layout: the unit of the starts. Its columns must be the default ones.
@@ -111,7 +112,8 @@ def read_questions(
 
 
 def _list_questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
-    """Yield the questions of rows or paragraphs, numbered from 1 if several are in one record (`counts`)."""
+    """Yield the questions of rows or paragraphs, with the number of the row, or, with `counts`, of the
+    question."""
     questions = 0
     for number, row in rows:
         for question in _split_row(row):
@@ -149,7 +151,7 @@ def _read_answers(row: FileRow, where: str) -> list[_FileAnswer]:
         raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
     answers = []
     for answer in value:
-        if isinstance(answer, str | int | float):  # CMRC's own file has dates that a spreadsheet made numbers
+        if isinstance(answer, str | int | float):  # a spreadsheet made numbers of dates in CMRC's own file
             answer = {"text": str(answer)}
         text = start = None
         if isinstance(answer, dict):
@@ -188,7 +190,8 @@ def _place_answers(
             else:
                 start += len(file_text) - len(file_text.lstrip())
                 place = Place(where, context, start, None, text)
-                # An answer that is nowhere must not refuse the file; its place may fit but for case or width.
+                # An answer that is nowhere does not refuse the file. With other case or width its place may
+                # fit.
                 if first >= 0 or find_span(place, offsets):
                     slots.append((row, len(labels[row])))
                     places.append(place)
@@ -198,16 +201,9 @@ def _place_answers(
             labels[row].append(Answer(first, text))
     for (row, index), (start, _) in zip(slots, place_spans(path, "answer", places, offsets), strict=True):
         labels[row][index] = labels[row][index]._replace(start=start)
-    if spaced:
-        warn(
-            f"{path}: {pluralise(len(spaced), 'answer')} read without the white space at the ends"
-            f" ({spaced[0]})"
-        )
-    if several:
-        warn(
-            f"{path}: {pluralise(len(several), 'answer')} without answer_start stand in several places"
-            f" ({several[0]}); the first is taken"
-        )
+    warn_of(path, "answer", spaced, "read without the white space at the ends ({})")
+    in_several = "without answer_start stand in several places ({}); the first is taken"
+    warn_of(path, "answer", several, in_several)
     if absent:
         example = next(iter(absent.values()))
         warn(

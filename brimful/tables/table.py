@@ -26,8 +26,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,(?!\d{3}\Z)\d+")
 _VALUES_AT_ONCE = 1 << 14
 
 Take = Callable[[Iterator[Any]], Iterable[Any]]
-"""A function that chooses the rows to read from all rows of a file: `take_all`, or `table_files.Slices.take`,
-which returns the next slice."""
+"""Chooses the rows of a file to read: `take_all`, or `Slices.take` of `table_files`, the next slice."""
 
 
 def take_all(rows: Iterator[Any]) -> Iterator[Any]:
@@ -105,9 +104,8 @@ class LabelledSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table. `second` and `labels` are None if the file does not have them.
-
-    A label is what the task reads: the text of its column by default.
+    """The columns of a table. `second` and `labels` are None if the file does not have them. A label is a
+    text, or the value that the task's `read` makes.
 
     Attributes:
         lines: int64 (n,), the line of the file at which each row begins; None in files that number rows.
@@ -194,9 +192,7 @@ class Table:
         Raises:
             BrimfulError: a label is not a finite number; the message names its place.
         """
-        labels = self.labels
-        assert labels is not None
-        values = np.full(len(self), math.nan)
+        labels, values = self.labels or [], np.full(len(self), math.nan)
         has_commas = all(map(_DECIMAL.fullmatch, labels)) and any(map(_DECIMAL_COMMA.fullmatch, labels))
         if has_commas:
             warn(f"{self.path}: the comma of labels such as {labels[0]!r} is read as a decimal point")
@@ -240,11 +236,8 @@ def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
 
 
 def label_names_of(table: Table) -> list[list[str]] | None:
-    """Return the names in the label of each row: a class, several labels, or the labels of spans.
-
-    Returns:
-        None for labels without names, such as numbers, and for a table without rows.
-    """
+    """Return the names in the label of each row: a class, several labels, or the labels of spans; None for
+    labels without names, such as numbers, and for a table without rows."""
     rows: list[list[str]] = []
     for label in table.labels or []:
         rows.append([])

@@ -405,7 +405,7 @@ class Trainer:
         best, _ = self.progress.best
         self.checkpoints.finish()
         self.runtime.world.barrier()  # the main rank has written it
-        tensors, _ = checkpoint.load(self.checkpoints.directory, best)
+        tensors = checkpoint.load(self.checkpoints.directory, best).tensors
         self.state.load(tensors)
         if self.runtime.world.is_main:
             say(f"the weights of update {best:,} are the best on held-out data")

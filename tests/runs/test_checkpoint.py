@@ -177,7 +177,7 @@ def test_a_run_of_the_format_before_is_not_resumed_but_its_model_is_read(seed, t
         BrimfulError, match=r"step-4 was written by another version .*format is 1.*continue with"
     ):
         load_latest(tmp_path)
-    tensors, _ = checkpoint.load(tmp_path, 4)
+    tensors = checkpoint.load(tmp_path, 4).tensors
     assert torch.equal(tensors["weight"], written["weight"])
     assert list(checkpoint.read_states(tmp_path)) == [4]
 
@@ -186,7 +186,7 @@ def test_one_of_them_is_loaded_and_nothing_is_changed(seed, tmp_path):
     written = write(tmp_path, 4)
     write(tmp_path, 8)
     before = sorted(tmp_path.rglob("*"))
-    tensors, state = checkpoint.load(tmp_path, 4)
+    _, tensors, state = checkpoint.load(tmp_path, 4)
     assert torch.equal(tensors["weight"], written["weight"])
     assert state["cursor"]["row"] == 4
     with pytest.raises(BrimfulError, match=r"no checkpoint .*step-5: .* 4, 8"):
