@@ -44,7 +44,6 @@ class Draw:
         return (self.state >> 33) % size
 
     def one(self, values: Sequence[T]) -> T:
-        """One of the values."""
         return values[self.below(len(values))]
 
 
@@ -61,7 +60,6 @@ def english_sentence(draw: Draw) -> str:
 
 
 def chinese_sentence(draw: Draw) -> str:
-    """A sentence of 6 to 40 characters."""
     words = [draw.one(HAN_ADJECTIVES), draw.one(HAN_NOUNS), draw.one(HAN_VERBS), draw.one(HAN_NOUNS)]
     for _ in range(draw.below(3)):
         words += ["，", "它", draw.one(HAN_VERBS), draw.one(HAN_ADJECTIVES), draw.one(HAN_NOUNS)]

@@ -19,28 +19,11 @@ PACKAGE = Path(brimful.__file__).parent
 API = PACKAGE.parent / "docs" / "api.md"
 
 # Lowest first. A module imports from lower layers, or from its own package.
-LAYERS = [
-    ["base"],
-    ["version"],
-    ["corpus", "packing"],
-    ["data", "precision"],
-    ["model", "optim"],
-    ["kernels"],
-    ["hf"],
-    ["start"],
-    ["runs"],
-    ["train"],
-    ["objectives"],
-    ["tables"],
-    ["tasks"],
-    ["augmentation"],
-    ["reports"],
-    ["exporting"],
-    ["serving"],
-    ["stages"],
-    ["commands"],
-    ["cli"],
-]
+ORDER = """
+base / version / corpus packing / data precision / model optim / kernels / hf / start / runs / train
+objectives / tables / tasks / augmentation / reports / exporting / serving / stages / commands / cli
+"""
+LAYERS = [layer.split() for layer in re.split("[/\n]", ORDER.strip())]
 LAYER = {part: height for height, parts in enumerate(LAYERS) for part in parts}
 # The names at the top and `python -m brimful` reach anything.
 EXEMPT = ["brimful", "brimful.__main__"]
@@ -116,10 +99,6 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def test_every_module_has_a_layer() -> None:
-    assert {part_of(module) for module in MODULES if module not in EXEMPT} <= set(LAYER)
-
-
 def climbs(module: str, imported: str) -> bool:
     """Whether an import goes up, or through the top: `from brimful import X` imports everything."""
     own, other = part_of(module), part_of(imported)
@@ -128,14 +107,11 @@ def climbs(module: str, imported: str) -> bool:
 
 
 def test_imports_follow_the_layers() -> None:
-    found = [
-        f"{module} imports {imported}"
-        for module in MODULES
-        if module not in EXEMPT
-        for imported in imports_of(module)
-        if climbs(module, imported)
-    ]
-    assert not found, "import from the module itself, of a lower layer"
+    """An import goes to the module itself, of a lower layer."""
+    layered = [module for module in MODULES if module not in EXEMPT]
+    assert {part_of(module) for module in layered} <= set(LAYER)
+    imports = [(module, imported) for module in layered for imported in imports_of(module)]
+    assert [pair for pair in imports if climbs(*pair)] == []
 
 
 def test_only_the_package_itself_depends_on_kernels() -> None:
@@ -182,29 +158,25 @@ def test_no_file_is_long() -> None:
     assert max(lengths.values()) <= LONGEST_FILE, {path: n for path, n in lengths.items() if n > LONGEST_FILE}
 
 
-def run(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True, timeout=300
-    ).stdout
+LIGHT = {
+    "the package": ["brimful"],
+    "corpus, packing": [module for module in MODULES if part_of(module) in ("corpus", "packing")],
+    "configurations": [place.partition(":")[0] for place in SCHEMAS.values()],
+}
+HEAVY = {
+    "the package": ["torch", "numpy", "yaml"],
+    "corpus, packing": ["torch"],
+    "configurations": ["torch", "numba", "scipy", "pyarrow", "sklearn"],
+}
 
 
-def test_the_corpus_and_packing_load_no_torch() -> None:
-    light = [module for module in MODULES if part_of(module) in ("corpus", "packing")]
-    assert len(light) > 10
-    imports = "\n".join(f"import {module}" for module in light)
-    assert run(f"{imports}\nimport sys\nprint('torch' in sys.modules)") == "False\n"
-
-
-def test_configurations_load_nothing_heavy() -> None:
+@pytest.mark.parametrize("part", LIGHT)
+def test_light_modules_load_nothing_heavy(part: str) -> None:
     """A mistake in an option costs what its configuration loads."""
-    imports = "\n".join(f"import {place.partition(':')[0]}" for place in SCHEMAS.values())
-    heavy = "{'torch', 'numba', 'scipy', 'pyarrow', 'sklearn'}"
-    assert run(f"{imports}\nimport sys\nprint(sorted({heavy} & set(sys.modules)))") == "[]\n"
-
-
-def test_the_package_itself_loads_nothing_heavy() -> None:
-    code = "import brimful, sys\nprint(sorted({'torch', 'numpy', 'yaml'} & set(sys.modules)))"
-    assert run(code) == "[]\n"
+    assert LIGHT[part]
+    code = f"import {', '.join(LIGHT[part])}, sys\nprint(set({HEAVY[part]}) & set(sys.modules))"
+    line = [sys.executable, "-W", "error", "-c", code]
+    assert subprocess.run(line, check=True, capture_output=True, text=True, timeout=300).stdout == "set()\n"
 
 
 def test_every_module_can_be_imported() -> None:
@@ -235,12 +207,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = brimful.prepair  # type: ignore[attr-defined]
 
 
-def test_modules_do_not_shadow_functions() -> None:
+def test_verbs_of_the_command_line_are_those_of_the_package() -> None:
     """`brimful.prepare` is the verb, whatever modules were imported before: none has such a name."""
     assert not {part_of(module) for module in MODULES} & set(brimful.__all__)
-
-
-def test_verbs_of_the_command_line_are_those_of_the_package() -> None:
     for verb in VERBS:
         assert load_verb(verb) is getattr(brimful, verb.replace("-", "_"))
 

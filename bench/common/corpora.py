@@ -162,7 +162,8 @@ def environment(
         run([sys.executable, "-m", "venv", "--clear", str(folder)], hint, data)
         pip = [str(python), "-m", "pip", "install", "--quiet"]
         run([*pip, *requirements], hint, data)
-        run([*pip, "--no-deps", *without_dependencies], hint, data)
+        if without_dependencies:
+            run([*pip, "--no-deps", *without_dependencies], hint, data)
         done.write_text(wanted)
     return python
 

@@ -19,8 +19,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import BrimfulError, require_range, suggest_name
 from brimful.base.storage import atomic_file
+from brimful.base.types import Facts, Values
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -86,7 +87,7 @@ for _class in (_Loader, _Dumper):
     )
 
 
-def read_yaml(path: Path | str) -> dict[str, Any]:
+def read_yaml(path: Path | str) -> Values:
     """Read a YAML mapping: UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
@@ -129,7 +130,7 @@ def write_yaml(path: Path | str, config: Any) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def to_dict(config: Any) -> dict[str, Any]:
+def to_dict(config: Any) -> Values:
     """Return the configuration as plain JSON values."""
     return msgspec.to_builtins(config)
 
@@ -187,7 +188,7 @@ class Argument:
     help: str | None = None
 
 
-def build(schema: type[C], values: Mapping[str, Any]) -> C:
+def build(schema: type[C], values: Facts) -> C:
     """Make a configuration from plain values, checking every key and type.
 
     A schema may have a class method `defaults`, which gives the values that are left out.
@@ -218,13 +219,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if dataclasses.is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        value = vars(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return value
 
 
-def fill_defaults(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def fill_defaults(schema: type, values: Facts) -> Values:
     """Return the values over the schema's defaults, by field name. Unknown keys raise as in `build`."""
     if hasattr(schema, "defaults"):
         _fill(schema, values)  # an unknown key is refused before defaults are chosen by it
@@ -232,7 +233,7 @@ def fill_defaults(schema: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return _fill(schema, values)
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge(below: Facts, above: Facts) -> Values:
     """Merge two nested mappings, with underscores in keys. Values of `above` replace values of `below`."""
     merged = {to_field_name(key): value for key, value in below.items()}
     for key, value in above.items():
@@ -244,11 +245,11 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _fill(schema: type, values: Mapping[str, Any], where: str = "", default: Any = None) -> dict[str, Any]:
+def _fill(schema: type, values: Facts, where: str = "", default: Any = None) -> Values:
     """Fill the fields of a schema with values, and with defaults where there is no value."""
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}
-    filled: dict[str, Any] = {}
+    filled = {}
     # msgspec would leave a default on the class, where encoding a configuration does not look.
     for name, field in fields.items():
         if field.default is not dataclasses.MISSING:
@@ -293,9 +294,9 @@ def _find_group(annotation: Any) -> tuple[type | None, bool]:
     return None, False
 
 
-def flatten(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def flatten(values: Facts, where: str = "") -> Values:
     """Flatten groups: {"masking": {"final-rate": 0.2}} -> {"masking.final_rate": 0.2}."""
-    flat: dict[str, Any] = {}
+    flat: Values = {}
     for key, value in values.items():
         name = where + to_field_name(key)
         if isinstance(value, Mapping):
@@ -306,11 +307,8 @@ def flatten(values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
 
 
 def require_positive(config: Any, *names: str, group: str = "") -> None:
-    """Refuse a whole number below 1 in the fields `names`; the message puts `group` before the name."""
-    for name in names:
-        value = getattr(config, name)
-        if value < 1:
-            raise BrimfulError(f"{group}{name} is {value}: it must be at least 1")
+    """Refuse a whole number below 1 in the fields `names`; see `require_range`."""
+    require_range(config, "at least 1", *names, group=group)
 
 
 def require_seeds(*seeds: int) -> None:

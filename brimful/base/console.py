@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,8 @@ from contextlib import contextmanager
 from brimful.base.errors import BrimfulWarning
 from brimful.base.types import Advance
 
-LOGGER = logging.getLogger("brimful")
-
 SECONDS_BETWEEN_LINES = 10.0
 WARNING = "warning: "
-_YELLOW = "\x1b[33m"
 
 
 def escape_controls(text: str) -> str:
@@ -66,11 +64,12 @@ def say(message: str) -> None:
     """Say one line to the user. The text may come from a corpus, so control characters become escapes."""
     text = "\n".join(map(escape_controls, message.split("\n")))
     if not _printing:
-        LOGGER.info("%s", text)
+        logging.getLogger("brimful").info("%s", text)
         return
-    # Escaped before it is coloured: the colour is itself made of control characters.
-    is_warning = message.startswith(WARNING) and _on_terminal() and "NO_COLOR" not in os.environ
-    print(f"{_YELLOW}{text}\x1b[0m" if is_warning else text, file=sys.stderr)
+    # In yellow, which comes after the escapes, since it is itself made of control characters.
+    if message.startswith(WARNING) and _on_terminal() and "NO_COLOR" not in os.environ:
+        text = f"\x1b[33m{text}\x1b[0m"
+    print(text, file=sys.stderr)
 
 
 def _on_terminal() -> bool:
@@ -104,14 +103,10 @@ def warn(message: str) -> None:
 
 def _level_of_caller() -> int:
     """The stack level, from `warn`, of the code that called Brimful, even with torch's frames in between."""
-    level, level_of_caller = 1, 1
-    inner = sys._getframe(1)
-    frame = inner.f_back
-    while frame is not None:
-        level += 1
-        if inner.f_globals.get("__name__", "").partition(".")[0] == "brimful":
+    level_of_caller = 1
+    for level, (frame, _) in enumerate(traceback.walk_stack(sys._getframe(1)), 2):
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "brimful":
             level_of_caller = level
-        inner, frame = frame, frame.f_back
     return level_of_caller
 
 
@@ -119,7 +114,9 @@ def _level_of_caller() -> int:
 def show_progress(title: str, total: int, *, done: int = 0, visible: bool = True) -> Iterator[Advance]:
     """Show a progress bar on a terminal; elsewhere (a log file, CI) say a line every ten seconds.
 
-    `done` counts the steps before a resume. `visible` is false on ranks that print nothing.
+    Args:
+        done: the number of steps before a resume.
+        visible: False on ranks that print nothing.
     """
     if not visible:
         yield lambda steps=1, note="", limit=math.inf: None
@@ -142,10 +139,9 @@ def show_progress(title: str, total: int, *, done: int = 0, visible: bool = True
             return
         printed = now
         seconds_left = (now - started) * (total - done) / (done - before)  # at the speed so far
-        estimate = f"{seconds_left:.0f} s left"
-        if limit < seconds_left:
-            estimate = f"at most {limit:.0f} s left"
-        say(f"{title}: {done:,} of {total:,}, {now - started:.0f} s, {estimate} {latest}".rstrip())
+        bound = "at most " if limit < seconds_left else ""
+        rest = f"{bound}{min(limit, seconds_left):.0f} s left"
+        say(f"{title}: {done:,} of {total:,}, {now - started:.0f} s, {rest} {latest}".rstrip())
 
     yield advance_line
     say(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s")

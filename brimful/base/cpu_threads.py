@@ -74,7 +74,7 @@ def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:
         return
     queue = iter(items)  # shared: each item goes to the thread that asks first
     seats = iter(range(MAX_JOBS))
-    failures: list[BaseException] = []
+    failures = []
 
     def drain(_: Any) -> None:
         try:

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +25,7 @@ import torch.distributed as dist
 from brimful.base.device import default_device
 from brimful.base.environment import rank_and_size
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Numbers
 
 MAX_WAIT_SECONDS = 86400.0
 """Seconds in a collective outside of training, where one rank may work for hours while the others wait."""
@@ -62,7 +63,7 @@ class World:
         dist.all_reduce(tensor)
         return tensor.tolist()
 
-    def sum_each(self, *groups: Mapping[str, float]) -> list[dict[str, float]]:
+    def sum_each(self, *groups: Numbers) -> list[Numbers]:
         """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
         # One iterator for all groups: each takes as many sums as it has keys.
         sums = iter(self.sum([value for group in groups for value in group.values()]))
@@ -70,17 +71,13 @@ class World:
 
     def least(self, value: int) -> int:
         """The smallest of the ranks' values."""
-        if self.size == 1:
-            return value
-        tensor = torch.tensor(value)
-        dist.all_reduce(tensor, dist.ReduceOp.MIN)
-        return int(tensor)
+        return min(self.gather(value))
 
     def gather(self, value: Any) -> list[Any]:
         """The value of each rank, in the order of the ranks. It may be anything that can be pickled."""
         if self.size == 1:
             return [value]
-        values: list[Any] = [None] * self.size
+        values = [None] * self.size
         dist.all_gather_object(values, value)
         return values
 
@@ -137,10 +134,9 @@ def join_ranks() -> Iterator[World]:
         return
     # A name of these ranks keeps them apart from what earlier ranks have left in the store.
     store, _, _ = next(dist.rendezvous("env://"))
-    name = agree_on_name(store, rank, size)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
-        store=dist.PrefixStore(name, store),
+        store=dist.PrefixStore(agree_on_name(store, rank, size), store),
         rank=rank,
         world_size=size,
     )

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from brimful.base.types import Facts, Values
+
 NARROW_SPACE = "\u202f"
 """Narrow no-break space, between a number and its unit."""
 MINUS = "\u2212"
@@ -27,13 +29,13 @@ def find_number(tree: Any, path: str) -> float | None:
     return finite_number(tree)
 
 
-def find_mapping(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
+def find_mapping(tree: Facts, key: str) -> Values:
     """Return the mapping under a key, or an empty one."""
     value = tree.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def find_records(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def find_records(tree: Facts, key: str) -> list[Facts]:
     """Return the mappings in the list under a key; empty without a list."""
     values = tree.get(key)
     if not isinstance(values, list):
@@ -111,9 +113,9 @@ def format_value(value: Any) -> str:
 
 def format_metric(value: float, error: float | None = None, *, share: bool) -> str:
     """Write a value of a metric with its error or deviation: 82.1 ± 0.7 % for a share, else 0.821 ± 0.007."""
-    if share and error is None:
-        return format_percent(value)
-    if share and error is not None:
+    if share:
+        if error is None:
+            return format_percent(value)
         return f"{_with_error(f'{100 * value:.1f}', 100 * error, '.1f')}{NARROW_SPACE}%"
     if 1e-3 <= abs(value) < 10:  # the same digits in each row of a table
         return _with_error(f"{value:.3f}", error, ".3f")
@@ -141,7 +143,7 @@ def estimate_share_error(share: float, n: float | None) -> float | None:
     return math.sqrt(share * (1 - share) / n) if n and 0 < share < 1 else None
 
 
-def list_facts(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def list_facts(tree: Facts, prefix: str = "") -> Iterator[tuple[str, str]]:
     """List each value of nested facts with its dotted key."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:

@@ -23,6 +23,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 
 CHUNK_BYTES = 1 << 22
 """Bytes of a file that are read at once for its CRC."""
@@ -128,9 +129,8 @@ def require_folder_place(
     problem = f"{directory} is not empty"
     if replaces:
         problem += f" and is not {replaces[0]}"
-    is_final = any((directory / name).exists() for name in _FINAL_FILES)
-    if (directory / _RUN_FILE).exists() and not is_final:
-        raise BrimfulError(f"{problem}; {unfinished}{remedy}")
+    if (directory / _RUN_FILE).exists() and not any((directory / name).exists() for name in _FINAL_FILES):
+        remedy = unfinished + remedy
     raise BrimfulError(f"{problem}; {remedy}")
 
 
@@ -245,17 +245,16 @@ def atomic_files(record: Path, paths: Sequence[Path]) -> Iterator[list[Path]]:
             _sync(record.parent)
 
 
-def write_tensors(path: Path, tensors: dict[str, Any]) -> None:
+def write_tensors(path: Path, tensors: Values) -> None:
     """Write torch tensors by name as safetensors, in a directory that is still temporary.
 
     Raises:
-        OSError: the file cannot be written (safetensors has an exception of its own for that).
+        OSError: the file cannot be written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    # The mode follows the umask; safetensors would make a file that only its owner can read.
-    path.touch()
+    path.touch()  # with the mode of the umask; safetensors makes a file that only its owner can read
     mode = path.stat().st_mode
     try:
         save_file(tensors, path, metadata={"format": "pt"})
@@ -272,14 +271,14 @@ def write_json(path: Path | str, value: Any) -> None:
         )
 
 
-def read_json(path: Path | str, *, marked: bool = False) -> Any:
-    """Read a JSON file. If `marked`, it may begin with a byte order mark, as other programs write.
+def read_json(path: Path | str) -> Any:
+    """Read a JSON file, which may begin with a byte order mark, as other programs write.
 
     Raises:
-        BrimfulError: it is absent or not JSON.
+        BrimfulError: the file is absent or not JSON.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig" if marked else "utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
@@ -287,13 +286,13 @@ def read_json(path: Path | str, *, marked: bool = False) -> Any:
         raise BrimfulError(f"{path} is no JSON (line {line}): it is damaged or not Brimful's") from error
 
 
-def read_object(path: Path | str, *, marked: bool = False) -> dict[str, Any]:
-    """Read a JSON file that holds an object. Arguments as for `read_json`.
+def read_object(path: Path | str) -> Values:
+    """Read a JSON file that holds an object.
 
     Raises:
-        BrimfulError: it is absent, not JSON, or holds something else.
+        BrimfulError: the file is absent, not JSON, or holds something else.
     """
-    value = read_json(path, marked=marked)
+    value = read_json(path)
     if not isinstance(value, dict):
         raise BrimfulError(f"{path} is not a JSON object")
     return value
@@ -311,13 +310,13 @@ def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
     return value
 
 
-def _own_crc32(value: dict[str, Any]) -> int:
+def _own_crc32(value: Values) -> int:
     """The CRC-32 of a commit record's content, without its key `crc32`."""
     facts = {key: fact for key, fact in value.items() if key != "crc32"}
     return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
 
-def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> dict[str, Any]:
+def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> Values:
     """Write the commit record of `files`, in its folder or below: their sizes and CRCs, and `facts`.
 
     Returns:
@@ -359,32 +358,28 @@ def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None
         raise BrimfulError(f"{path} is damaged or not Brimful's: {why}; {remedy}") from error
 
 
-def read_record(
-    record: Path | str, shape: Any = Record, *, remedy: str = "run the command again"
-) -> dict[str, Any]:
+def read_record(record: Path | str, shape: Any = Record, *, remedy: str = "run the command again") -> Values:
     """Read a commit record of this shape (see `require_shape`) without checking its files.
 
     Raises:
-        BrimfulError: it is absent, damaged, or not such a record; `remedy` follows the advice to remove it.
+        BrimfulError: the record is absent, damaged, or of another shape; `remedy` ends the message.
     """
-    record = Path(record)
+    if Path(record).exists():
+        remedy = f"remove it and {remedy}"
     try:
         value = read_json(record)
     except BrimfulError as error:
-        remedy = f"remove it and {remedy}" if record.exists() else remedy
         raise BrimfulError(f"{error}; put the right file back, or {remedy}") from error
-    if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
-        raise BrimfulError(f"{record} is not a commit record; remove it and {remedy}")
-    if value.get("crc32") != _own_crc32(value):
-        raise BrimfulError(f"{record} is damaged (CRC differs); remove it and {remedy}")
-    for each in {Record, shape}:
-        require_shape(value, each, record, f"remove it and {remedy}")
+    require_shape(value, Record, record, remedy)
+    if value["crc32"] != _own_crc32(value):
+        raise BrimfulError(f"{record} is damaged (CRC differs); {remedy}")
+    require_shape(value, shape, record, remedy)
     return value
 
 
 def read_commit(
     record: Path | str, shape: Any = Record, *, verify: bool = False, remedy: str = "run the command again"
-) -> dict[str, Any]:
+) -> Values:
     """Read a commit record as `read_record` does, and check the sizes of its files; with `verify`, also CRCs.
 
     Raises:
@@ -416,7 +411,7 @@ def find_commit(
     verify: bool = False,
     damaged: Callable[[str], None] | None = None,
     **facts: Any,
-) -> dict[str, Any] | None:
+) -> Values | None:
     """Return the commit record if `read_commit` accepts it and it holds these facts; otherwise None.
 
     `damaged` is called with the problem if the record exists but it or its files are bad.

@@ -7,12 +7,13 @@ Summary is stored with the facts under the key `overview`, so that a page can sh
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import format_gap, format_metric
+from brimful.base.types import Facts, Numbers, Values
 
 OVERVIEW = "overview"
 """The key of a Summary in summary.json, export.json and MANIFEST.json."""
@@ -110,7 +111,7 @@ class ModelResult:
     name: str
     value: float
     error: float | None = None
-    pairs: dict[str, float] = field(default_factory=dict)
+    pairs: Numbers = field(default_factory=dict)
     is_own: bool = False
     folder: str = ""
     role: Literal["model", "baseline", "guess"] = "model"
@@ -137,12 +138,12 @@ class Summary:
     models: list[ModelResult] = field(default_factory=list)
 
 
-def with_overview(facts: Mapping[str, Any], summary: Summary) -> dict[str, Any]:
+def with_overview(facts: Facts, summary: Summary) -> Values:
     """Return the facts of a result with its Summary, as JSON values."""
     return {**facts, OVERVIEW: msgspec.to_builtins(summary)}
 
 
-def read_overview(record: Mapping[str, Any], place: object) -> Summary | None:
+def read_overview(record: Facts, place: object) -> Summary | None:
     """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
 
     Raises:

@@ -1,17 +1,17 @@
 """Aliases and protocols that modules of several folders share. It imports no other module of the package."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-Facts = dict[str, Any]
-"""JSON values by name: the result of a verb, the content of summary.json or of a part of it."""
-Metrics = dict[str, float]
-"""Metrics by name."""
-Cursor = dict[str, Any]
+Values = dict[str, Any]
+Facts = Mapping[str, Any]
+Numbers = dict[str, float]
+"""By name: values (a JSON object, keyword arguments), values that are only read, and numbers (metrics)."""
+Cursor = Values
 """The state of a stream of updates, in JSON values."""
 IGNORED = -100
 """The label of everything that is in no loss and no metric."""
-
 Direction = Literal["highest", "lowest"]
 """Which of two values of a metric is better."""
 PrimaryMetric = tuple[str, Direction]

@@ -22,7 +22,7 @@ from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT
 from brimful.base.storage import require_folder_place
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.report import report
 from brimful.reports.run_records import CONFIG, SUMMARY
@@ -87,7 +87,7 @@ class DemoConfig:
 
 
 @verb(DemoConfig)
-def demo(config: DemoConfig) -> Facts:
+def demo(config: DemoConfig) -> Values:
     """Build a Chinese review classifier from raw text: prepare, pretrain, fine-tune, distil, export, report.
 
     The same command continues an interrupted demo.

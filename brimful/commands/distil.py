@@ -6,13 +6,13 @@ unlabelled text of the same kind is as good as the training table.
 """
 
 from brimful.base.config import verb
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.stages.distil import DistilJob
 from brimful.stages.distil_options import DistilConfig
 
 
 @verb(DistilConfig)
-def distil(config: DistilConfig) -> Facts:
+def distil(config: DistilConfig) -> Values:
     """Train a smaller student to imitate the outputs of a task's teacher, and first, if asked to, its layers.
 
     Returns:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from brimful.base.config import verb
 from brimful.base.console import escape_controls
-from brimful.base.types import Facts
+from brimful.base.types import Values
 
 SLOW_FRACTION = 0.85
 """A device is slow if its speed is below this fraction of the others'."""
@@ -20,7 +20,7 @@ class DoctorConfig:
     """Say what these machines are, how fast they are, and what is wrong with them."""
 
 
-def show_report(report: Facts) -> None:
+def show_report(report: Values) -> None:
     """Print the report."""
     for host in report["hosts"]:
         versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
@@ -38,7 +38,7 @@ def show_report(report: Facts) -> None:
 
 
 @verb(DoctorConfig, show=show_report)
-def doctor(config: DoctorConfig) -> Facts:
+def doctor(config: DoctorConfig) -> Values:
     """Say what these machines are, how fast they are, and what is wrong with them.
 
     Alone it measures this process and, of several GPUs, each in turn. Under torchrun each rank measures its
@@ -56,7 +56,7 @@ def doctor(config: DoctorConfig) -> Facts:
     return report | {"findings": find_problems(report)}
 
 
-def find_problems(report: Facts) -> list[str]:
+def find_problems(report: Values) -> list[str]:
     """Return a line for each fault: what is wrong, where, and what to do about it."""
     problems, devices = [], report["devices"]
     for host in report["hosts"]:

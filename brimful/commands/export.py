@@ -24,7 +24,7 @@ from brimful.base.seals import EXPORT as RECORD
 from brimful.base.seals import PAGES
 from brimful.base.storage import atomic_directory, commit, crc32
 from brimful.base.summary import with_overview
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.folder_files import PROMPTS
@@ -69,7 +69,7 @@ def _save_arguments(source: ModelFolder, config: EncoderConfig) -> dict[str, Any
 
 
 @verb(ExportConfig)
-def export(config: ExportConfig) -> Facts:
+def export(config: ExportConfig) -> Values:
     """Write a model as a folder for Hugging Face libraries or an ONNX file, and check it.
 
     In float32 the export has the model's outputs. A format that rounds, such as eight bits, is compared with
@@ -103,7 +103,7 @@ def export(config: ExportConfig) -> Facts:
         raise
 
 
-def _export(config: ExportConfig, lock: FolderLock) -> Facts:
+def _export(config: ExportConfig, lock: FolderLock) -> Values:
     if config.format:
         FORMATS[config.format].require_packages()
     out = Path(config.out)
@@ -128,7 +128,7 @@ def _export(config: ExportConfig, lock: FolderLock) -> Facts:
             dropped.append(PROMPTS)
     if dropped:
         warn(f"left out: {', '.join(dropped)}")
-    facts: Facts = {"format": form.name, **about}
+    facts: Values = {"format": form.name, **about}
     old_ids: np.ndarray | None = None
     if config.keep_pieces_of:
         pruned = prune(tokenizer, _read_texts(config), [encoder.config.pad_id])
@@ -186,7 +186,7 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
     return Gate(model, *texts, f"{form.name} of {config.run}", config.most_loss)
 
 
-def _commit(folder: Path, out: Path, form: Format, model: Export, facts: Facts) -> Facts:
+def _commit(folder: Path, out: Path, form: Format, model: Export, facts: Values) -> Values:
     """Write the pages that describe an export, and its commit record."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     facts["megabytes"] = measure_model(files)

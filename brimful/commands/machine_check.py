@@ -17,7 +17,7 @@ from brimful.base.errors import is_out_of_memory
 from brimful.base.machine import ROOT, processor_name, read_kernel_file
 from brimful.base.resources import available_memory, usable_cores
 from brimful.base.torch_compile import find_missing_compiler
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.precision.policy import DTYPES, resolve
 
 WATCH_SECONDS = 1.0
@@ -50,7 +50,7 @@ def stolen_seconds(root: Path = ROOT) -> float:
     return float(fields[STEAL_FIELD]) / os.sysconf("SC_CLK_TCK")
 
 
-def check_machines() -> Facts:
+def check_machines() -> Values:
     """Measure the machines of all ranks, and return the report of `brimful.doctor` without its findings."""
     with join_ranks() as ranks, ranks.waits(WAIT_SECONDS):
         stolen_before = stolen_seconds()
@@ -69,7 +69,7 @@ def check_machines() -> Facts:
             "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
             "lacks": find_missing_compiler(ranks.device) if ranks.device.type == "cuda" else None,
         }
-        hosts: dict[str, Facts] = {}
+        hosts: dict[str, Values] = {}
         for each in ranks.gather(host):
             hosts.setdefault(each["name"], each)
         return {
@@ -79,14 +79,14 @@ def check_machines() -> Facts:
         }
 
 
-def measure_devices(ranks: World, host: str) -> list[Facts]:
+def measure_devices(ranks: World, host: str) -> list[Values]:
     """Return the devices of all ranks, with their speeds; alone, one process measures its GPUs in turn."""
     devices, own_facts = [ranks.device], []
     if ranks.size == 1 and ranks.device.type == "cuda":
         devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     for device in devices:
         precision = resolve("auto", device)
-        facts: Facts = {"rank": ranks.rank, "host": host, "name": processor_name()}
+        facts: Values = {"rank": ranks.rank, "host": host, "name": processor_name()}
         if device.type == "cuda":
             free, total = torch.cuda.mem_get_info(device)
             name = torch.cuda.get_device_properties(device).name

@@ -12,7 +12,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.base.storage import write_json
 from brimful.base.summary import Summary, make_table, with_overview
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.data.sequences import cut_documents
@@ -61,7 +61,7 @@ def _choose_plans(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
     return choices
 
 
-def summarise_plans(facts: Facts) -> Summary:
+def summarise_plans(facts: Values) -> Summary:
     """Return how full rows get with each plan: the result of `pack`, as a screen shows it."""
     plans = facts["plans"]
     first = plans[0]
@@ -91,7 +91,7 @@ def show_percent(share: float) -> str:
 
 
 @verb(PackConfig)
-def pack(config: PackConfig) -> Facts:
+def pack(config: PackConfig) -> Values:
     """Plan rows for prepared data or a length histogram; show how close they are to the limit.
 
     Returns:
@@ -130,7 +130,7 @@ def pack(config: PackConfig) -> Facts:
                 warn(f"left out: {error}")
                 advance()
                 continue
-            facts: Facts = {"algorithm": algorithm, "capacity": config.capacity, "depth": depth}
+            facts: Values = {"algorithm": algorithm, "capacity": config.capacity, "depth": depth}
             for name in ("rows", "sequences", "tokens", "efficiency", "packing_factor"):
                 facts[name] = getattr(plan, name)
             facts |= {"seconds": seconds, "lower_bound": find_bound(depth)}
@@ -138,7 +138,7 @@ def pack(config: PackConfig) -> Facts:
             if best is None or plan.rows < best.rows:
                 best = plan
             advance()
-    result: Facts = {"plans": plans}
+    result: Values = {"plans": plans}
     if best is None:
         return result
     if config.out:

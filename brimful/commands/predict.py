@@ -11,7 +11,7 @@ import numpy as np
 from brimful.base.config import verb
 from brimful.base.console import escape_controls, pluralise, record_warnings, show_progress
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.serving.config import PredictConfig
 from brimful.serving.open_model import open_served
 from brimful.serving.served_model import ServedEncoder, ServedTask, abstain
@@ -27,7 +27,7 @@ MAX_NAMED_COLUMNS = 12
 """The most columns that the last printed line names."""
 
 
-def show_predicted(result: Facts) -> None:
+def show_predicted(result: Values) -> None:
     """Print the end of a prediction, or of its dry run."""
     texts = pluralise(result["texts"], "text")
     if "dry_run" in result:
@@ -47,7 +47,7 @@ def show_predicted(result: Facts) -> None:
 
 
 @verb(PredictConfig, show=show_predicted)
-def predict(config: PredictConfig) -> Facts:
+def predict(config: PredictConfig) -> Values:
     """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
 
     A model that was exported to ONNX runs in onnxruntime, without torch.
@@ -105,7 +105,7 @@ def predict(config: PredictConfig) -> Facts:
             advance(len(table))
     warn_of_lost_ends(cut, texts, config.input, served.max_length)
     seconds = time.perf_counter() - started
-    result: Facts = {"texts": texts}
+    result: Values = {"texts": texts}
     if config.abstain_below is not None:
         result["abstained"] = abstained
     if task is not None and output.suffix == ARRAYS:

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from brimful.base.config import verb
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.preparing import prepare_corpus
 
 
 @verb(PrepareConfig)
-def prepare(config: PrepareConfig) -> Facts:
+def prepare(config: PrepareConfig) -> Values:
     """Turn raw text files into a folder of tokenized shards.
 
     Finished work is kept. After a kill the same command continues; new files only add shards; a changed

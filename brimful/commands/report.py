@@ -9,7 +9,7 @@ from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import atomic_file, require_file_place
 from brimful.base.summary import with_overview
-from brimful.base.types import Facts
+from brimful.base.types import Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class ReportConfig:
 
 
 @verb(ReportConfig)
-def report(config: ReportConfig) -> Facts:
+def report(config: ReportConfig) -> Values:
     """Show runs, prepared folders and exports on one self-contained HTML page: metrics, curves, comparisons.
 
     Returns:

@@ -170,21 +170,20 @@ def _chain_target(name: str, like: Any, parts: Sequence[Examples]) -> np.ndarray
 
 def _shorten_long_texts(
     tokenizer: Tokenizer, texts: Sequence[str], tokens: int, whole: bool, where: Callable[[int], str]
-) -> Sequence[str]:
+) -> list[str]:
     """Cut very long texts to what can become tokens; the tokenizer truncates nothing yet.
 
     Args:
         whole: whether all tokens count: in windows, and in pairs, where the longer text is cut.
     """
-    shortened: list[str] | None = None
+    shortened = list(texts)
     for n, text in enumerate(texts):
         if isinstance(text, str) and len(text) > WHOLE_TEXT_CHARACTERS:
-            shortened = shortened or list(texts)  # a copy: the caller's texts stay
             if whole:
-                shortened[n] = require_tokenizable(text, where(n))
+                require_tokenizable(text, where(n))
             else:
                 shortened[n] = cut_text(tokenizer, text, tokens, where(n))
-    return shortened or texts
+    return shortened
 
 
 def encode_texts(
@@ -229,13 +228,12 @@ def encode_texts(
         if second is not None:
             options["strategy"] = "only_second"
     whole = overlap is not None or second is not None or (characters and side == "left")
-    inputs: list[Any] = list(_shorten_long_texts(tokenizer, texts, max_length, whole, where))
+    inputs: list[Any] = _shorten_long_texts(tokenizer, texts, max_length, whole, where)
     if second is not None:
         second = _shorten_long_texts(tokenizer, second, max_length, whole, where)
         inputs = list(zip(inputs, second, strict=True))
-    encode = tokenizer.encode_batch_fast  # which has no characters
-    if characters:
-        encode = tokenizer.encode_batch
+    # The fast one finds no places of tokens in the texts.
+    encode = tokenizer.encode_batch if characters else tokenizer.encode_batch_fast
     tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
     counts = []  # of each text's windows
     cut = 0

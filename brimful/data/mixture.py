@@ -45,14 +45,13 @@ def parse_source(text: str) -> DataSource:
         BrimfulError: the weight is not a number, and there is a folder PATH, but no folder `PATH:WEIGHT`.
     """
     path, _, weight = text.rpartition(":")
-    if not path:
-        return DataSource(path=text)
     try:
-        return DataSource(path=path, weight=float(weight))
+        if path:
+            return DataSource(path=path, weight=float(weight))
     except ValueError as error:
         if Path(path).is_dir() and not Path(text).exists():
             raise BrimfulError(f"data: {weight!r}, the weight of {path}, is not a number") from error
-        return DataSource(path=text)
+    return DataSource(path=text)
 
 
 def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, ...]:
@@ -69,9 +68,9 @@ def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, .
             source = parse_source(source)
         path = Path(os.path.abspath(source.path))  # whose name is never ".."
         sources.append(replace(source, path=str(path), name=source.name or path.name))
-    names = [source.name for source in sources]
-    if not names:
+    if not sources:
         raise BrimfulError("data names no folder")
+    names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
             raise BrimfulError(f"data: two sources are called {name}; give each a name in a --config file")

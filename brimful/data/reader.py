@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -171,11 +170,9 @@ class SequenceReader:
         tokens[ends - lengths] = self.special.cls
         shard, ranges = _list_ranges(part.sequences, part.chosen, lengths, ends)
         order = np.argsort(shard, kind="stable")  # one call for all ranges of a shard
-        shard, ranges = shard[order], ranges[order]
-        borders = np.flatnonzero(np.diff(shard, prepend=-1, append=-1))
-        for first, last in pairwise(borders.tolist()):
-            source = part.corpus.shards[shard[first]]
-            own, sep = ranges[first:last], self.special.sep
+        numbers, firsts = np.unique(shard[order], return_index=True)
+        for number, own in zip(numbers, np.split(ranges[order], firsts[1:]), strict=False):
+            source, sep = part.corpus.shards[number], self.special.sep
             _lay(source.tokens, source.word_bits, own, sep, tokens, segments, word_starts)
         return at + int(lengths.sum())
 

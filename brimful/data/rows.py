@@ -184,9 +184,9 @@ class RowStream:
                 rows.append(Row(part.source, part.epoch, part.block, part.block.row(number)))
             return rows
         chosen = np.sort(chosen)
-        borders = np.searchsorted(chosen, ends)
-        for part, end, begin, border in zip(parts, ends, [0, *borders], borders, strict=False):
-            numbers = part.numbers[chosen[begin:border] - end]
+        groups = np.split(chosen, np.searchsorted(chosen, ends))  # the last one is empty
+        for part, end, group in zip(parts, ends, groups, strict=False):
+            numbers = part.numbers[group - end]
             if len(numbers):
                 sequences = part.block.order[part.block.row_offsets[numbers]]
                 rows.append(Row(part.source, part.epoch, part.block, sequences))
@@ -222,9 +222,7 @@ class RowStream:
             # By the highest rate of the run, so that M is one constant.
             predictions=count_prediction_slots(slots, masking.highest_rate, self._tokens_per_word),
         )
-        if self.fixed_shapes:
-            return batch
-        return batch.with_fewer_predictions()
+        return batch if self.fixed_shapes else batch.with_fewer_predictions()
 
 
 def list_sizes(phases: Sequence[Phase], most: int) -> list[int]:

@@ -91,12 +91,12 @@ class Source:
             BrimfulError: the place belongs to another plan (the data or the packing changed).
         """
         row, epoch = place["row"], place["epoch"]
-        block = None
-        if place.get("data") == self._any_blocks.identity:
-            if row:
-                max_length = place["max_length"]
-            block, order = self._open(max_length, epoch, place["block"])
-        if block is None or place["plan"] not in (None, block.digest):
+        is_same = place.get("data") == self._any_blocks.identity
+        if is_same:
+            length = place["max_length"] if row else max_length
+            block, order = self._open(length, epoch, place["block"])
+            is_same = place["plan"] in (None, block.digest)
+        if not is_same:
             raise BrimfulError(
                 "the checkpoint was made from other data or packing (or another scipy); start a new run"
             )

@@ -54,11 +54,11 @@ class BatchView:
         batch = self.stream.batch(parts, update)
         assert batch.mlm_positions is not None
         assert batch.mlm_labels is not None
-        sees = batch.tokens.numpy()
-        used = batch.mlm_labels.numpy() != IGNORED
+        sees, labels = batch.tokens.numpy(), batch.mlm_labels.numpy()
+        used = labels != IGNORED
         positions = batch.mlm_positions.numpy()[used]
         truth = sees.copy()
-        truth[positions] = batch.mlm_labels.numpy()[used]
+        truth[positions] = labels[used]
         kinds = np.full(len(sees), _PLAIN)
         kinds[positions] = _RANDOM
         kinds[positions[sees[positions] == truth[positions]]] = _KEPT
@@ -92,11 +92,10 @@ class BatchView:
         for number, begin, end in _list_segments(sequences, index):
             shard = source.corpus.shards[number]
             places.append(_describe_place(shard, begin, end))
-            segment = slice(at + 1, at + end - begin)  # its first token starts a word anyway
-            starts[segment] = shard.word_starts(begin + 1, end)
-            at += end - begin
-            kinds[at] = _SPECIAL  # [SEP]
-            at += 1
+            separator = at + end - begin
+            starts[at + 1 : separator] = shard.word_starts(begin + 1, end)  # the first token starts a word
+            kinds[separator] = _SPECIAL
+            at = separator + 1
         pair = None
         if len(sequences.pair) and sequences.pair[index] != NO_PAIR:
             pair = int(sequences.pair[index])
@@ -195,31 +194,33 @@ def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
             f"{row['filler']:,} filler; {pluralise(len(sequences), 'sequence')}, "
             f"{pluralise(row['predictions'], 'prediction')} ({row['predictions'] / row['tokens']:.1%})"
         )
-        # Only sequences within `most` tokens have words, and they come first.
-        hidden = [sequence for sequence in sequences if not sequence["words"]]
-        for number, sequence in enumerate(sequences[: len(sequences) - len(hidden)], start=1):
+        hidden, hidden_tokens = 0, 0
+        for number, sequence in enumerate(sequences, start=1):
+            if not sequence["words"]:  # it is beyond `most` tokens, like all after it
+                hidden += 1
+                hidden_tokens += sequence["tokens"]
+                continue
             facts = [pluralise(sequence["tokens"], "token"), pluralise(sequence["predictions"], "prediction")]
             if sequence["pair"] is not None:
                 facts.append(_PAIRS[sequence["pair"]])
             show(f"╭ {number}: {', '.join(facts)}")
             for place in sequence["places"]:
                 show(f"│ {_format_place(sequence, place)}")
-            texts, count = [], 0
+            text, count = "", 0
             for word in sequence["words"]:
-                texts.append("".join(map(_format_run, word)))
-                count += sum(len(run["ids"]) for run in word)
+                text += " "
+                for run in word:
+                    text += _format_run(run)
+                    count += len(run["ids"])
             if count < sequence["tokens"]:
-                texts.append("…")
-            show(f"│ {' '.join(texts)}")
+                text += " …"
+            show(f"│{text}")
         if hidden:
-            tokens = sum(sequence["tokens"] for sequence in hidden)
-            show(f"… and {pluralise(len(hidden), 'sequence')} of {pluralise(tokens, 'token')}")
+            show(f"… and {pluralise(hidden, 'sequence')} of {pluralise(hidden_tokens, 'token')}")
 
 
 def _format_place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
-    after = ""
-    if place["after"]:
-        after = f" after {place['after']:,}"
+    after = f" after {place['after']:,}" if place["after"] else ""
     return (
         f"{escape_controls(sequence['source'])}, epoch {sequence['epoch']}: {escape_controls(place['path'])},"
         f" record {place['record']}{after}, tokens {place['begin']:,} to {place['end']:,} of"
@@ -232,11 +233,11 @@ def _format_run(run: dict[str, Any]) -> str:
     truth = escape_controls(run["text"]).replace(" ", "␣")
     if "sees" not in run:
         return truth
+    sees = escape_controls(" ".join(run["sees"]))
     if run["kind"] == "kept":
-        return f"‹{truth}→{truth}›"
-    if run["kind"] == "random":
-        return f"‹{truth}→{escape_controls(' '.join(run['sees']))}›"
-    mask = escape_controls(run["sees"][0])
-    if len(run["sees"]) > 1:
-        mask += f"×{len(run['sees'])}"
-    return f"‹{truth}→{mask}›"
+        sees = truth
+    elif run["kind"] == "masked":
+        sees = escape_controls(run["sees"][0])
+        if len(run["sees"]) > 1:
+            sees += f"×{len(run['sees'])}"
+    return f"‹{truth}→{sees}›"

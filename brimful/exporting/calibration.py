@@ -12,6 +12,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import Numbers
 from brimful.data.batch import PackedBatch
 from brimful.hf.int8_steps import products
 from brimful.model.encoder import Encoder
@@ -45,7 +46,7 @@ class Inputs:
             self.rows.append(x[:: max(1, len(x) // BATCH_ROWS)][:BATCH_ROWS].clone())
 
 
-def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, float]:
+def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> Numbers:
     """Give the products of an encoder their `steps`.
 
     Args:
@@ -56,7 +57,7 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> dict[str, flo
         The loss of each product by name: the error that rounding its inputs and weights causes in its outputs
         on the kept inputs, relative to the size of these outputs (root mean squares).
     """
-    inputs: dict[str, Inputs] = {}
+    inputs = {}
     hooks = []
     for name, linear in products(encoder).items():
         inputs[name] = Inputs(torch.zeros(linear.in_features))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from brimful.base.config import Argument
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import require_range
 from brimful.base.types import Step
 from brimful.corpus.reading.read import ReadConfig
 from brimful.exporting.formats import FormatName
@@ -56,5 +56,4 @@ class ExportConfig:
     """Read and check everything, and write nothing."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.most_loss <= 1:
-            raise BrimfulError(f"most_loss is {self.most_loss}: it must be from 0 to 1")
+        require_range(self, "at least 0 and at most 1", "most_loss")

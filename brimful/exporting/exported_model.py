@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
+from brimful.base.types import Values
 from brimful.corpus.text.special_ids import Side, special_tokens, truncation_side
 from brimful.hf.model_folder import PAIRS, ModelFolder
 from brimful.hf.tensor_names import Head
@@ -51,7 +52,7 @@ class Export:
     head: Head | None
     labels: list[str] | None
     source: ModelFolder
-    settings: dict[str, Any]
+    settings: Values
     token_types: bool
     reading: TextReading | None
 
@@ -73,7 +74,7 @@ class Export:
         return truncation_side(self.encoder.tokenizer)
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Values:
         """The settings in config.json, beside the shape."""
         return {"problem_type": self.settings["problem_type"], **self.settings["extra"]}
 

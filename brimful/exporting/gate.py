@@ -23,7 +23,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.machine import processor_name, read_kernel_file
 from brimful.base.randomness import derive_key, hash_words
 from brimful.base.resources import usable_cores
-from brimful.base.types import InferencePrecision
+from brimful.base.types import InferencePrecision, Values
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -59,7 +59,7 @@ _X86_SETS = ("amx_int8", "amx_bf16", "avx512_bf16", "avx512_vnni", "avx_vnni", "
 _KNOWN_INSTRUCTIONS = (*_X86_SETS, "i8mm", "asimddp")
 _INSTRUCTION_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _NUMBER_KEYS = ("probability", "probabilities", "no_answer_margin", "n_best")
-Facts = dict[str, Any]
+Facts = Values
 Candidate = Callable[[Examples], Outputs]
 """Examples -> outputs in the order of the task's labels, or vectors (n, hidden)."""
 
@@ -236,7 +236,7 @@ class Gate:
                 f"{self.named}: in int8 each product loses more than {PRODUCT_ERROR_LIMIT:.0%}; nothing was"
                 " written"
             )
-        facts: Facts = {}
+        facts = {}
         for count in sorted({max(inexact, int(share * len(losses))) for share in BFLOAT16_SHARES}):
             for name in worst_first[:count]:
                 products(encoder)[name].steps = None
@@ -297,7 +297,7 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
     for outputs in (before, after):
         if not np.isfinite(_flatten(outputs)).all():
             raise BrimfulError("outputs on real texts are NaN or infinite; nothing was written")
-    facts: Facts = {
+    facts = {
         "file": texts.file.name,
         "part": texts.part,
         "texts": len(texts.data),

@@ -52,8 +52,7 @@ def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
     first = session.get_outputs()[0]
 
     def run(inputs: Inputs) -> np.ndarray:
-        output: np.ndarray = session.run(None, {name: inputs[name] for name in names})[0]
-        return output
+        return session.run(None, {name: inputs[name] for name in names})[0]
 
     return GraphSession(names, first.name, list(first.shape), run)
 
@@ -95,15 +94,14 @@ def padded_outputs(run: Run, examples: Examples, order: list[int] | None = None)
     Returns:
         float32: (n, C), or ragged (tokens, C) if the graph has an output for each token.
     """
-    outputs: dict[int, np.ndarray] = {}
+    outputs = {}
     by_token = False
     for index, inputs in padded_batches(examples):
         values = run(inputs)
         if order is not None:
             values = values[..., order]
         by_token = values.ndim == 3
-        lengths = inputs["attention_mask"].sum(1).tolist()
-        for number, row, length in zip(index, values, lengths, strict=True):
+        for number, row, length in zip(index, values, inputs["attention_mask"].sum(1).tolist(), strict=True):
             if by_token:
                 row = row[:length].copy()  # a view would hold the padding, too
             outputs[number] = row

@@ -2,9 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from brimful.base.console import escape_controls, pluralise
 from brimful.base.numbers import (
@@ -25,6 +24,7 @@ from brimful.base.summary import (
     make_facts_table,
     make_table,
 )
+from brimful.base.types import Facts
 from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
@@ -33,7 +33,6 @@ from brimful.runs.start_checks import CONFIG, SUMMARY
 from brimful.tasks.judging.comparison import find_error
 from brimful.tasks.registry import TASKS, find_task
 
-Facts = Mapping[str, Any]
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
 """The suffixes of the files that hold an exported model."""
 TEST_PARTS = ("test", "given")
@@ -73,7 +72,7 @@ def summarise_export(facts: Facts) -> Summary:
     elif difference is not None:
         verdict = f"its outputs in float32 are the model's within {difference:.1e}"
     hidden = find_number(facts, "max_abs_hidden_difference")
-    rows: dict[str, str | None] = {
+    rows = {
         "Size": format_megabytes(find_number(facts, "megabytes") or 0),
         "Model": f"{facts['model']}, {facts['parameters']:,} parameters, {facts['pieces']:,} pieces",
     }
@@ -100,7 +99,7 @@ def _describe_speed(gate: Facts) -> dict[str, str]:
     """Return rows on the speed of an export, and on its products in eight bits."""
     if not gate:
         return {}
-    rows: dict[str, str] = {}
+    rows = {}
     if "equal_predictions" in gate:
         rows["Equal predictions"] = format_percent(gate["equal_predictions"])
     rows["Texts a second"] = format_short(gate["texts_per_second"])

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.corpus.text.special_ids import special_ids
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import Architecture, EncoderConfig, Variant
@@ -59,7 +60,7 @@ _BERT = {
     "add_cross_attention": False,
     "position_embedding_type": "absolute",
 }
-_REQUIRED: dict[Architecture, dict[str, Any]] = {
+_REQUIRED: dict[Architecture, Values] = {
     "bert": _BERT,
     "prenorm": _BERT,
     "modern": {
@@ -142,7 +143,7 @@ class _ModernNumbers(_Numbers):
     global_attn_every_n_layers: Size = 3
 
 
-def _find_model_type(values: dict[str, Any], where: str) -> str:
+def _find_model_type(values: Values, where: str) -> str:
     """Return the model_type of a config.json; "bert" without one, if it can only be BERT's."""
     model_type = values.get("model_type")
     if isinstance(model_type, str) and model_type in FAMILIES:
@@ -177,7 +178,7 @@ def read_config(values: Any, where: str) -> EncoderConfig:
             raise BrimfulError(f"{where}: {key} {value!r:.60} is not supported, only {supported!r}")
     if values.get("quantization_config") is not None:
         raise BrimfulError(f"{where}: quantized weights are not supported: save the model without them")
-    numbers: dict[str, Any] = {"pad_token_id": family.pad_id}
+    numbers = {"pad_token_id": family.pad_id}
     for key, value in values.items():
         if isinstance(value, float) and value.is_integer():
             numbers[key] = int(value)
@@ -207,7 +208,7 @@ def shape_of(folder: ModelFolder) -> EncoderConfig:
     return read_config(folder.values, str(folder.config_file))
 
 
-def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> dict[str, Any]:
+def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> Values:
     """Return the values of both kinds of configurations. Before the first position are `unused` embeddings,
     and sequences of at most `longest` tokens are supported."""
     length = numbers.max_position_embeddings - unused
@@ -275,7 +276,7 @@ def _layer_types(layers: int, every: int) -> list[str]:
     return types
 
 
-def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> Values:
     """Return the part of config.json that describes the encoder; the inverse of `read_config`."""
     cls = sep = None
     if tokenizer is not None:

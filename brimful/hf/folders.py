@@ -7,18 +7,17 @@ files of a vocabulary (`text.tokenizer`). A classifier that `transformers` has n
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, check_seal
 from brimful.base.storage import atomic_directory, read_object, require_folder_place, write_tensors
+from brimful.base.types import Values
 from brimful.corpus.text.folder_files import find_vocabulary_file
 from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
@@ -29,6 +28,7 @@ from brimful.hf.int8_steps import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
 from brimful.hf.tensor_names import (
     Head,
+    Tensors,
     add_prefix,
     classifier_weight,
     count_layers,
@@ -96,7 +96,7 @@ def load_encoder(folder: ModelFolder | Path | str, kind: type[E]) -> E:
     return _load(ModelFolder.open(folder, "encoder"), kind)[0]
 
 
-def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str]:
+def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, Tensors, str]:
     """Return the encoder, all tensors of its folder, and the file that they are in."""
     check_seal(folder.path)
     config = shape_of(folder)
@@ -121,7 +121,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, dict[str, Tensor], str
     return encoder.eval(), tensors, path
 
 
-def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[dict[str, Tensor], str]:
+def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[Tensors, str]:
     """Read the tensors of a folder under the names of `transformers` in a model with a head.
 
     One of several tied matrices is enough. Older folders have the decoder's bias under two names; the bias
@@ -233,7 +233,7 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
     """
     encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
     forget_steps(encoder)  # of int8: they do not fit weights that training changes
-    kinds: tuple[type[MaskedLMHead], ...] = (PretrainingHead, MaskedLMHead)
+    kinds = (PretrainingHead, MaskedLMHead)
     for kind in kinds:
         with skip_initial_weights():
             head = kind(encoder)
@@ -245,9 +245,9 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
     return encoder, None
 
 
-def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: str) -> type[Head] | None:
+def _head_kind(encoder: Encoder, name: str, tensors: Tensors, where: str) -> type[Head] | None:
     """Return the type of a folder's head, by the class in config.json."""
-    kind: type[Head] | None = None
+    kind = None
     for head, suffix in HEADS.items():
         if name.endswith(suffix):
             kind = head
@@ -264,9 +264,7 @@ def _head_kind(encoder: Encoder, name: str, tensors: dict[str, Tensor], where: s
     return MaskedLMHead
 
 
-def _new_head(
-    kind: type[Head], encoder: Encoder, values: dict[str, Any], tensors: dict[str, Tensor], where: str
-) -> Head:
+def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tensors, where: str) -> Head:
     """Return a head of the shape that config.json and the tensors describe."""
     if issubclass(kind, MaskedLMHead):
         return kind(encoder)
@@ -286,7 +284,7 @@ def _new_head(
     return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
 
 
-def _is_tied(encoder: Encoder, tensors: dict[str, Tensor], where: str) -> bool:
+def _is_tied(encoder: Encoder, tensors: Tensors, where: str) -> bool:
     """Whether the decoder has the matrix of the embeddings, or no own one; if not, a warning says so."""
     words, decoder = encoder.word_embeddings.detach(), tensors.get(decoder_weight(encoder.config))
     if decoder is None or torch.equal(decoder.to(words), words):  # `equal` is False for other shapes
@@ -321,8 +319,8 @@ def save_model(
     max_length: int | None = None,
     problem_type: str | None = None,
     token_types: bool = True,
-    extra: Mapping[str, Any] | None = None,
-    modules: Mapping[str, Any] | None = None,
+    extra: Values | None = None,
+    modules: Values | None = None,
 ) -> None:
     """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
 

@@ -21,7 +21,7 @@ FILE = "int8.safetensors"
 
 def write_steps(folder: Path, encoder: Encoder) -> None:
     """Write the steps of an encoder's products, under the names of its modules."""
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     for name, linear in products(encoder).items():
         if linear.steps is not None:
             # float64, since the rounding must have the same bits after reading.
@@ -117,7 +117,7 @@ def forget_steps(encoder: Encoder) -> None:
 
 def products(encoder: Encoder) -> dict[str, Linear]:
     """Return the matrices of the layers, by name."""
-    linears: dict[str, Linear] = {}
+    linears = {}
     for index, layer in enumerate(encoder.layers):
         for part in ("qkv", "attention_out", "up", "down"):
             linears[f"layers.{index}.{part}"] = getattr(layer, part)

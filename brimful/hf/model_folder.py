@@ -7,10 +7,11 @@ the encoder. Each file is read once, when something in it is needed.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object, require_utf8
+from brimful.base.types import Values
 from brimful.corpus.text.folder_files import CONFIG as TOKENIZER
 from brimful.corpus.text.folder_files import read_modules, read_transformer_settings, read_values
 
@@ -120,7 +121,7 @@ class ModelFolder:
         return self.encoder_path / _CONFIGS[0]
 
     @cached_property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Values:
         """The content of that file."""
         return read_object(self.config_file)
 
@@ -145,7 +146,7 @@ class ModelFolder:
         return is_task or ("problem_type" in self.values and self.has_classifier)
 
     @cached_property
-    def pooling_values(self) -> dict[str, Any]:
+    def pooling_values(self) -> Values:
         """The settings of the Pooling among the modules; empty without one."""
         for kind, path in self.modules:
             if kind == "Pooling":
@@ -177,7 +178,7 @@ class ModelFolder:
     def text_length(self, config: "EncoderConfig") -> int:
         """Return the length, in tokens, at which to cut texts: max_seq_length of sentence-transformers, or
         AutoTokenizer's length; at most the encoder's longest."""
-        length: Any = None
+        length = None
         if self.modules:
             length = read_transformer_settings(self.encoder_path).get("max_seq_length")
         if length is None:

@@ -5,7 +5,7 @@ prefix of the family (`config_json.FAMILIES`).
 """
 
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator
 
 from torch import Tensor
 
@@ -24,6 +24,8 @@ from brimful.model.heads import (
 from brimful.model.shape import Architecture, EncoderConfig
 
 Head = MaskedLMHead | ClassifierHead
+Tensors = dict[str, Tensor]
+"""Tensors by their names in `transformers`."""
 Rules = dict[str, tuple[str, ...]]
 """Our parameter -> the names in `transformers`; several are concatenated along the first dimension."""
 _ADAPTER = re.compile(r"\blora_|\bmodules_to_save\b|\bbase_layer\b|\bada_?lora")
@@ -178,18 +180,16 @@ def hf_names(module: Encoder | Head, config: EncoderConfig) -> set[str]:
     return {name for _, theirs in _name_parameters(module, config) for name in theirs}
 
 
-def to_hf(module: Encoder | Head, config: EncoderConfig) -> dict[str, Tensor]:
+def to_hf(module: Encoder | Head, config: EncoderConfig) -> Tensors:
     """Copy a module's parameters under the names of `transformers` (an encoder's without prefix)."""
-    named: dict[str, Tensor] = {}
+    named = {}
     for parameter, theirs in _name_parameters(module, config):
         for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
             named[name] = part.cpu().clone()
     return named
 
 
-def from_hf(
-    module: Encoder | Head, config: EncoderConfig, tensors: Mapping[str, Tensor], where: str = ""
-) -> None:
+def from_hf(module: Encoder | Head, config: EncoderConfig, tensors: Tensors, where: str = "") -> None:
     """Copy tensors under the names of `transformers` into a module's parameters.
 
     Raises:
@@ -206,9 +206,7 @@ def from_hf(
             part.copy_(tensor)  # a chunk is a view of the parameter
 
 
-def add_prefix(
-    tensors: Mapping[str, Tensor], names: Collection[str], prefix: str, where: str
-) -> dict[str, Tensor]:
+def add_prefix(tensors: Tensors, names: Collection[str], prefix: str, where: str) -> Tensors:
     """Return the tensors of a folder under the names that they have in a model with a head.
 
     Args:
@@ -229,7 +227,7 @@ def add_prefix(
     if any(prefix + name in tensors for name in names):
         return dict(tensors)
     parts = {name.partition(".")[0] for name in names} | {"pooler"}
-    prefixed: dict[str, Tensor] = {}
+    prefixed = {}
     for name, tensor in tensors.items():
         if name.partition(".")[0] in parts:
             name = prefix + name

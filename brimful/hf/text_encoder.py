@@ -6,7 +6,7 @@ from typing import Self, get_args
 
 import numpy as np
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_known
 from brimful.base.types import InferencePrecision
 from brimful.data.examples import Examples, check_length, encode_texts, warn_of_cut, warn_of_empty
 from brimful.hf.folders import load_encoder, save_model
@@ -73,9 +73,8 @@ class TextEncoder(Encoder):
         Raises:
             BrimfulError: the encoder has no tokenizer.
         """
-        examples = self._examples(texts, self._reading().max_length)
         with evaluation_mode(self):
-            return run_by_token(self, examples, self.device)
+            return run_by_token(self, self._examples(texts, self._reading().max_length), self.device)
 
     def embed(
         self,
@@ -98,10 +97,8 @@ class TextEncoder(Encoder):
                 computed, or `max_length` leaves no room for a token between [CLS] and [SEP] or is longer than
                 the encoder.
         """
-        if pooling not in (None, *get_args(TextPooling)):
-            raise BrimfulError(
-                f"unknown pooling {pooling!r}: known: {', '.join(sorted(get_args(TextPooling)))}"
-            )
+        if pooling is not None:
+            require_known("pooling", pooling, get_args(TextPooling))
         reading = self._reading().pooled(pooling, "the encoder's folder", _REMEDY)
         chosen = calibrated_precision(precision, self, self.device)
         examples = self._examples(texts, reading.max_length if max_length is None else max_length, reading)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_json, write_tensors
+from brimful.base.types import Values
 from brimful.corpus.text.folder_files import (
     MODULES,
     PROMPTS,
@@ -83,7 +84,7 @@ class TextReading:
         return replace(self, pooling=pooling, problem="")
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Values:
         """The arguments of `write_modules`, which writes the reading into a folder."""
         arguments = asdict(self)
         del arguments["problem"]

@@ -69,7 +69,7 @@ def sample_texts(tokenizer: "Tokenizer") -> tuple[list[str], list[str]]:
         if token.content not in names:
             added.append(token.content)
     step = max(1, len(added) // _ADDED_TOKENS)  # some tokenizers add thousands
-    plain, spelled = list[str](), list[str]()
+    plain, spelled = [], []
     for text in [*TEXTS, *_spell(added[::step])]:
         if any(name.lower() in text.lower() for name in names):
             spelled.append(text)

@@ -20,6 +20,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.storage import read_json
 from brimful.hf.model_folder import WEIGHTS, ModelFolder
+from brimful.hf.tensor_names import Tensors
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _REFUSED = re.compile(r"GLOBAL (\S+)")
@@ -62,7 +63,7 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def _list_shards(index: Path) -> list[Path]:
-    values, names = read_json(index), list[str]()
+    values, names = read_json(index), []
     if isinstance(values, dict) and isinstance(values.get("weight_map"), dict):
         names = sorted(set(map(str, values["weight_map"].values())))
     # A name with a folder in it could lead out of the model's folder.
@@ -74,7 +75,7 @@ def _list_shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def read_weights(directory: Path) -> tuple[dict[str, Tensor], Path]:
+def read_weights(directory: Path) -> tuple[Tensors, Path]:
     """Read the floating-point tensors of a folder.
 
     Returns:
@@ -83,7 +84,7 @@ def read_weights(directory: Path) -> tuple[dict[str, Tensor], Path]:
     Raises:
         BrimfulError: a file is missing, damaged, or needs more than tensors, or no file has weights.
     """
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     for _, name, tensor in _read_tensors(directory):
         # Checkpoints of TensorFlow origin call the weight and bias of LayerNorm gamma and beta.
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -113,7 +114,7 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
             yield path, name, tensor
 
 
-def _read_pickled(path: Path) -> dict[str, Tensor]:
+def _read_pickled(path: Path) -> Tensors:
     """Return the tensors of a .bin. Old ones are not archives, and cannot be mapped."""
     try:
         with warnings.catch_warnings():
@@ -129,10 +130,9 @@ def _read_pickled(path: Path) -> dict[str, Tensor]:
                 " code. Save it as safetensors where it is trusted"
             ) from error
         # Before the reason, torch's message advises reading the file without restrictions.
-        message = _REASON.sub("", str(error)).strip()
-        reason = next(iter(message.splitlines()), "") or type(error).__name__
+        reason = next(iter(_REASON.sub("", str(error)).strip().splitlines()), "") or type(error).__name__
         raise BrimfulError(f"{path} is damaged, or holds more than tensors ({reason})") from error
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     for name, value in values.items() if isinstance(values, dict) else ():
         # Sparse tensors and those on the meta device are not weights.
         if isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu":

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from brimful.base.torch_compile import Compiled
 from brimful.base.torch_compile import find_missing_compiler as compiler_lacks
+from brimful.base.types import Values
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 
@@ -69,7 +70,7 @@ class FlexLayout(Layout):
 
     offsets: Tensor
     sequence: Tensor
-    options: dict[str, Any] | None = None
+    options: Values | None = None
     masks: dict[int | None, Any] = field(default_factory=dict)
 
     @staticmethod
@@ -133,7 +134,7 @@ def _compiled_flex_attention() -> Callable[..., Any]:
     return Compiled(flex_attention, "FlexAttention")
 
 
-def _flex_options(device: torch.device) -> dict[str, Any] | None:
+def _flex_options(device: torch.device) -> Values | None:
     """Return options for smaller tiles on a T4 (compute capability 7.5), which has little shared memory."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != (7, 5):
         return None
@@ -175,8 +176,7 @@ def _make_block_mask(
 
     partial = _list_blocks(begins, whole_begins, whole_ends, ends, count)
     whole = _list_blocks(whole_begins, whole_ends, whole_ends, whole_ends, count)
-    block_size = (BLOCK_TOKENS, BLOCK_TOKENS)
-    return BlockMask((T, T), *partial, *whole, *partial, *whole, block_size, is_visible)
+    return BlockMask((T, T), *partial, *whole, *partial, *whole, (BLOCK_TOKENS, BLOCK_TOKENS), is_visible)
 
 
 def _list_blocks(a: Tensor, b: Tensor, c: Tensor, d: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,7 @@ from brimful.model.attention import CaptureFunction, Layout, SequenceLayout
 from brimful.model.initial_weights import Linear
 from brimful.model.int8_rounding import Steps, is_wide, round_weights
 from brimful.model.layer import Layer, Norm, Rotation, select_rows
+from brimful.precision.policy import has_onednn_bf16
 
 ROWS_STEP = 32
 """oneDNN computes products whose number of rows is a multiple of this, ATen the others. oneDNN keeps what it
@@ -204,8 +205,7 @@ class LaidOut:
             bias = None if linear.bias is None else linear.bias.to(x.dtype)
             y = F.linear(x, linear.weight.to(x.dtype), bias)
             return y if activation == "none" else F.gelu(y)
-        weight = self.weight(linear)
-        return torch.ops.mkldnn._linear_pointwise(x, weight, linear.bias, activation, [], "none")
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight(linear), linear.bias, activation, [], "none")
 
     def fills(self, tokens: int) -> bool:
         """Whether a batch of so many tokens is filled up to a multiple of `ROWS_STEP`."""
@@ -231,8 +231,7 @@ class LaidOut:
 
 def lays_out_bf16() -> bool:
     """Whether oneDNN lays out weights in bfloat16 here: it refuses without AVX-512 or AVX-NE-CONVERT."""
-    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return _has_onednn() and is_supported is not None and is_supported()
+    return _has_onednn() and has_onednn_bf16()
 
 
 def _has_onednn() -> bool:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import BrimfulError, require_known
 from brimful.data.batch import PackedBatch
 from brimful.model.fast_forms import find_fast_form
 
@@ -139,12 +139,8 @@ def attend_sequence(q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout
 
 def backends() -> dict[str, type[Layout]]:
     """Return the backends by name, in the order of preference; the last, `sdpa`, runs everywhere."""
-    layouts: dict[str, type[Layout]] = {}
     faster = find_fast_form("backends")
-    if faster is not None:
-        layouts |= faster()
-    layouts["sdpa"] = SequenceLayout
-    return layouts
+    return {**(faster() if faster else {}), "sdpa": SequenceLayout}
 
 
 def choose_backend(
@@ -164,8 +160,7 @@ def choose_backend(
     layouts = backends()
     if name == "auto":
         return next(layout for layout in layouts.values() if layout.lacks(device, dtype) is None)
-    if name not in layouts:
-        raise BrimfulError(f"unknown attention backend {name!r}: {suggest_name(name, [*layouts, 'auto'])}")
+    require_known("attention backend", name, layouts)
     need = layouts[name].lacks(device, dtype)
     if need is not None:
         raise BrimfulError(f"attention backend {name!r} needs {need}; here: {device}, {dtype}. Use 'auto'")

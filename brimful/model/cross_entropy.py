@@ -1,11 +1,11 @@
 """Cross-entropy of scores or of a linear layer's scores, and how many labels are predicted right."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.base.types import IGNORED
 from brimful.model.fast_forms import find_fast_form
+from brimful.precision.policy import widen
 
 
 def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -17,7 +17,7 @@ def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = N
         weights: (N,), the factor of each label's loss; 1 by default. They get no gradient.
     """
     # In 16 bits the sum of a few hundred losses would lose their last digits.
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = widen(scores)
     if weights is None:
         return F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
     losses = F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="none")

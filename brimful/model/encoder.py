@@ -144,13 +144,12 @@ class Encoder(nn.Module):
         layers = self.config.layers
         depths = {}
         for name, _ in self.named_parameters():
-            part, _, below = name.partition(".")
+            part, number = name.split(".")[:2]
+            depths[name] = layers + 1
             if part == "layers":
-                depths[name] = layers - int(below.partition(".")[0])
+                depths[name] = layers - int(number)
             elif part == "final_norm":
                 depths[name] = 0
-            else:
-                depths[name] = layers + 1
         return depths
 
     def set_residual(self, dtype: torch.dtype | None) -> None:
@@ -177,13 +176,10 @@ class Encoder(nn.Module):
         if torch.is_autocast_enabled(kind):  # then q, k and v have its dtype, which decides the backend
             dtype = torch.get_autocast_dtype(kind)
         config = self.config
-        windows: set[int | None] = set()
-        for layer in range(config.layers):
-            windows.add(None if config.is_global(layer) else config.local_attention)
         chosen = choose_backend(self.device, dtype, backend)
         if config.attention_dropout and self.training and not chosen.drops:
             _warn_about_attention_dropout(config.attention_dropout)
-        return chosen.prepare(batch, windows)
+        return chosen.prepare(batch, {config.window(layer) for layer in range(config.layers)})
 
     def forward(
         self,
@@ -214,8 +210,7 @@ class Encoder(nn.Module):
                 f"sequences of up to {batch.max_length} tokens do not fit an encoder of"
                 f" {config.max_length}; lower max_length, or train an encoder with a longer one"
             )
-        if layout is None:
-            layout = self.prepare(batch)
+        layout = layout or self.prepare(batch)
         x = self._embed(batch)  # (T, hidden)
         global_rotation = local_rotation = None
         if self.rotary is not None:
@@ -225,7 +220,7 @@ class Encoder(nn.Module):
         if capture is not None:
             capture.hidden[0] = x
         for index, layer in enumerate(self.layers):
-            rotation = global_rotation if config.is_global(index) else local_rotation
+            rotation = local_rotation if config.window(index) else global_rotation
             # Every other layer needs all slots, since the next attention reads them.
             slots = output_slots if capture is None and index == config.layers - 1 else None
             if capture is not None:

@@ -51,15 +51,12 @@ def count_step_flops(config: "EncoderConfig", shape: Shape) -> int:
     """Return the flops of forward and backward."""
     hidden, width = config.hidden_size, config.embedding_width
     # Entries of the matrices of a layer after its attention, of all that a token uses, and of the head.
-    feed_forward_matrices = 3 if config.gated else 2
-    after_attention = hidden**2 + feed_forward_matrices * hidden * config.intermediate_size
+    after_attention = hidden**2 + (3 if config.gated else 2) * hidden * config.intermediate_size
     layers = config.layers * (3 * hidden**2 + after_attention)
     if config.embedding_size is not None:
         layers += width * hidden  # the projection of narrow embeddings
     head = hidden * width + config.vocabulary_size * width
-    pairs = 0
-    for layer in range(config.layers):
-        pairs += shape.count_pairs(None if config.is_global(layer) else config.local_attention)
+    pairs = sum(shape.count_pairs(config.window(layer)) for layer in range(config.layers))
     tokens = sum(shape.lengths)
     products = layers * tokens + head * shape.predictions
     if shape.output_tokens is not None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import require_known
 from brimful.data.batch import PackedBatch
 from brimful.model.encoder import Encoder
 from brimful.model.initial_weights import Linear, fill_normal
@@ -144,8 +144,7 @@ class SequenceHead(ClassifierHead):
         """
         config = encoder.config
         pooling = pooling or choose_pooling(encoder)
-        if pooling not in get_args(Pooling):
-            raise BrimfulError(f"unknown pooling {pooling!r}: {suggest_name(pooling, get_args(Pooling))}")
+        require_known("pooling", pooling, get_args(Pooling))
         linear = pooling == "mean" and not config.modern
         super().__init__(encoder, classes, dropout=dropout, dense=not linear)
         self.pooling: Pooling = pooling
@@ -186,9 +185,7 @@ class PretrainingHead(MaskedLMHead):
 
 def choose_pooling(encoder: Encoder) -> Pooling:
     """Return the pooling of the encoder's training, where it is known, else the one in `transformers`."""
-    if encoder.pooling:
-        return encoder.pooling
-    return "mean" if encoder.config.modern else "first"
+    return encoder.pooling or ("mean" if encoder.config.modern else "first")
 
 
 def pool(hidden: Tensor, batch: PackedBatch, pooling: TextPooling) -> Tensor:
@@ -202,8 +199,7 @@ def pool(hidden: Tensor, batch: PackedBatch, pooling: TextPooling) -> Tensor:
         index = batch.sequence_of_token[:, None].expand_as(hidden)
         zeros = hidden.new_zeros(batch.offsets.numel() - 1, hidden.shape[1])
         return zeros.scatter_reduce(0, index, hidden, "amax", include_self=False)
-    dtype = torch.promote_types(hidden.dtype, torch.float32)
-    sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)  # (S,); 1 where the sum is 0 / 0
-    total = hidden.new_zeros(sizes.numel(), hidden.shape[1], dtype=dtype)  # (S, hidden)
-    total = total.index_add(0, batch.sequence_of_token, hidden.to(dtype))
-    return (total / sizes[:, None]).to(hidden.dtype)
+    wide = widen(hidden)
+    sizes = (batch.offsets[1:] - batch.offsets[:-1]).clamp(min=1)  # (S,); 1 prevents 0 / 0
+    total = wide.new_zeros(sizes.numel(), hidden.shape[1]).index_add(0, batch.sequence_of_token, wide)
+    return (total / sizes[:, None]).to(hidden.dtype)  # (S, hidden)

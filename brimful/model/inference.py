@@ -144,7 +144,7 @@ def run_by_token(
     Raises:
         NotFiniteError: a number is NaN or infinite.
     """
-    results: dict[int, np.ndarray] = {}
+    results = {}
     for batch, output in _run(forward, examples, device, precision):
         assert batch.sequence_index is not None
         real = output[: batch.real_tokens]
@@ -195,7 +195,7 @@ def _run(
     # oneDNN compiles for each shape, so it gets few. In float32 torch's products are MKL's, which does not.
     any_shape = precision == "fp32" and device.type == "cpu"
     fills = getattr(products, "fills", lambda tokens: not any_shape)
-    between: InferencePrecision = "fp32" if precision == "int8" and is_wide() else precision
+    between = "fp32" if precision == "int8" and is_wide() else precision
     with torch.inference_mode():
         for batch in make_batches(examples, fills):
             with products, autocast(between, device):

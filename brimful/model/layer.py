@@ -42,7 +42,7 @@ class Layer(nn.Module):
         self.heads = config.heads
         self.gated = config.gated
         self.pre_norm = config.pre_norm
-        self.window = None if config.is_global(index) else config.local_attention
+        self.window = config.window(index)
         self.attention_dropout = config.attention_dropout
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.bias
         # A second norm right after the embeddings' own would only repeat it.
@@ -104,8 +104,7 @@ class Layer(nn.Module):
         qkv = qkv.view(T, 3, self.heads, -1)  # (T, 3, heads, head_dim)
         q, k, v = qkv.unbind(1) if rotation is None else rotate(qkv, rotation)  # (T, heads, head_dim) each
         rate = self.attention_dropout if self.training and layout.drops else 0.0
-        out = attend(q, k, v, layout, window=self.window, dropout=rate, capture=capture)
-        return out.reshape(T, -1)
+        return attend(q, k, v, layout, window=self.window, dropout=rate, capture=capture).reshape(T, -1)
 
     def _norm_and_qkv(self, x: Tensor) -> Tensor:
         return self.qkv(self.attention_norm(x))

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.errors import BrimfulError, require_known, require_range
+from brimful.base.types import Values
 
 Architecture = Literal["bert", "prenorm", "modern"]
 Variant = Literal["roberta", "xlm-roberta", "camembert", "electra"]
@@ -61,31 +62,23 @@ class EncoderConfig:
     """Standard deviation of initial weights."""
 
     def __post_init__(self) -> None:
-        _require_choice("architecture", self.architecture, get_args(Architecture))
+        require_known("model.architecture", self.architecture, get_args(Architecture))
         if self.variant is not None:
-            _require_choice("variant", self.variant, get_args(Variant))
+            require_known("model.variant", self.variant, get_args(Variant))
         sizes = ("vocabulary_size", "hidden_size", "layers", "heads", "intermediate_size", "max_length")
-        for name in (*sizes, "segments", "local_attention", "global_every"):
-            if getattr(self, name) < 1:
-                raise BrimfulError(f"model.{name} is {getattr(self, name)}: it must be at least 1")
+        lengths = ("segments", "local_attention", "global_every")
+        require_range(self, "at least 1", *sizes, *lengths, group="model.")
+        require_range(self, "at least 0 and below 1", "dropout", "attention_dropout", group="model.")
         if self.hidden_size % self.heads:
-            raise BrimfulError(
-                f"model.hidden_size: {self.hidden_size} is not divisible by {self.heads} heads"
-            )
+            raise BrimfulError(f"model.hidden_size {self.hidden_size} is not divisible by {self.heads} heads")
         if self.rotary and self.head_dim % 2:
             raise BrimfulError(f"model.heads: rotary positions need an even head size, not {self.head_dim}")
         if not 0 <= self.pad_id < self.vocabulary_size:
             raise BrimfulError(f"model.pad_id: {self.pad_id} is not one of {self.vocabulary_size} tokens")
-        for name in ("dropout", "attention_dropout"):
-            rate = getattr(self, name)
-            if not 0 <= rate < 1:
-                raise BrimfulError(f"model.{name} is {rate}: it must be at least 0 and less than 1")
         if self.variant is not None and self.architecture != "bert":
             raise BrimfulError(f"model.variant: {self.variant} is bert, not {self.architecture}")
         if self.embedding_size is not None and (self.variant != "electra" or self.embedding_size < 1):
-            raise BrimfulError(
-                f"model.embedding_size is {self.embedding_size}: only Electra has one, of at least 1"
-            )
+            raise BrimfulError(f"model.embedding_size {self.embedding_size}: only Electra has one, above 0")
 
     @property
     def modern(self) -> bool:
@@ -138,14 +131,9 @@ class EncoderConfig:
         """Width of an attention head."""
         return self.hidden_size // self.heads
 
-    def is_global(self, layer: int) -> bool:
-        """Whether a layer sees whole sequences."""
-        return not self.rotary or layer % self.global_every == 0
-
-
-def _require_choice(field: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise BrimfulError(f"unknown model.{field} {value!r}: {suggest_name(str(value), choices)}")
+    def window(self, layer: int) -> int | None:
+        """Return the width of a layer's window; None if the layer sees whole sequences."""
+        return self.local_attention if self.rotary and layer % self.global_every else None
 
 
 SHAPES = {
@@ -158,7 +146,7 @@ SHAPES = {
 """Layers, hidden size and heads of Google's published BERT sizes (Turc et al. 2019; Devlin et al. 2018)."""
 
 _ALTERNATING = {"global_every": 3, "local_attention": 128, "rope_theta": 160_000.0}
-MODERN: dict[str, dict[str, Any]] = {
+MODERN: dict[str, Values] = {
     "base": {"layers": 22, "intermediate_size": 1152, **_ALTERNATING},
     "large": {"layers": 28, "intermediate_size": 2624, **_ALTERNATING},
 }
@@ -179,11 +167,10 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
     Raises:
         BrimfulError: there is no such preset, or the shape is impossible.
     """
-    if name not in SHAPES:
-        raise BrimfulError(f"unknown model {name!r}: {suggest_name(name, SHAPES)}")
+    require_known("model", name, SHAPES)
     layers, published_hidden, heads = SHAPES[name]
     hidden = changes.get("hidden_size", published_hidden)
-    values: dict[str, Any] = {
+    values = {
         "architecture": architecture,
         "layers": layers,
         "hidden_size": hidden,
@@ -193,11 +180,9 @@ def preset(name: str, architecture: Architecture = "modern", **changes: Any) -> 
         "initializer_range": 0.02,
     }
     if architecture == "modern":
-        values["intermediate_size"] = 2 * hidden
-        values["norm_eps"] = 1e-5
+        values |= {"intermediate_size": 2 * hidden, "norm_eps": 1e-5}
         values["initializer_range"] = 0.02 * (768 / max(hidden, 1)) ** 0.5  # a width below 1 is refused below
-        published = dict(MODERN.get(name, {}))
+        values |= MODERN.get(name, {})
         if hidden != published_hidden:  # to which the published feed-forward width belongs
-            published.pop("intermediate_size", None)
-        values |= published
+            values["intermediate_size"] = 2 * hidden
     return EncoderConfig(**(values | changes))

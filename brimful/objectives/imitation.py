@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brimful.base.types import PrimaryMetric
+from brimful.base.types import Numbers, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Capture, Encoder
@@ -23,7 +23,7 @@ from brimful.model.heads import SequenceHead, TokenHead
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.precision.policy import widen
-from brimful.train.objective import Objective, Runtime
+from brimful.train.objective import Modules, Objective, Runtime, Sums
 
 TEACHER = "teacher"
 """The target that holds the teacher's outputs for each example: float32, of a sequence or of each token."""
@@ -53,13 +53,13 @@ class LayerDistillation(Objective):
         if ours.hidden_size != theirs.hidden_size and set(self.coefficients) - {"attention"}:
             self.projections.append(nn.Linear(ours.hidden_size, theirs.hidden_size))
 
-    def modules(self) -> dict[str, nn.Module]:
+    def modules(self) -> Modules:
         return {"projections": self.projections}
 
-    def frozen(self) -> dict[str, nn.Module]:
+    def frozen(self) -> Modules:
         return {"teacher": self.teacher}
 
-    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> Numbers:
         width, layers, tokens = self.teacher.config.hidden_size, len(self.layers), batch.real_tokens
         pairs = sum(length * length for length in batch.lengths[: batch.real_sequences])
         sizes = {
@@ -69,7 +69,7 @@ class LayerDistillation(Objective):
         }
         return {name: sizes[name] for name in self.coefficients}
 
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
         layout = layout or encoder.prepare(batch)
         ours, theirs = Capture(), Capture(frozenset(self.layers))
         encoder(batch, layout, ours)
@@ -78,9 +78,9 @@ class LayerDistillation(Objective):
         real = batch.real_tokens  # real sequences come first
         # Hidden states: [0] are the embeddings (Jiao et al. 2020, "TinyBERT", equation 9), [i + 1] the output
         # of layer i (equation 8), (T, width) each.
-        embedding: list[Tensor] = []
-        hidden: list[Tensor] = []
-        attention: list[Tensor] = []
+        embedding = []
+        hidden = []
+        attention = []
         if "embedding" in self.coefficients:
             embedding.append(self._square_sum(ours.hidden[0][:real], theirs.hidden[0][:real]))
         for layer, teacher in enumerate(self.layers):
@@ -125,23 +125,23 @@ class LogitDistillation(Objective):
         self.primary_metric = primary_metric
         self._evaluate = evaluate
 
-    def modules(self) -> dict[str, nn.Module]:
+    def modules(self) -> Modules:
         return {"head": self.head}
 
-    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> Numbers:
         return {"logits": float(self._count_outputs(batch))}
 
     def _count_outputs(self, batch: PackedBatch) -> int:
         """Count the head's outputs of real sequences, which come first: one a sequence or one a token."""
         return batch.real_tokens if isinstance(self.head, TokenHead) else batch.real_sequences
 
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
         layout = layout or encoder.prepare(batch)
         outputs = self.head(encoder(batch, layout), batch)
         n = self._count_outputs(batch)
         return {"logits": self.imitation(widen(outputs[:n]), widen(batch.targets[TEACHER][:n]))}
 
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> Numbers:
         """The student's metrics on held-out examples; empty without any."""
         return self._evaluate(encoder, runtime)
 

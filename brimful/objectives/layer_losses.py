@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_range
+from brimful.base.types import Numbers
 from brimful.model.shape import EncoderConfig
 
 
@@ -22,17 +23,13 @@ class LayerLosses:
     last: the last ones; or their numbers, from 0."""
 
     def __post_init__(self) -> None:
-        for name, weight in self._weights().items():
-            if not weight >= 0:  # also NaN
-                raise BrimfulError(f"the weight of {name} is {weight}: it must not be negative")
-
-    def _weights(self) -> dict[str, float]:
-        return {"embedding": self.embedding, "hidden": self.hidden, "attention": self.attention}
+        require_range(self, "at least 0", "embedding", "hidden", "attention", group="the weight of ")
 
     @property
-    def coefficients(self) -> dict[str, float]:
-        """The weights of the terms that there are."""
-        return {name: weight for name, weight in self._weights().items() if weight}
+    def coefficients(self) -> Numbers:
+        """The weights of the terms that are not left out."""
+        weights = {"embedding": self.embedding, "hidden": self.hidden, "attention": self.attention}
+        return {name: weight for name, weight in weights.items() if weight}
 
     def map_layers(self, student: EncoderConfig, teacher: EncoderConfig) -> tuple[int, ...]:
         """Choose the teacher's layer for each layer of the student.

@@ -1,16 +1,16 @@
 """Masked language modelling on packed rows, with or without pairs of sentences beside it."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from brimful.base.types import IGNORED, LossMean
+from brimful.base.types import IGNORED, LossMean, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.cross_entropy import count_hits, cross_entropy_sum, linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.losses import count_labels
-from brimful.train.objective import Objective, Runtime
+from brimful.train.objective import Modules, Objective, Runtime, Sums
 
 PREDICTIONS_AT_ONCE = 1024
 """Predictions whose logits an evaluation holds at a time."""
@@ -44,16 +44,16 @@ class MaskedLM(Objective):
         if self.by_sequence:
             self.metrics.append("token_loss")
 
-    def modules(self) -> dict[str, nn.Module]:
+    def modules(self) -> Modules:
         return {"head": self.head}
 
-    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> Numbers:
         assert batch.mlm_labels is not None
         predictions = count_labels(batch.mlm_labels)
         mlm = count_predicted_sequences(batch) if self.by_sequence else predictions
         return {"mlm": mlm, "accuracy": predictions}
 
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
         return self.masked_lm_sums(encoder(batch, layout, output_slots=self.output_slots(batch)), batch)
 
     def output_slots(self, batch: PackedBatch) -> Tensor:
@@ -61,7 +61,7 @@ class MaskedLM(Objective):
         assert batch.mlm_positions is not None
         return batch.mlm_positions
 
-    def masked_lm_sums(self, hidden: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
+    def masked_lm_sums(self, hidden: Tensor, batch: PackedBatch) -> Sums:
         """Compute the sums of `mlm` and `accuracy` from hidden (M, hidden), of the predictions."""
         assert batch.mlm_labels is not None
         states = self.head.transform(hidden)
@@ -76,7 +76,7 @@ class MaskedLM(Objective):
             return None
         return prediction_weights(batch, torch.promote_types(dtype, torch.float32))
 
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> Numbers:
         """Mean loss and accuracy over the held-out predictions, whose masks never change.
 
         `loss` is the mean that is trained. `accuracy` is a mean over predictions, and so is `token_loss`,
@@ -93,7 +93,7 @@ class MaskedLM(Objective):
                     measured = self.measure(encoder(batch, output_slots=self.output_slots(batch)), batch)
                 sums[:, index] += torch.tensor([measured[name] for name in self.metrics], dtype=torch.float64)
         sums = torch.tensor(runtime.world.sum(sums.flatten().tolist()), dtype=torch.float64).view_as(sums)
-        means: dict[str, float] = {}
+        means: Numbers = {}
         for name, of_source in zip(self.metrics, sums.tolist(), strict=True):
             self._add_mean(means, name, of_source)
             if len(self.validation) > 1:
@@ -102,7 +102,7 @@ class MaskedLM(Objective):
         return means
 
     @staticmethod
-    def _add_mean(means: dict[str, float], name: str, entries: list[list[float]]) -> None:
+    def _add_mean(means: Numbers, name: str, entries: list[list[float]]) -> None:
         """Add the mean over entries (total, normalizer), unless the normalizers are 0."""
         total = normalizer = 0.0
         for each_total, each_normalizer in entries:
@@ -153,7 +153,7 @@ class MaskedLMAndPairs(MaskedLM):
         self.coefficients["pair"] = 1.0
         self.metrics += ["pair_loss", "pair_accuracy"]
 
-    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> Numbers:
         pairs = count_labels(batch.targets["pair"])
         return super().normalizers(batch) | {"pair": pairs, "pair_accuracy": pairs}
 
@@ -161,7 +161,7 @@ class MaskedLMAndPairs(MaskedLM):
         """The first token of each sequence, then the predictions."""
         return torch.cat((batch.first_positions, super().output_slots(batch)))
 
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
         first, hidden = self._split(encoder(batch, layout, output_slots=self.output_slots(batch)), batch)
         logits, labels = self.head.pair.classify(first), batch.targets["pair"]  # (S, 2), (S,)
         pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": count_hits(logits, labels)}

@@ -3,20 +3,20 @@
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from brimful.base.types import PrimaryMetric
+from brimful.base.types import Numbers, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.train.objective import Objective, Runtime
+from brimful.train.objective import Modules, Objective, Runtime, Sums
 
 Evaluate = Callable[[Encoder, Runtime], dict[str, float]]
 """Metrics of an encoder on held-out data, as `Objective.evaluate` returns them."""
 
 
-def no_evaluation(encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+def no_evaluation(encoder: Encoder, runtime: Runtime) -> Numbers:
     """No metrics: there is no held-out data."""
     return {}
 
@@ -29,7 +29,7 @@ class Supervision(Protocol):
 
     @property
     def primary_metric(self) -> PrimaryMetric: ...
-    def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]: ...
+    def losses(self, outputs: Tensor, batch: PackedBatch) -> Sums: ...
     def count(self, batch: PackedBatch) -> float: ...
 
 
@@ -48,15 +48,15 @@ class Supervised(Objective):
         self.head = head
         self._evaluate = evaluate
 
-    def modules(self) -> dict[str, nn.Module]:
+    def modules(self) -> Modules:
         return {"head": self.head}
 
-    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
+    def normalizers(self, batch: PackedBatch) -> Numbers:
         return dict.fromkeys((self.task.name, *self.watched), self.task.count(batch))
 
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
         return self.task.losses(self.head(encoder(batch, layout), batch), batch)
 
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> Numbers:
         """The task's metrics on held-out examples; empty without any."""
         return self._evaluate(encoder, runtime)

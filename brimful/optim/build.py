@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from brimful.base.types import Values
 from brimful.optim.config import OptimizerConfig
 
 
@@ -30,7 +31,7 @@ def build_optimizers(
     """
     depths = depths or {}
     groups: dict[tuple[int, bool, float], list[nn.Parameter]] = defaultdict(list)
-    muon_groups: list[dict[str, Any]] = []
+    muon_groups: list[Values] = []
     for name, parameter in parameters.items():
         decay = config.layer_decay ** depths.get(name, 0)
         blocks = fused_blocks.get(name, 1)
@@ -41,7 +42,7 @@ def build_optimizers(
         if config.name != "lamb":  # AdamW treats each number by itself, so it needs no logical matrices
             blocks = 1
         groups[blocks, parameter.ndim >= 2, decay].append(parameter)
-    adam_groups: list[dict[str, Any]] = []
+    adam_groups: list[Values] = []
     for (blocks, is_matrix, decay), members in groups.items():
         adam_groups.append(
             {

@@ -1,10 +1,9 @@
 """The options of optimizers."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import require_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +26,8 @@ class DecayConfig:
         return OptimizerConfig(**vars(self), learning_rate=rate)
 
     def __post_init__(self) -> None:
-        _require_finite(self, "weight_decay")
-        if not 0 < self.layer_decay <= 1:
-            raise BrimfulError(
-                f"optimizer.layer_decay is {self.layer_decay}: it must be above 0 and at most 1"
-            )
+        require_range(self, "at least 0 and below infinity", "weight_decay", group="optimizer.")
+        require_range(self, "above 0 and at most 1", "layer_decay", group="optimizer.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,22 +49,14 @@ class OptimizerConfig(DecayConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_finite(self, "learning_rate", "muon_learning_rate")
-        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            if not 0 <= beta < 1:
-                raise BrimfulError(f"optimizer.{name} is {beta}: it must be at least 0 and below 1")
-        if not 0 < self.epsilon < math.inf:  # with 0, the first update of an unused parameter is 0 / 0
-            raise BrimfulError(f"optimizer.epsilon is {self.epsilon}: it must be a number above 0")
+        rates = ("learning_rate", "muon_learning_rate")
+        require_range(self, "at least 0 and below infinity", *rates, group="optimizer.")
+        require_range(self, "at least 0 and below 1", "beta1", "beta2", group="optimizer.")
+        # With 0, the first update of an unused parameter would be 0 / 0.
+        require_range(self, "above 0 and below infinity", "epsilon", group="optimizer.")
 
     @property
     def summary(self) -> str:
         """The optimizer's name and constants, for the first line of a run."""
         titles = {"adamw": "AdamW", "lamb": "LAMB", "muon": "Muon and AdamW"}
         return f"{titles[self.name]} (betas {self.beta1:g} and {self.beta2:g})"
-
-
-def _require_finite(config: DecayConfig, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not 0 <= value < math.inf:
-            raise BrimfulError(f"optimizer.{name} is {value}: it must be a number that is not negative")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from brimful.base.types import Values
 from brimful.precision.gradients import grad_scale, is_skipped
 
 
@@ -60,7 +61,7 @@ def lamb_(
     """
     # AdamW's own kernel computes u. From a "weight" of -decay * w, a step of rate 1 without decay leaves
     # -decay * w - m / (sqrt(v) + eps) = -u.
-    constants: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": eps, "weight_decay": 0.0, "scale": scale}
+    constants: Values = {"lr": 1.0, "betas": betas, "eps": eps, "weight_decay": 0.0, "scale": scale}
     weights = [matrix.weight for matrix in matrices]
     if together:
         updates = torch._foreach_mul(weights, -weight_decay)
@@ -93,7 +94,7 @@ def _adamw(
     """Make AdamW's step (Loshchilov & Hutter 2019) by torch's fused kernel, with lr, eps and weight_decay."""
     weights, gradients, first_moments, second_moments, steps = map(list, zip(*blocks, strict=True))
     beta1, beta2 = betas
-    options: dict[str, Any] = {"amsgrad": False, "maximize": False, "grad_scale": scale, **constants}
+    options: Values = {"amsgrad": False, "maximize": False, "grad_scale": scale, **constants}
     # The empty list is for AMSGrad.
     torch._fused_adamw_(
         weights, gradients, first_moments, second_moments, [], steps, beta1=beta1, beta2=beta2, **options

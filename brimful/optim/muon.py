@@ -10,11 +10,11 @@ Least work per step: 5 iterations of 3 products, which is 30 * n^2 * m flops for
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from brimful.base.types import Values
 from brimful.precision.gradients import grad_scale, is_skipped
 
 _QUINTIC = (3.4445, -4.7750, 2.0315)
@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Iterable[dict[str, Any]],
+        params: Iterable[Values],
         *,
         lr: float,
         momentum: float = 0.95,
@@ -70,7 +70,7 @@ class Muon(torch.optim.Optimizer):
             return
         scale = grad_scale(self)
         # Matrices of one shape are iterated in one batch: (group, weight, update) of each logical matrix.
-        by_shape: dict[torch.Size, list[tuple[dict, Tensor, Tensor]]] = defaultdict(list)
+        by_shape = defaultdict(list)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_range
 
 
 def require_warmup(value: float, name: str) -> None:
@@ -47,10 +47,8 @@ class ScheduleConfig(CurveConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.power < math.inf:
-            raise BrimfulError(f"schedule.power is {self.power}: it must be above 0")
-        if not 0 < self.decay <= 1:
-            raise BrimfulError(f"schedule.decay is {self.decay}: give a proportion, above 0 and at most 1")
+        require_range(self, "above 0 and below infinity", "power", group="schedule.")
+        require_range(self, "above 0 and at most 1", "decay", group="schedule.")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from brimful.packing.histogram import Plan, check_counts, check_limits, depth_li
 # Columns of `groups`: each of its rows is a group of rows with one pattern. A pattern is a chain: first the
 # pattern of the group `_PARENT` (-1: none), then `_TIMES` more sequences of `_LENGTH`. Groups with equal
 # space form a stack: `top[space]` is its newest group or -1, `_BELOW` the group under this one. `busy`
-# counts the stacks for each 64 values of space, so that a search can skip 64 at once.
+# counts the stacks for each 64 values of space (`space >> 6` numbers them), so that a search can skip them.
 _ROWS, _SIZE, _PARENT, _LENGTH, _TIMES, _BELOW = range(6)
 
 

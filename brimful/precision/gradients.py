@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 
 
 def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
@@ -30,7 +31,7 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack([norm.to(device) for norm in norms]))
 
 
-def list_parameters(groups: Iterable[dict[str, Any]]) -> list[Any]:
+def list_parameters(groups: Iterable[Values]) -> list[Any]:
     """Return the parameters of an optimizer's groups, or their indices in a state dict."""
     return [parameter for group in groups for parameter in group["params"]]
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
-from brimful.base.types import Rounding
+from brimful.base.types import Rounding, Values
 from brimful.precision.gradients import grad_scale, is_skipped, list_parameters, require_dense
 from brimful.precision.rounding import round_stochastically
 
@@ -102,11 +102,11 @@ class NarrowWeights(torch.optim.Optimizer):
             if parameter.dtype in _NARROW_DTYPES:
                 parameter.data = self._widened(parameter, self.state.get(parameter, {}))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Values:
         own = {"optimizer": self.optimizer, "rounding": self.rounding, "seed": self.seed}
         return super().__getstate__() | own
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Values) -> None:
         """Load a state as torch does, but keep the format of its tensors.
 
         torch would convert them to the format of the parameters, which is 16 bits.
@@ -145,7 +145,7 @@ class NarrowWeights(torch.optim.Optimizer):
                 own_state = self._narrow(parameter, stand_in, number)
             self.state[parameter] = self.optimizer.state.pop(stand_in) | own_state
 
-    def _widened(self, parameter: Tensor, state: dict[str, Any]) -> Tensor:
+    def _widened(self, parameter: Tensor, state: Values) -> Tensor:
         """Return the tensor for the inner optimizer: float32, or the memory of the parameter itself."""
         if parameter.dtype not in _NARROW_DTYPES:
             return parameter.detach()

@@ -34,10 +34,13 @@ def has_fast_bf16(device: torch.device) -> bool:
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
         return False
-    if not torch.cpu.get_capabilities().get("avx512_bf16"):
-        return False
+    return torch.cpu.get_capabilities().get("avx512_bf16", False) and has_onednn_bf16()
+
+
+def has_onednn_bf16() -> bool:
+    """Whether oneDNN computes in bfloat16 here: it is not missing, nor told to use fewer instructions."""
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return is_supported is not None and is_supported()  # oneDNN may be missing, or told to use less
+    return is_supported is not None and is_supported()
 
 
 def resolve(precision: P, device: torch.device) -> P:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import MAX_SCALE, MIN_SCALE
+from brimful.base.types import MAX_SCALE, MIN_SCALE, Numbers
 from brimful.precision import watching
 from brimful.precision.gradients import gradient_norm, list_parameters, require_dense
 from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD
@@ -90,8 +90,7 @@ class AutomaticLossScaler:
         if self._clipped:
             raise BrimfulError("clip_grad_norm_ once for each update(), with all parameters together")
         self._clipped = True
-        gradients = self._saturate(parameters)
-        norm = gradient_norm(gradients).to(self._scale.device) / self._scale
+        norm = gradient_norm(self._saturate(parameters)).to(self._scale.device) / self._scale
         self._divisor = self._scale * (norm / max_norm).clamp(min=1.0)
         return norm
 
@@ -159,7 +158,7 @@ class AutomaticLossScaler:
         watching.forget_counts()
         self._begin_update()
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """Return the scale, the proportion of gradients above the edge, and how many were clipped or NaN.
 
         All but the scale are since the last call. The proportion is over all ranks, the two numbers are this
@@ -174,12 +173,12 @@ class AutomaticLossScaler:
             "nan": nan,
         }
 
-    def state_dict(self) -> dict[str, float]:
+    def state_dict(self) -> Numbers:
         """Return the state with which a run resumes, the same on all ranks. Take it after `update`."""
         lower, above = self._window.tolist()
         return {"scale": self.get_scale(), "updates": self._updates, "lower": lower, "above": above}
 
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+    def load_state_dict(self, state_dict: Numbers) -> None:
         """Restore a `state_dict`. Period, threshold, edge and bounds stay as they are.
 
         Raises:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brimful.base.types import Values
 from brimful.precision.gradients import require_dense
 from brimful.precision.policy import BIN_EDGE, LARGEST
 
@@ -233,7 +234,7 @@ def count_elsewhere(parameters: Iterable[Tensor], elsewhere: bool = True) -> Non
         parameter._is_counted_elsewhere = elsewhere  # type: ignore[attr-defined]
 
 
-def _watch_inputs(module: nn.Module, args: tuple, kwargs: dict[str, Any], *, counts: bool) -> tuple[Any, Any]:
+def _watch_inputs(module: nn.Module, args: tuple, kwargs: Values, *, counts: bool) -> tuple[Any, Any]:
     # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
     # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
     watched: list[tuple[Tensor, Tensor]] = []

@@ -11,7 +11,7 @@ from brimful.base.numbers import capitalise, find_mapping
 from brimful.base.seals import EXPORT, MANIFEST
 from brimful.base.storage import read_object
 from brimful.base.summary import OVERVIEW, Summary, read_overview
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.train.metrics import read_metrics
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
@@ -39,10 +39,10 @@ class Run:
 
     path: Path
     name: str
-    facts: Facts | None
+    facts: Values | None
     summary: Summary | None
     config_text: str = ""
-    metrics: Mapping[str, list[Facts]] = field(default_factory=dict)
+    metrics: Mapping[str, list[Values]] = field(default_factory=dict)
     children: Sequence["Run"] = ()
 
     @property
@@ -129,7 +129,7 @@ def _load_run(directory: Path, root: str) -> Run:
     )
 
 
-def _read_record(directory: Path) -> tuple[Facts | None, Summary | None]:
+def _read_record(directory: Path) -> tuple[Values | None, Summary | None]:
     """The facts and the Summary of a finished verb, each None if it is absent."""
     for name in RECORDS:
         path = directory / name
@@ -144,7 +144,7 @@ def _read_record(directory: Path) -> tuple[Facts | None, Summary | None]:
     return None, None
 
 
-def _read_all_metrics(directory: Path) -> dict[str, list[Facts]]:
+def _read_all_metrics(directory: Path) -> dict[str, list[Values]]:
     """The lines of each metrics.jsonl by its folder: "", and the trainings', such as `trials/rate-0.0003`."""
     files = [directory / METRICS]
     for folder in TRAININGS:

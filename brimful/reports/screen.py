@@ -14,7 +14,7 @@ from brimful.base.console import escape_controls
 from brimful.base.numbers import NARROW_SPACE, list_facts
 from brimful.base.summary import SummaryTable, read_overview
 from brimful.base.terminal import output_console
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.reports.model_table import compare_models
 
 MAX_HEADING_CHARACTERS = 16
@@ -23,7 +23,7 @@ MIN_NAME_CHARACTERS = 20
 """Characters of a line of a name, where names are wrapped for want of width."""
 
 
-def show_result(result: Facts) -> None:
+def show_result(result: Values) -> None:
     """Print the title, the verdict, the models side by side, and the tables that are not details.
 
     Without a Summary, each value of the result is printed, by its dotted key.

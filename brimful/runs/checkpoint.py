@@ -26,7 +26,7 @@ from brimful.base.storage import (
     temporary_path,
     write_tensors,
 )
-from brimful.base.types import Cursor, Facts, Metrics
+from brimful.base.types import Cursor, Numbers, Values
 from brimful.version import VERSION
 
 FORMAT = 2
@@ -48,7 +48,7 @@ def list_steps(directory: Path) -> list[int]:
 
 
 def save(
-    directory: Path, step: int, tensors: Tensors, state: Facts, keep: int, spared: Collection[int] = ()
+    directory: Path, step: int, tensors: Tensors, state: Values, keep: int, spared: Collection[int] = ()
 ) -> None:
     """Write `directory/step-N`, and remove checkpoints of earlier steps.
 
@@ -87,7 +87,7 @@ class Writer:
     keep: int
     _writing: Future[None] | None = field(default=None, init=False)
 
-    def write(self, step: int, tensors: Tensors, state: Facts, spared: Collection[int] = ()) -> None:
+    def write(self, step: int, tensors: Tensors, state: Values, spared: Collection[int] = ()) -> None:
         """Begin to write a checkpoint of the tensors as they are now. Arguments as for `save`.
 
         Raises:
@@ -119,7 +119,7 @@ class Writer:
 
 
 class _Checkpoint(TypedDict):
-    state: Facts
+    state: Values
 
 
 class _AnyState(TypedDict):
@@ -140,21 +140,21 @@ class _State(TypedDict):
     identity: str
     versions: dict[str, str]
     cursor: Cursor
-    totals: Metrics
+    totals: Numbers
     best: tuple[int, float] | None
     guard: _GuardState
-    loss_scaling: Metrics
+    loss_scaling: Numbers
     ranks: NotRequired[int]
 
 
 _REMEDY = "continue with the checkpoint before it"
 
 
-def _read_record(path: Path, *, verify: bool) -> Facts:
+def _read_record(path: Path, *, verify: bool) -> Values:
     return read_commit(path / _RECORD, _Checkpoint, verify=verify, remedy=_REMEDY)
 
 
-def check_format(path: Path, record: Facts, readable: Collection[int] = (FORMAT,)) -> None:
+def check_format(path: Path, record: Values, readable: Collection[int] = (FORMAT,)) -> None:
     """Refuse the commit record of a checkpoint or a training's result of another version of Brimful."""
     version_of_record = record.get("format")
     if version_of_record not in readable:
@@ -170,7 +170,7 @@ class Checkpoint(NamedTuple):
 
     step: int
     tensors: Tensors
-    state: Facts
+    state: Values
 
 
 def load_latest(directory: Path) -> Checkpoint | None:
@@ -220,7 +220,7 @@ def _describe_steps(directory: Path) -> str:
     return f"the run has checkpoints of steps {steps}" if steps else "the run has no checkpoint"
 
 
-def read_states(directory: Path) -> dict[int, Facts]:
+def read_states(directory: Path) -> dict[int, Values]:
     """Return the states of the complete checkpoints that this version can read, by step.
 
     No tensors are read, and nothing on disk changes.

@@ -28,7 +28,7 @@ from brimful.base.storage import (
     sweep,
     write_tensors,
 )
-from brimful.base.types import Metrics
+from brimful.base.types import Numbers
 from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.signals import StoppedError, catch_stop_signals, choose_signal
 
@@ -39,7 +39,7 @@ _WEIGHTS = "weights.safetensors"
 
 class _ResultRecord(TypedDict):
     identity: str
-    figures: Metrics
+    figures: Numbers
     seconds: float
     examples: NotRequired[int]
 
@@ -50,7 +50,7 @@ class ResumableTraining(Protocol):
     progress: Any
 
     def resume(self) -> bool: ...
-    def run(self, title: str) -> Metrics: ...
+    def run(self, title: str) -> Numbers: ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Result:
 
     directory: Path
     identity: str
-    metrics: Metrics
+    metrics: Numbers
     seconds: float
     examples: int = 0
 

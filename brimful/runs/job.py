@@ -25,7 +25,7 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import seal
 from brimful.base.storage import read_object, sweep, write_json
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.inputs import INPUTS, check_inputs
 from brimful.runs.signals import StoppedError, catch_start_signals
@@ -78,7 +78,7 @@ class Opened(Generic[C]):
     path: Path
     resuming: bool
     resume_command: str
-    facts: Facts | None = None
+    facts: Values | None = None
 
 
 class Job(Generic[C, P]):
@@ -127,7 +127,7 @@ class Job(Generic[C, P]):
         saved = self._read_config(path, type(options), needs)
         return Opened(replace(saved, dry_run=options.dry_run), path, True, command)
 
-    def _read_finished(self, run: Path, ranks: World) -> Facts:
+    def _read_finished(self, run: Path, ranks: World) -> Values:
         facts = read_object(run / SUMMARY)
         if facts.get("kind") != self.verb:
             raise BrimfulError(f"{run} is a finished run of `brimful {facts.get('kind')}`, not {self.verb}")
@@ -161,11 +161,11 @@ class Job(Generic[C, P]):
         """
         raise NotImplementedError
 
-    def describe_plan(self, plan: P) -> Facts:
+    def describe_plan(self, plan: P) -> Values:
         """Return the facts of a dry run, and perhaps say them."""
         raise NotImplementedError
 
-    def work(self, plan: P, folder: RunFolder) -> Facts:
+    def work(self, plan: P, folder: RunFolder) -> Values:
         """Train as planned and save the model; return the facts, on the main rank.
 
         Raises:
@@ -174,7 +174,7 @@ class Job(Generic[C, P]):
         """
         raise NotImplementedError
 
-    def run(self, config: C) -> Facts:
+    def run(self, config: C) -> Values:
         """Run the verb, or continue an interrupted run.
 
         Raises:
@@ -217,7 +217,7 @@ class Job(Generic[C, P]):
             return ranks.from_main(facts)
 
 
-def finish(run: Path, facts: Facts, temporary: Sequence[str] = ()) -> None:
+def finish(run: Path, facts: Values, temporary: Sequence[str] = ()) -> None:
     """Write the checksums of the run's models, then summary.json, which marks the run as finished."""
     for name in MODELS:
         if (run / name).is_dir():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Facts, Step
+from brimful.base.types import Step, Values
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensor_names import Head
@@ -30,7 +30,7 @@ class Snapshot(NamedTuple):
     head: Head | None
     labels: list[str] | None
     folder: ModelFolder
-    facts: Facts
+    facts: Values
 
 
 def load_snapshot(run: Path, step: Step | None) -> Snapshot:

@@ -1,19 +1,20 @@
-"""The requests that are let in: those with the token or, without one, those that no foreign page sent."""
+"""The rules by which requests are let in: by the server's token; without a token, if no foreign page sent
+them."""
 
 import hmac
 import os
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.serving.queue import RefusedError
 
 TOKEN_VARIABLE = "BRIMFUL_TOKEN"
 """The environment variable with the bearer token that requests must show."""
 PUBLIC_PATHS = frozenset(["/", "/health", "/health/live"])
-"""Paths that need no token. The page at / asks for it."""
+"""Paths that need no token. The page at / asks the user for the token."""
 MAX_HEADER_BYTES = 64 << 10
 """Bytes of a request before its body, of its trailers, and of the size line of a chunk."""
 
@@ -29,8 +30,10 @@ def read_token() -> bytes:
         return b""
     token = value.strip()
     if not re.fullmatch("[!-~]+", token):
-        remedy = "unset it, or set it by $(openssl rand -hex 32)"
-        raise BrimfulError(f"{TOKEN_VARIABLE} is empty, or has characters that no header holds: {remedy}")
+        raise BrimfulError(
+            f"{TOKEN_VARIABLE} is empty, or has characters that no header holds: unset it, or set it by"
+            " $(openssl rand -hex 32)"
+        )
     return token.encode()
 
 
@@ -39,16 +42,16 @@ class Access:
     """The rules by which requests are let in.
 
     Attributes:
-        token: the token that requests must show. With b"" nobody needs one, and the server refuses what
-            pages of other servers send, as far as browsers mark it.
-        local: whether only this machine reaches the server. Then any other Host was sent by a foreign page
-            (DNS rebinding).
+        token: the token that requests must show. With b"" requests need no token, and the server refuses the
+            requests of other servers' pages, which browsers mark.
+        local: whether only this machine reaches the server. Then a request with another Host comes from a
+            foreign page (DNS rebinding).
     """
 
-    token: bytes = b""
+    token: bytes
     local: bool = True
 
-    def check(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+    def check(self, scope: Values, headers: dict[bytes, bytes]) -> None:
         """Refuse a request by its method, path and headers.
 
         Raises:
@@ -59,27 +62,29 @@ class Access:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
             raise RefusedError(431, "the headers are too long")
         if self.token:
-            # A foreign page does not know the token, so its Host and Origin need no look.
+            # A foreign page does not know the token, so Host and Origin need no check.
             if scope["path"] not in PUBLIC_PATHS:
                 self._check_token(scope["headers"])
             return
         host = headers.get(b"host", b"").decode("latin-1")
         if self.local and host and not is_local(host):
-            reason = f"without {TOKEN_VARIABLE} a server of this machine alone answers requests to localhost"
-            remedy = f"set {TOKEN_VARIABLE}, or let a proxy send Host: localhost"
-            raise RefusedError(421, f"{reason}, not to Host: {host:.100}; {remedy}")
+            raise RefusedError(
+                421,
+                f"without {TOKEN_VARIABLE} a server of this machine alone answers requests to localhost, not"
+                f" to Host: {host:.100}; set {TOKEN_VARIABLE}, or let a proxy send Host: localhost",
+            )
         if scope["method"] == "POST":  # a page may send GET, and cannot read the answer
             self._check_page(headers, host)
 
     def _check_token(self, headers: list[tuple[bytes, bytes]]) -> None:
-        # Of two headers a proxy may have looked at the other one.
+        # Two headers are refused: a proxy may have checked the other one.
         values = [value for name, value in headers if name == b"authorization"]
         kind, _, token = b"".join(values).partition(b" ")
         is_bearer = len(values) == 1 and kind.lower() == b"bearer"
         # The time of the comparison does not depend on how much of the token is right.
         if not is_bearer or not hmac.compare_digest(token.strip(), self.token):
-            remedy = "send one header Authorization: Bearer TOKEN"
-            raise RefusedError(401, f"the token is missing or wrong: {remedy}")
+            message = "the token is missing or wrong: send one header Authorization: Bearer TOKEN"
+            raise RefusedError(401, message)
 
     def _check_page(self, headers: dict[bytes, bytes], host: str) -> None:
         """Refuse the request of a page that another server sent. Programs send neither header."""
@@ -90,8 +95,8 @@ class Access:
         else:  # a browser before 2023
             is_foreign = origin != "" and origin.partition("://")[2].lower() != host.lower()
         if is_foreign:
-            asker = f"a page of {origin or 'another server'}"
-            raise RefusedError(403, f"{asker} asks: let its own server ask, or a proxy")
+            message = f"a page of {origin or 'another server'} asks: let its own server ask, or a proxy"
+            raise RefusedError(403, message)
 
     def check_body(self, headers: dict[bytes, bytes]) -> None:
         """Refuse a body by its headers, with 415."""

@@ -13,6 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from brimful.base.console import say
+from brimful.base.types import Values
 from brimful.serving.access import Access
 from brimful.serving.batch_model import BatchModel
 from brimful.serving.bodies import (
@@ -28,14 +29,14 @@ from brimful.serving.queue import LeftError, RefusedError, RequestQueue
 from brimful.serving.service import Service
 
 Scope = dict[str, Any]
-"""A request as ASGI describes it."""
+"""The description of a request by ASGI."""
 Headers = dict[bytes, bytes]
 Response = tuple[int, bytes, list[tuple[bytes, bytes]]]
 """A status, a body, and headers."""
 CLIENT = "brimful.client"
 """The key in a scope's state of the connection's transport; without it, a client never leaves."""
 LARGE_ANSWER_NUMBERS = 10_000
-"""An answer with more numbers is written in another thread, beside the loop."""
+"""The most numbers of an answer that is written in the loop's thread; larger ones are written in another."""
 BUCKET_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """The upper bounds of the histograms in /metrics."""
 ERROR_TYPES = {
@@ -56,7 +57,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        common: dict[str, Any] = {"namespace": "brimful", "registry": self._registry}
+        common: Values = {"namespace": "brimful", "registry": self._registry}
         buckets = {"buckets": BUCKET_SECONDS, **common}
         self.requests = Counter("requests", "Requests by path and status", ("path", "status"), **common)
         self.texts = Counter("texts", "Texts that were answered", ("model",), **common)
@@ -81,29 +82,29 @@ class App:
     """The ASGI application.
 
     Attributes:
-        posts: by path, the name in metrics of what is posted there, and the decoder of its bodies.
+        posts: the decoders of the bodies that are posted, by path.
     """
 
     def __init__(self, service: Service, metrics: Metrics, access: Access) -> None:
         self.service, self.metrics, self.access = service, metrics, access
         self.started, self.page = int(time.time()), read_page()
-        self.posts: dict[str, tuple[str, msgspec.json.Decoder[Any]]] = {
-            "/v1/classify": ("classify", msgspec.json.Decoder(ClassifyBody)),
-            "/v1/embeddings": ("embeddings", msgspec.json.Decoder(EmbeddingsBody)),
+        self.posts: dict[str, msgspec.json.Decoder[Any]] = {
+            "/v1/classify": msgspec.json.Decoder(ClassifyBody),
+            "/v1/embeddings": msgspec.json.Decoder(EmbeddingsBody),
         }
 
     async def __call__(self, scope: Scope, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
         client = scope.get("state", {}).get(CLIENT)
         reader = BodyReader(receive)
-        # What is shown is not counted, only what is posted and what is refused.
+        # The metrics count requests that post a body and refusals; requests that read a page have no name.
         counted_as = ""
-        response: Response | None = None
+        response = None
         try:
             self.access.check(scope, headers)
             if method == "POST" and path in self.posts:
-                counted_as, decoder = self.posts[path]
-                response = await self._answer_body(decoder, headers, reader, client)
+                counted_as = path.removeprefix("/v1/")
+                response = await self._answer_body(self.posts[path], headers, reader, client)
             else:
                 response = self._show(method, path)
         except LeftError:
@@ -185,7 +186,7 @@ class App:
             raise RefusedError(405, f"{method} {path:.200}: another method is needed")
         return response
 
-    def _describe(self, model: BatchModel) -> dict[str, Any]:
+    def _describe(self, model: BatchModel) -> Values:
         return model.describe() | {"created": self.started, "owned_by": "brimful"}
 
 
@@ -195,18 +196,23 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 def error_response(error: RefusedError, methods: bytes = b"") -> Response:
     """Return the response to a request that is refused; `methods` are those that its path has."""
-    kind = error.kind or ERROR_TYPES.get(error.status, "invalid_request")
-    message = {"message": str(error), "type": kind, "param": None, "code": str(error.status)}
-    status, content, headers = json_response({"error": message}, error.status)
+    details = {
+        "message": str(error),
+        "type": error.kind or ERROR_TYPES.get(error.status, "invalid_request"),
+        "param": None,
+        "code": str(error.status),
+    }
+    response = json_response({"error": details}, error.status)
+    headers = response[2]
     if error.wait is not None:
         headers.append((b"retry-after", b"%d" % error.wait))
-    if status == 503:  # so that the next request goes to another server
+    if error.status == 503:  # so that the next request goes to another server
         headers.append((b"connection", b"close"))
-    elif status == 405:
+    elif error.status == 405:
         headers.append((b"allow", methods))
-    elif status == 401:
+    elif error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    return status, content, headers
+    return response
 
 
 def read_page() -> tuple[bytes, list[tuple[bytes, bytes]]]:
@@ -221,14 +227,13 @@ def read_page() -> tuple[bytes, list[tuple[bytes, bytes]]]:
         "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
-    headers = [
+    return text.encode(), [
         (b"content-type", b"text/html; charset=utf-8"),
         (b"content-security-policy", policy.encode()),
         (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"no-referrer"),
         (b"cache-control", b"no-cache"),
     ]
-    return text.encode(), headers
 
 
 def _read_resource(package: str, name: str) -> str:

@@ -13,6 +13,7 @@ from tokenizers import Encoding
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import require_utf8
+from brimful.base.types import Values
 from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import Examples
@@ -123,13 +124,13 @@ class BatchModel:
         They are all single texts or all pairs, and windows share one overlap.
         """
         second = [text.second for text in texts if text.second is not None]
-        windows, outputs, characters = list[QueuedWindow](), list[np.ndarray](), list[np.ndarray]()
+        windows, outputs, characters = [], [], []
         for text in texts:
             windows += [QueuedWindow(text, place) for place in range(len(text.outputs))]
             outputs += text.outputs
             characters += text.characters
         # Without windows `Examples` needs no owners: example i is text i.
-        owners: np.ndarray | None = None
+        owners = None
         if len(windows) > len(texts):
             owners = np.repeat(np.arange(len(texts)), [len(text.outputs) for text in texts])
         overlap = max((text.overlap for text in texts if text.overlap is not None), default=None)
@@ -142,14 +143,12 @@ class BatchModel:
         else:
             joined = Ragged.of(outputs, np.float32, outputs[0].shape[1:])  # (tokens, C) of each window
         answers = self.served.answers(joined, data)
-        rows = self.served.rows(answers, data)
-        for text, row in zip(texts, rows, strict=True):
+        for text, row in zip(texts, self.served.rows(answers, data), strict=True):
             text.value = row
             if isinstance(row, dict):
                 row.pop("id", None)  # of a question: its number in the batch
         if isinstance(self.served, ServedTask) and self.labels:
-            scores = self.served.task.scores(answers)
-            for text, numbers in zip(texts, scores, strict=True):
+            for text, numbers in zip(texts, self.served.task.scores(answers), strict=True):
                 text.scores = numbers
 
     def _make_examples(self, windows: Sequence[QueuedWindow], **options: Any) -> Examples:
@@ -162,10 +161,10 @@ class BatchModel:
             **options,
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Values:
         """Return the model's entry in /v1/models."""
         served = self.served
-        entry: dict[str, Any] = {"id": self.name, "object": "model", "task": self.task}
+        entry: Values = {"id": self.name, "object": "model", "task": self.task}
         if isinstance(served, ServedTask):
             labels = getattr(served.task, "kinds", served.task.labels)  # of tags B-X and I-X the kind X
             entry |= {"labels": list(labels), "pairs": self.pairs}
@@ -209,8 +208,7 @@ class BatchModel:
     def _time(self, texts: Sequence[QueuedText]) -> float:
         """Return the seconds that the answers to tokenized texts take."""
         started = time.perf_counter()
-        outputs = self.outputs([QueuedWindow(text, 0) for text in texts])
-        for text, output in zip(texts, outputs, strict=True):
+        for text, output in zip(texts, self.outputs([QueuedWindow(text, 0) for text in texts]), strict=True):
             text.outputs = [output]
         self.answer(texts)
         return time.perf_counter() - started
@@ -235,7 +233,7 @@ def _spans_of(encoding: Encoding, number: int) -> list[tuple[int, int]]:
 
 def open_models(options: Sequence[ModelOptions], call: Callable[..., Any]) -> dict[str, BatchModel]:
     """Open and measure models, each under its folder's name, by `call`; refuse two of one name."""
-    models: dict[str, BatchModel] = {}
+    models = {}
     for each in options:
         # Links are not followed: a link keeps its name when it is pointed at another model.
         name = Path(os.path.abspath(each.model)).name

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
+from brimful.base.types import Numbers, Values
 from brimful.serving.batch_model import BatchModel
 from brimful.serving.queue import LeftError, QueuedRequest, QueuedText, RefusedError
 from brimful.serving.served_model import abstain
@@ -52,14 +53,14 @@ class ClassifyBody(CommonFields):
     def texts_and_seconds(self) -> tuple[list[str], list[str] | None]:
         """Return the texts, and of pairs the second texts; refuse fields that are missing or contradict."""
         if (self.text is None) == (self.texts is None):
-            reason = "none" if self.text is None else "both"
-            raise RefusedError(422, f"one of text and texts is needed, not {reason}")
+            message = f"one of text and texts is needed, not {'none' if self.text is None else 'both'}"
+            raise RefusedError(422, message)
         if self.text is not None and self.texts_b is None:
             return [self.text], None if self.text_b is None else [self.text_b]
         if self.texts is not None and self.text_b is None:
             if self.texts_b is not None and len(self.texts_b) != len(self.texts):
-                count = len(self.texts_b)
-                raise RefusedError(422, f"{len(self.texts)} texts cannot be paired with {count} texts_b")
+                message = f"{len(self.texts)} texts cannot be paired with {len(self.texts_b)} texts_b"
+                raise RefusedError(422, message)
             return self.texts, self.texts_b
         raise RefusedError(422, "text_b goes with text, and texts_b with texts")
 
@@ -68,15 +69,17 @@ class ClassifyBody(CommonFields):
         if model.width:
             message = f"{model.name} is an encoder, which gives vectors: post to /v1/embeddings"
             raise RefusedError(422, message)
-        if self.abstain_below is not None and not model.abstains:
-            raise RefusedError(422, f"{model.name} does {model.task}; abstain_below is for classification")
-        if self.top_k is not None and not model.labels:
-            raise RefusedError(422, f"{model.name} does {model.task}; top_k is for classification")
+        fits = {"abstain_below": model.abstains, "top_k": bool(model.labels)}
+        for field, is_possible in fits.items():
+            if getattr(self, field) is not None and not is_possible:
+                raise RefusedError(422, f"{model.name} does {model.task}; {field} is for classification")
         labels = len(model.labels)
         if texts * min(self.top_k or labels, labels) > MAX_SCORES:
-            message = f"{texts:,} texts of {labels:,} labels have more scores than the {MAX_SCORES:,} of an"
-            remedy = "send fewer texts, or top_k for the likeliest labels alone"
-            raise RefusedError(422, f"{message} answer: {remedy}")
+            raise RefusedError(
+                422,
+                f"{texts:,} texts of {labels:,} labels have more scores than the {MAX_SCORES:,} of an answer:"
+                " send fewer texts, or top_k for the likeliest labels alone",
+            )
 
     def write_answer(self, model: BatchModel, texts: Sequence[QueuedText]) -> bytes:
         """Return the answer in JSON."""
@@ -85,14 +88,14 @@ class ClassifyBody(CommonFields):
             rows = [text.value | {"scores": self._scores(model.labels, text)} for text in texts]
         if self.abstain_below is not None:
             rows = abstain(rows, self.abstain_below)
-        results, tokens = list[msgspec.Raw](), 0
+        results, tokens = [], 0
         for row, text in zip(rows, texts, strict=True):
             length = sum(text.lengths)
             tokens += length
             results.append(_as_raw(row | {"tokens": length, "windows": len(text.lengths)} | text.cut))
         return msgspec.json.encode({"model": model.name, "results": results, "usage": {"tokens": tokens}})
 
-    def _scores(self, labels: Sequence[str], text: QueuedText) -> dict[str, float]:
+    def _scores(self, labels: Sequence[str], text: QueuedText) -> Numbers:
         """Return the scores of all labels in their order, or the `top_k` highest, the best first."""
         assert text.scores is not None
         order = np.arange(len(labels))
@@ -124,13 +127,13 @@ class EmbeddingsBody(CommonFields):
             raise RefusedError(422, message)
 
     def write_answer(self, model: BatchModel, texts: Sequence[QueuedText]) -> bytes:
-        rows, tokens = list[msgspec.Raw](), 0
+        rows, tokens = [], 0
         for index, text in enumerate(texts):
-            vector: np.ndarray = text.value  # float32 (width,)
+            vector = text.value  # float32 (width,)
             if self.dimensions is not None:
                 vector = vector[: self.dimensions]
                 vector = vector / max(np.linalg.norm(vector), 1e-12)
-            numbers: Any = vector.tolist()
+            numbers = vector.tolist()
             if self.encoding_format == "base64":
                 numbers = b64encode(vector.astype("<f4").tobytes()).decode()
             rows.append(_as_raw({"object": "embedding", "index": index, "embedding": numbers} | text.cut))
@@ -142,7 +145,7 @@ class EmbeddingsBody(CommonFields):
 Body = ClassifyBody | EmbeddingsBody
 
 
-def _as_raw(row: dict[str, Any]) -> msgspec.Raw:
+def _as_raw(row: Values) -> msgspec.Raw:
     # One call for all of a large answer would keep Python's lock from other threads until its end.
     return msgspec.Raw(msgspec.json.encode(row))
 
@@ -170,7 +173,7 @@ def decode_body(decoder: "msgspec.json.Decoder[Any]", content: bytes) -> Any:
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
     """Refuse a field that occurs twice, of which msgspec would take the last."""
-    names = set[str]()
+    names = set()
     for name, _ in pairs:
         if name in names:
             raise RefusedError(422, f"{name} is there twice")

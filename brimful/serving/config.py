@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from brimful.base.config import Argument, require_positive
-from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.errors import UsageError, require_range
 from brimful.base.types import InferencePrecision
 from brimful.model.shape import TextPooling
 from brimful.tables.layouts import TableOptions
@@ -70,8 +70,7 @@ class PredictConfig(TableOptions):
     """Resolve and check everything, and do nothing."""
 
     def __post_init__(self) -> None:
-        if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
-            raise BrimfulError(f"abstain_below is {self.abstain_below}: a probability is from 0 to 1")
+        require_range(self, "at least 0 and at most 1", "abstain_below")
 
     @property
     def model_options(self) -> ModelOptions:
@@ -115,11 +114,9 @@ class ServeConfig:
     def __post_init__(self) -> None:
         if not self.models:
             raise UsageError("serve needs at least one model: brimful serve MODEL...")
-        if not 0 <= self.port < 1 << 16:
-            raise BrimfulError(f"port is {self.port}: it must be from 0 to 65535")
+        require_range(self, "at least 0 and at most 65535", "port")
         require_positive(self, "queue_requests")
-        if not 0 < self.deadline < 86_400:
-            raise BrimfulError(f"deadline is {self.deadline}: it must be from 0 to 86,400 seconds")
+        require_range(self, "above 0 and below 86400 seconds", "deadline")
 
     @property
     def model_options(self) -> list[ModelOptions]:

@@ -1,13 +1,13 @@
 """Open the model in a folder by what computes it. An export to ONNX is opened here, and loads no torch."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError, NotFiniteError, is_out_of_memory
 from brimful.base.seals import check_seal
+from brimful.base.types import Values
 from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.data.examples import Examples
@@ -62,7 +62,7 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
     tokenizer = read_tokenizer(folder.encoder_path)
     require_rows(tokenizer, shape.vocabulary_size, str(folder.encoder_path / "tokenizer.json"))
     reading = reading_of(folder, shape)
-    common: dict[str, Any] = {"tokenizer": tokenizer, "outputs": graph.outputs, "precision": graph.precision}
+    common: Values = {"tokenizer": tokenizer, "outputs": graph.outputs, "precision": graph.precision}
     common["max_length"] = choose_max_length(options, reading.max_length, shape.max_length)
     if graph.output == VECTORS:
         if options.pooling is not None:
@@ -76,9 +76,10 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
         )
     problem_type = next((PROBLEMS[suffix] for suffix in PROBLEMS if folder.class_name.endswith(suffix)), None)
     if graph.output != "logits" or not (problem_type or "problem_type" in folder.values):
-        output = f"{graph.output} of a {folder.class_name or 'model without a name'}"
-        reason = f"{graph.path} gives {output}, and neither predictions nor vectors"
-        raise BrimfulError(f"{reason}: export the model again")
+        raise BrimfulError(
+            f"{graph.path} gives {graph.output} of a {folder.class_name or 'model without a name'}, and"
+            " neither predictions nor vectors: export the model again"
+        )
     # Without a class that transformers has, the graph is a classifier of the mean.
     problem_type = problem_type or "single_label_classification"
     names = class_names(folder, graph.width, str(graph.path)) or [f"LABEL_{i}" for i in range(graph.width)]
@@ -121,9 +122,10 @@ class Graph:
         self.order: list[int] | None = None
         self.precision = "int8" if "quantized" in self.path.name else "fp32"
         if not INPUT_NAMES.issuperset(session.inputs) or not isinstance(self.width, int):
-            inputs = ", ".join(session.inputs)
-            shape = f"its inputs are {inputs}, and its output has the shape {session.shape}"
-            raise BrimfulError(f"{self.path} is not an export of Brimful: {shape}")
+            raise BrimfulError(
+                f"{self.path} is not an export of Brimful: its inputs are {', '.join(session.inputs)}, and"
+                f" its output has the shape {session.shape}"
+            )
         # The last id fails now, not in the middle of a file, if the graph has fewer embeddings.
         last_id = np.full((1, 1), vocabulary_size - 1, dtype=np.int64)
         ones, zeros = np.ones_like(last_id), np.zeros_like(last_id)
@@ -149,8 +151,9 @@ class Graph:
         # Of (B, L, C) the outputs of padding may be anything.
         real = values[inputs["attention_mask"].astype(bool)] if values.ndim == 3 else values
         if not np.isfinite(real).all():
-            flaw = "the model's outputs are NaN or infinite: its weights are damaged"
-            raise NotFiniteError(f"{self.folder}: {flaw}")
+            raise NotFiniteError(
+                f"{self.folder}: the model's outputs are NaN or infinite: its weights are damaged"
+            )
         return values
 
     def _mismatch(self, why: str) -> BrimfulError:

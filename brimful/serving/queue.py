@@ -257,7 +257,7 @@ class RequestQueue:
         """Let texts that are tokenized wait for a batch."""
         with self._lock:
             for text in texts:
-                request: QueuedRequest = text.request
+                request = text.request
                 if request.is_over:
                     continue
                 request.tokens += sum(text.lengths) - request.estimate
@@ -338,7 +338,7 @@ class RequestQueue:
         finished = []
         with self._lock:
             for text in texts:
-                request: QueuedRequest = text.request
+                request = text.request
                 request.results[text.place] = text
                 request.unanswered -= 1
                 text.request = None  # in a cycle, both would keep the connection in memory

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from brimful.base.console import escape_controls, say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.resources import allow_open_files
+from brimful.base.types import Values
 from brimful.serving.access import MAX_HEADER_BYTES, TOKEN_VARIABLE, Access, read_token
 from brimful.serving.app import CLIENT, App, Metrics, error_response
 from brimful.serving.batch_model import open_models
@@ -27,36 +28,37 @@ from brimful.serving.queue import RefusedError
 from brimful.serving.service import Service
 
 SWITCH_SECONDS = 1e-4
-"""Seconds that a thread keeps Python's lock: 5 ms of refusals would hold up each operation of the engine."""
+"""Seconds after which a thread gives Python's lock to another one. With Python's 5 ms, refusals would hold up
+each operation of the engine."""
 BACKLOG_CONNECTIONS = 2048
-"""Clients that wait for a connection, and the most that get one in a turn of the loop."""
+"""The most clients that wait for a connection, and that get one in a turn of the loop."""
 MAX_EVENT_BYTES = 1 << 20
-"""Bytes of a part of a request at which h11 answers 400: a read more than `MAX_HEADER_BYTES`, at which
-`Connection` answers 431."""
+"""The most bytes of headers that h11 reads before it answers 400. `Connection` answers 431 from
+`MAX_HEADER_BYTES` on, which is less by more than one read."""
 WATCH_SECONDS = 0.1
-"""Seconds between two looks at deadlines and slow clients."""
+"""Seconds between two checks of deadlines and slow clients."""
 MAX_CONNECTIONS = 4096
-"""For one more connection, the one whose client has been silent for longest gives way."""
+"""The most open connections. A further one closes the connection whose client has been silent for longest."""
 MAX_REQUEST_BYTES = 64 << 20
-"""Bytes of a request. A body that is refused is read to its end, since many clients read an answer only after
-they have sent everything."""
-REQUEST_SECONDS = 10.0
-"""Seconds that a client has for headers, and again for a body."""
+"""The most bytes of a request. A body that is refused is read to its end, since many clients read an answer
+only after they have sent everything."""
+REQUEST_SECONDS = 10
+"""Seconds in which a client must send the headers, and then again for the body."""
 BYTES_PER_SECOND = 256 << 10
-"""Bytes that give a client one more second."""
+"""Bytes of a request for each of which a client gets one more second."""
 IDLE_SECONDS = 75
-"""Seconds that a connection stays open between two requests: longer than a proxy keeps it."""
+"""Seconds that a connection stays open between two requests, longer than proxies keep it."""
 UNREAD_SECONDS = 75
-"""Seconds after which an answer is dropped of which the client reads nothing."""
+"""Seconds after which an answer is dropped if the client reads none of it."""
 
 
 class ServerProcess:
-    """A server from its start to its end, which refuses an address that cannot be had.
+    """A server from its start to its end. It refuses an address on which it cannot listen.
 
     Attributes:
-        clients: all connections; the one whose client has been silent for longest is the first.
+        clients: all connections, in the order in which their clients sent last.
         error: the error with which the process ends, if any.
-        stale: set while the models have to be loaded, at the start and after SIGHUP.
+        stale: an event that is set while the models must be loaded, at the start and after SIGHUP.
     """
 
     def __init__(self, config: ServeConfig) -> None:
@@ -69,22 +71,34 @@ class ServerProcess:
         self.listener = open_listener(config)
         local = ip_address(self.listener.getsockname()[0]).is_loopback
         if not token and not local:
-            reason = f"--host {config.host} is open to other machines, and {TOKEN_VARIABLE} is not set"
-            warn(f"{reason}: set it, or keep to 127.0.0.1 behind a proxy")
+            warn(
+                f"--host {config.host} is open to other machines, and {TOKEN_VARIABLE} is not set: set it, or"
+                " keep to 127.0.0.1 behind a proxy"
+            )
         allow_open_files(MAX_CONNECTIONS + 64)
         sys.setswitchinterval(SWITCH_SECONDS)
-        # Nothing is logged: a path or a header may hold what nobody else should read.
-        options: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False}
-        options |= {"ws": "none", "lifespan": "off", "proxy_headers": False}
-        options |= {"server_header": False, "date_header": False, "backlog": BACKLOG_CONNECTIONS}
-        options |= {"timeout_keep_alive": IDLE_SECONDS, "h11_max_incomplete_event_size": MAX_EVENT_BYTES}
-        options["timeout_graceful_shutdown"] = REQUEST_SECONDS  # for clients that read nothing
-        options["http"] = partial(Connection, self.metrics, self.clients)
-        app = App(self.service, self.metrics, Access(token, local))
-        self.server = uvicorn.Server(uvicorn.Config(app, **options))
+        connection: Any = partial(Connection, self.metrics, self.clients)
+        options = uvicorn.Config(
+            App(self.service, self.metrics, Access(token, local)),
+            http=connection,
+            ws="none",
+            lifespan="off",
+            # Nothing is logged, since a path or a header may hold a secret.
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            backlog=BACKLOG_CONNECTIONS,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=REQUEST_SECONDS,  # for clients that read nothing
+            h11_max_incomplete_event_size=MAX_EVENT_BYTES,
+        )
+        self.server = uvicorn.Server(options)
         self.server.capture_signals = nullcontext  # type: ignore[assignment]  # `_serve` handles them
 
-    def run(self, begin: Callable[[], None]) -> dict[str, Any]:
+    def run(self, begin: Callable[[], None]) -> Values:
         """Serve until a signal ends it, and return the number of `texts` that were answered.
 
         `begin` is called just before the server handles signals itself.
@@ -111,8 +125,8 @@ class ServerProcess:
     async def _load(self) -> None:
         """Open the models, and open them again after signals.
 
-        Signals that come while models are opened, whose folders may have changed since, have them opened once
-        more. The first time, an error ends the server; later, the server keeps its models.
+        A signal during the opening, whose folders may have changed since, starts another opening. An error of
+        the first opening ends the server; after a later error the server keeps its models.
         """
         service = self.service
         self.stale.set()
@@ -143,12 +157,12 @@ class ServerProcess:
             print(f"serving {names} on http://{host}:{port}", flush=True)
 
     def _drain(self) -> None:
-        """Accept nothing more; a second signal does not wait for what was accepted."""
+        """Accept no more requests. After a second signal the server ends before all answers are sent."""
         self.server.force_exit = self.server.should_exit = self.service.queue.closed
         self.service.queue.closed = True
 
     async def _watch(self) -> None:
-        """Look at deadlines and slow clients, and for the end of a drain."""
+        """Check deadlines and slow clients, and whether a drain has ended."""
         queue, is_drained = self.service.queue, False
         while True:
             await asyncio.sleep(WATCH_SECONDS)
@@ -157,7 +171,7 @@ class ServerProcess:
                 connection.check()
             if self.service.engine.lost:
                 self.error = BrimfulError(self.service.engine.lost)
-            # One look later, so that a request that was on its way gets its 503.
+            # One round later, so that a request that was on its way gets its 503.
             self.server.should_exit |= is_drained
             is_drained = queue.closed and not queue.requests
 
@@ -172,23 +186,24 @@ def open_listener(config: ServeConfig) -> socket.socket:
         )
     except OSError as error:
         reason = str(error)
-        if error.errno and error.errno > 0:  # negative: of the lookup of a name
+        if error.errno and error.errno > 0:  # the lookup of a name has negative numbers
             reason = os.strerror(error.errno)
-        address = f"--host {config.host} --port {config.port}"
-        message = f"cannot listen on {address}: {reason}; choose another --host or --port"
-        raise BrimfulError(message) from error
+        raise BrimfulError(
+            f"cannot listen on --host {config.host} --port {config.port}: {reason}; choose another --host or"
+            " --port"
+        ) from error
     listener.setblocking(False)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
     return listener
 
 
 class Connection(H11Protocol):
-    """HTTP/1.1 as uvicorn reads it, within limits.
+    """A connection over HTTP/1.1 in uvicorn, with limits.
 
     Attributes:
-        clients: all connections; the one whose client has been silent for longest is the first.
-        progress: how far the client was at the last look.
-        since: when the client had got that far.
+        clients: all connections, in the order in which their clients sent last.
+        progress: the state of the client at the last check.
+        since: the time at which the client reached this state, in seconds of the loop's clock.
         size: bytes that the client has sent since then.
         has_ended: whether the client has closed its half of the connection.
     """
@@ -200,7 +215,7 @@ class Connection(H11Protocol):
 
     @property
     def awaits_client(self) -> bool:
-        """Whether it is the client's turn to send, since no request waits for an answer."""
+        """Whether the client must send next, since no request waits for an answer."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def connection_made(self, transport: Any) -> None:
@@ -233,7 +248,7 @@ class Connection(H11Protocol):
         super().connection_lost(None)
 
     def check(self) -> None:
-        """Close the connection if its client sends no request in time, or reads nothing of an answer."""
+        """Close the connection if its client sends no request in time, or does not read an answer."""
         now, unread = self.loop.time(), self.transport.get_write_buffer_size()
         is_idle = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
         progress = self.cycle, is_idle, unread

@@ -12,6 +12,7 @@ from typing import Any
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError, is_out_of_memory
+from brimful.base.types import Numbers
 from brimful.serving.batch_model import BatchModel
 from brimful.serving.queue import (
     QueuedRequest,
@@ -194,7 +195,7 @@ class Service:
             raise RefusedError(404, f"no model is called {name!r:.100}; served: {served}")
         return self.models[name]
 
-    async def finish(self, request: QueuedRequest) -> dict[str, float]:
+    async def finish(self, request: QueuedRequest) -> Numbers:
         """Wait until a request is over, and raise the error that left it without results.
 
         Returns:

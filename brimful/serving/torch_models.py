@@ -12,6 +12,7 @@ import torch
 from brimful.base.cpu_threads import use_threads
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.data.examples import Examples
 from brimful.hf.folders import load_encoder
 from brimful.hf.int8_steps import calibrated_precision
@@ -59,7 +60,7 @@ def open_with_torch(folder: ModelFolder, options: ModelOptions) -> ServedTask | 
 
         return outputs
 
-    common: dict[str, Any] = {"tokenizer": encoder.tokenizer, "precision": precision}
+    common: Values = {"tokenizer": encoder.tokenizer, "precision": precision}
     if device.type == "cpu":  # a GPU has no threads to divide
         common |= {"threads": CPU_THREADS, "on_threads": use_threads}
     longest = encoder.config.max_length

@@ -11,7 +11,7 @@ from brimful.base.console import pluralise, say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_percent, format_value
 from brimful.base.summary import ModelResult, Summary, describe_gap, make_facts_table, with_overview
-from brimful.base.types import Facts, Metrics
+from brimful.base.types import Numbers, Values
 from brimful.data.examples import Examples
 from brimful.hf.folders import require_tokenizer
 from brimful.hf.model_folder import ModelFolder
@@ -190,10 +190,10 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
             _announce(plan)
         return plan
 
-    def describe_plan(self, plan: DistilPlan) -> Facts:
+    def describe_plan(self, plan: DistilPlan) -> Values:
         return {"dry_run": True, "texts": plan.text_count, "student_layers": plan.shape.layers}
 
-    def work(self, plan: DistilPlan, folder: RunFolder) -> Facts:
+    def work(self, plan: DistilPlan, folder: RunFolder) -> Values:
         """Train all students, and save the one that is best on dev, or the first without dev."""
         config, runtime, data = plan.config, plan.runtime, plan.data
         examples, teacher_answers = plan.ask_teacher()
@@ -264,7 +264,7 @@ class Student:
 
     judged: Judged
     model: TaskModel
-    dev: Metrics
+    dev: Numbers
     seconds: float
 
 
@@ -286,7 +286,7 @@ def _train_student(plan: DistilPlan, examples: Examples, seed: int, folder: RunF
     precision = plan.runtime.precision
     student.to(plan.runtime.device)
     fold(student.head)
-    task, dev = student.task, Metrics()
+    task, dev = student.task, Numbers()
     if data.dev is not None:
         dev_answers, _ = student.judge(data.dev, precision)
         task = task.fit_settings(dev_answers, data.dev)
@@ -329,7 +329,7 @@ def _train_stage(
 
 def _compare_with_teacher(
     plan: DistilPlan, students: Sequence[Student], model: TaskModel, teacher_answers: Any
-) -> Facts:
+) -> Values:
     """Return the facts of the students of all seeds, of `model`, which is kept, and of their teacher."""
     data, task, teacher = plan.data, plan.data.task, plan.teacher.model
     # Both answer with the settings that were fitted for them, such as a threshold.
@@ -340,14 +340,14 @@ def _compare_with_teacher(
     comparison = MethodComparison(judged, data.test)
     models = {"student": model, "teacher": teacher}
     parameters = {name: each.parameters for name, each in models.items()}
-    measured: dict[str, Facts] = {}
+    measured: dict[str, Values] = {}
     timed: dict[str, Answer] = {}
     for name, each in models.items():
         measured[name] = comparison.metrics(name)
         measured[name]["parameters"] = parameters[name]
         timed[name] = _answer_on_cpu(each)
     speeds = measure_speeds(timed, data.test.table)
-    facts: Facts = {
+    facts: Values = {
         "task": task.name,
         "primary_metric": task.metrics[0].name,
         **measured,
@@ -369,7 +369,7 @@ def _answer_on_cpu(model: TaskModel) -> Answer:
     return lambda table: model.rows(model.encode(table), "fp32")
 
 
-def summarise_distillation(facts: Facts, metrics: Sequence[Metric], folder: str) -> Summary:
+def summarise_distillation(facts: Values, metrics: Sequence[Metric], folder: str) -> Summary:
     """Summarise a distillation from the facts of summary.json: the student beside its teacher in `folder`."""
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)

@@ -10,7 +10,7 @@ from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_number, format_megabytes, format_percent, format_short, format_value
 from brimful.base.summary import Summary, make_facts_table, with_overview
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.data.config import MaskingConfig, PackingConfig
 from brimful.data.examples import check_length
@@ -166,11 +166,11 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
             config, teacher_folder, teacher, student, max_length, shards, layers, runtime
         )
 
-    def describe_plan(self, plan: DistilEncoderPlan) -> Facts:
+    def describe_plan(self, plan: DistilEncoderPlan) -> Values:
         layers = plan.student.config.layers
         return {"dry_run": True, "sequences": len(plan.shards), "student_layers": layers}
 
-    def work(self, plan: DistilEncoderPlan, folder: RunFolder) -> Facts:
+    def work(self, plan: DistilEncoderPlan, folder: RunFolder) -> Values:
         """Train the student, and save it."""
         config, student, runtime = plan.config, plan.student, plan.runtime
         stage = Stage(
@@ -223,7 +223,7 @@ def _without_dropout(encoder: Encoder) -> Encoder:
     return fresh
 
 
-def summarise_encoder_distillation(facts: Facts) -> Summary:
+def summarise_encoder_distillation(facts: Values) -> Summary:
     """Summarise the distillation of an encoder from the facts of summary.json."""
     small, large = find_number(facts, "parameters.student"), find_number(facts, "parameters.teacher")
     verdict = f"The student has {format_short(small or 0)} parameters"

@@ -15,7 +15,7 @@ from brimful.base.console import say, warn
 from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
 from brimful.base.seals import seal
 from brimful.base.summary import Summary, make_facts_table, with_overview
-from brimful.base.types import Facts, Metrics
+from brimful.base.types import Numbers, Values
 from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
@@ -89,7 +89,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             epochs=epochs,
         )
 
-    def describe_plan(self, plan: PretrainPlan) -> Facts:
+    def describe_plan(self, plan: PretrainPlan) -> Values:
         """Say what the run takes, and return it, on the main rank."""
         if not plan.runtime.world.is_main:
             return {}
@@ -97,7 +97,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         say_costs(facts, plan.runtime.precision)
         return facts
 
-    def work(self, plan: PretrainPlan, folder: RunFolder) -> Facts:
+    def work(self, plan: PretrainPlan, folder: RunFolder) -> Values:
         """Train as planned, and save the encoder."""
         config, ranks, directory = plan.config, folder.ranks, folder.path
         encoder, head = plan.initial.encoder, plan.initial.head
@@ -216,8 +216,8 @@ def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:
 
 
 def _collect_facts(
-    config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: Metrics, plan: PretrainPlan
-) -> Facts:
+    config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: Numbers, plan: PretrainPlan
+) -> Values:
     """Return the facts that every rank knows; `metrics` come from the last evaluation."""
     totals = trainer.progress.totals
     phases = []
@@ -247,7 +247,7 @@ def _collect_facts(
     }
 
 
-def _metrics_at_start(lines: Iterable[Mapping[str, Any]]) -> Metrics:
+def _metrics_at_start(lines: Iterable[Mapping[str, Any]]) -> Numbers:
     """Return the metrics of the evaluation before the first update, from metrics.jsonl."""
     for line in lines:
         if line.get("step") == 0:
@@ -260,25 +260,25 @@ def _mean_loss(metrics: Mapping[str, float]) -> float | None:
     return metrics.get("token_loss", metrics.get("loss"))
 
 
-def _with_perplexity(metrics: Metrics) -> Metrics:
+def _with_perplexity(metrics: Numbers) -> Numbers:
     loss = _mean_loss(metrics)
     if loss is None:
         return metrics
     return metrics | {"perplexity": math.exp(min(loss, 50))}  # the loss of a broken model may overflow
 
 
-def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> Facts:
+def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> Values:
     """Return `unigram_entropy` (nats) and, with the metrics of an evaluation, `loss_is_normal`."""
     # A model that knows only how often each piece of the vocabulary occurs reaches the unigram entropy.
     unigram = entropy(piece_frequencies({plan.corpora[s.name]: s.proportion for s in plan.sources}))
-    verdict: Facts = {"unigram_entropy": unigram}
+    verdict: Values = {"unigram_entropy": unigram}
     loss = _mean_loss(metrics)
     if loss is not None:
         verdict["loss_is_normal"] = loss <= unigram - ENTROPY_MARGIN_NATS
     return verdict
 
 
-def summarise_pretraining(facts: Facts) -> Summary:
+def summarise_pretraining(facts: Values) -> Summary:
     """Summarise a pretraining from the facts of summary.json: its loss, and how full its rows were."""
     loss, entropy = find_number(facts, "validation.loss"), find_number(facts, "verdict.unigram_entropy")
     tokens, seconds = find_number(facts, "tokens") or 0, find_number(facts, "seconds") or 0

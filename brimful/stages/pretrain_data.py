@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import pluralise, say, warn
-from brimful.base.types import Facts, Precision
+from brimful.base.types import Precision, Values
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.mixture import parse_sources
 from brimful.data.pairs import NO_PAIR
@@ -190,7 +190,7 @@ CONTEXT_BYTES = 1 << 30
 """Bytes of a GPU that CUDA and its libraries take."""
 
 
-def estimate_costs(plan: PretrainPlan) -> Facts:
+def estimate_costs(plan: PretrainPlan) -> Values:
     """Estimate the disk and memory that a run takes. No files stay."""
     config, initial, runtime = plan.config, plan.initial, plan.runtime
     held = HeldBytes.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
@@ -230,7 +230,7 @@ def estimate_disk(plan: PretrainPlan, held: HeldBytes) -> dict[str, int]:
 
 def estimate_memory(
     plan: PretrainPlan, stream: RowStream, make: Callable[[], tuple[Encoder, Objective]], held: HeldBytes
-) -> Facts:
+) -> Values:
     """Return the bytes of one rank with a micro-batch of the longest phase, and which GPUs hold them.
 
     The stream has the shapes of a GPU. `trace_pass` describes `make`.
@@ -261,7 +261,7 @@ def estimate_memory(
     return {"rows_per_micro_batch": rows, **parts, "total": sum(parts.values()), "holds": holds}
 
 
-def say_costs(facts: Facts, precision: Precision) -> None:
+def say_costs(facts: Values, precision: Precision) -> None:
     """Say the result of `estimate_costs`."""
     disk, memory = facts["disk"], facts["memory"]
     say(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from brimful.base.console import say, warn
 from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Metrics, Precision
+from brimful.base.types import Numbers, Precision
 from brimful.data.examples import Examples
 from brimful.data.loader import Stream
 from brimful.hf.folders import load_pretrained, named_tensors
@@ -283,7 +283,7 @@ class Trial:
 
     seed: int
     learning_rate: float
-    dev: Metrics
+    dev: Numbers
     result: Result
 
 
@@ -302,7 +302,7 @@ class SeedModel:
     trials: list[Trial]
     task: Task
     answers: dict[str, Any]
-    metrics: dict[str, Metrics]
+    metrics: dict[str, Numbers]
 
     @property
     def results(self) -> list[Result]:
@@ -394,7 +394,7 @@ class Finetuning:
             fitted = model.task.fit_settings(self.answer_dev(trial, trials), self.data.dev)
             model = replace(model, task=fitted)
         answers: dict[str, Any] = {}
-        metrics: dict[str, Metrics] = {}
+        metrics: dict[str, Numbers] = {}
         for name, table in tables.items():
             if self.runtime.world.is_main:
                 say(f"test: {len(table):,} rows of {table.table.path.name}")

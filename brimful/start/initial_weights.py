@@ -58,7 +58,7 @@ def look_at_neighbours(encoder: Encoder) -> None:
     looking_layers = max(1, min(MAX_LAYERS, config.layers - 1))
     for index, layer in enumerate(encoder.layers[:looking_layers]):
         assert isinstance(layer, Layer)
-        theta = config.rope_theta if config.is_global(index) else config.rope_theta_local
+        theta = config.rope_theta_local if config.window(index) else config.rope_theta
         angles = theta ** (-torch.arange(half) / half)
         angles = angles[angles >= MIN_ANGLE]
         # One token further, the sum of cosines is smaller by sum(1 - cos): this must make SCORE_MARGIN.

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.data.ragged import Ragged
 from brimful.tables.question_files import QuestionTable, read_questions
 from brimful.tables.table import Table
@@ -89,15 +89,15 @@ class Answers(PredictionForm):
         return QuestionTable(Path("texts"), texts, second, None, ids=list(map(str, range(len(texts)))))
 
     @property
-    def settings(self) -> Facts:
-        settings: Facts = {}
+    def settings(self) -> Values:
+        settings: Values = {}
         if self.no_answer_threshold is not None:
             settings["no_answer_threshold"] = self.no_answer_threshold
         if self.max_answer_length != LONGEST_ANSWER:
             settings["max_answer_length"] = self.max_answer_length
         return settings
 
-    def with_settings(self, settings: Facts) -> Self:
+    def with_settings(self, settings: Values) -> Self:
         threshold = settings.get("no_answer_threshold")
         if threshold is not None and not (type(threshold) in (int, float) and abs(threshold) < 1e30):
             raise BrimfulError("no_answer_threshold is not a number")
@@ -110,7 +110,7 @@ class Answers(PredictionForm):
         return task
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> Values:
         return self.settings
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:

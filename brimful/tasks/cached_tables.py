@@ -30,7 +30,7 @@ from brimful.base.console import record_warnings, warn
 from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import TEXTS_AT_ONCE, Examples
 from brimful.data.ragged import Ragged
@@ -54,19 +54,19 @@ _PATH = "{path}"
 
 Rows = Mapping[str, np.ndarray | Ragged | Column]
 """Columns of n rows by name: numbers (n,) or (n, C), ragged arrays of numbers, or texts or JSON."""
-MakeRows = Callable[[Facts], Iterator[Rows]]
+MakeRows = Callable[[Values], Iterator[Rows]]
 """Makes the rows of an entry, some at a time, and puts its facts into the given dictionary."""
 
 
 class _EntryRecord(TypedDict):
-    facts: Facts
+    facts: Values
 
 
 class Entry(NamedTuple):
     """Columns by name, and facts."""
 
     columns: dict[str, Any]
-    facts: Facts
+    facts: Values
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class TaskFiles:
     layout: FileLayout = OWN_LAYOUT
     ranks: World = SINGLE_RANK
     labelled: bool = True
-    _tables: dict[Path, tuple[Table, Facts]] = field(default_factory=dict)
+    _tables: dict[Path, tuple[Table, Values]] = field(default_factory=dict)
 
     def read(self, path: Path | str) -> Table:
         """Read a table; raises as `read_file`."""
         return self._read(Path(path))[0]
 
-    def _read(self, path: Path) -> tuple[Table, Facts]:
+    def _read(self, path: Path) -> tuple[Table, Values]:
         """Return the table in a file, and the key of its entry."""
         if path not in self._tables:
             key = self._key(path)
@@ -121,7 +121,7 @@ class TaskFiles:
             "side": truncation_side(tokenizer),
         }
 
-        def make_rows(facts: Facts) -> Iterator[Rows]:
+        def make_rows(facts: Values) -> Iterator[Rows]:
             if not task.by_row:
                 data = task.encode(table, tokenizer, max_length, overlap, labelled=self.labelled)
                 yield _pack_examples(facts, data.examples)
@@ -136,7 +136,7 @@ class TaskFiles:
 
         return Encoded(table, _unpack_examples(get_entry(key, make_rows, self.ranks, CONTENT, path)))
 
-    def _make_table_rows(self, path: Path, facts: Facts) -> Iterator[Rows]:
+    def _make_table_rows(self, path: Path, facts: Values) -> Iterator[Rows]:
         """Yield the rows of the table in a file for an entry, in slices if the task can read them."""
         files = files_of_table(path)
         layout = layout_of_files(files, self.layout) if self.labelled else self.layout
@@ -149,7 +149,7 @@ class TaskFiles:
         for table in tables:
             yield _pack_table(facts, table)
 
-    def _key(self, path: Path) -> Facts:
+    def _key(self, path: Path) -> Values:
         """Return all that decides the table in a file."""
         digests = []
         for each in files_of_table(path):
@@ -171,7 +171,7 @@ class TaskFiles:
         }
 
 
-def _pack_table(facts: Facts, part: Table) -> Rows:
+def _pack_table(facts: Values, part: Table) -> Rows:
     """Return the rows of a table, or of its next slice, for an entry."""
     facts["type"] = type(part).__name__
     first = facts.get("rows", 0)
@@ -205,7 +205,7 @@ def _unpack_table(entry: Entry, path: Path) -> Table:
     return table
 
 
-def _pack_examples(facts: Facts, part: Examples) -> Rows:
+def _pack_examples(facts: Values, part: Examples) -> Rows:
     """Return the examples of a table, or of its next rows, for an entry."""
     before = facts.get("texts", 0)
     facts["texts"] = before + len(part.first_of_text)
@@ -268,7 +268,7 @@ def hash_code(*files: str) -> str:
     return digest.hexdigest()
 
 
-def cache_outputs(decides: Facts, data: Encoded, compute: Callable[[], Outputs], ranks: World) -> Outputs:
+def cache_outputs(decides: Values, data: Encoded, compute: Callable[[], Outputs], ranks: World) -> Outputs:
     """Return the outputs of a model for examples, from the cache if it has them. Every rank calls this.
 
     Args:
@@ -288,18 +288,18 @@ def cache_groups(table: Table, ranks: World) -> np.ndarray:
 
 
 def _cache_column(
-    key: Facts, compute: Callable[[], Outputs], ranks: World, what: str, path: Path | str
+    key: Values, compute: Callable[[], Outputs], ranks: World, what: str, path: Path | str
 ) -> Any:
     """Return the only column of an entry; arguments as for `get_entry`."""
     compute_once = cache(compute)  # the same values serve in memory if the disk refuses them
 
-    def make_rows(facts: Facts) -> Iterator[Rows]:
+    def make_rows(facts: Values) -> Iterator[Rows]:
         yield {"values": compute_once()}
 
     return get_entry(key, make_rows, ranks, what, path).columns["values"]
 
 
-def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
+def get_entry(key: Values, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
     """Return an entry from the cache, or make it and keep it there; in memory, if it cannot be kept.
 
     All ranks call this. The main rank writes the entry and prints its warnings. If it fails, the other ranks
@@ -325,7 +325,7 @@ def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Pa
     if is_kept and place:
         entry = _read(place)
     if entry is None:
-        facts: Facts = {}
+        facts: Values = {}
         batches = map(_record_batch, _record_warnings(make_rows, path)(facts))
         # An exception that the disk did not cause comes again here.
         entry = _make_entry(pyarrow.Table.from_batches(list(batches)), facts)
@@ -341,7 +341,7 @@ def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Pa
 def _record_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
     """Return a function that yields the same rows, and puts the warnings about them into the facts."""
 
-    def make(facts: Facts) -> Iterator[Rows]:
+    def make(facts: Values) -> Iterator[Rows]:
         slices, warnings = make_rows(facts), dict[str, None]()
         while True:
             # Only while rows are made: a warning about the disk is not one about the file.
@@ -359,7 +359,7 @@ def _record_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
 
 def _write(folder: Path, make_rows: MakeRows) -> None:
     """Write an entry, replace a folder of the same name, and remove the oldest of too many entries."""
-    facts: Facts = {}
+    facts: Values = {}
     with atomic_directory(folder) as temporary:
         file = temporary / COLUMNS
         batches = map(_record_batch, make_rows(facts))
@@ -386,7 +386,7 @@ def _read(folder: Path, *, verify: bool = False) -> Entry | None:
     return _make_entry(table, record["facts"])
 
 
-def _make_entry(table: pyarrow.Table, facts: Facts) -> Entry:
+def _make_entry(table: pyarrow.Table, facts: Values) -> Entry:
     return Entry({name: _from_arrow(table[name]) for name in table.column_names}, facts)
 
 

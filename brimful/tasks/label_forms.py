@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.tables.label_lists import read_label_lists, read_one_hot
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, take_all
@@ -27,7 +27,7 @@ class NamedLabels(PredictionForm):
         return cls(labels)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> Values:
         return {"labels": self.labels}
 
 

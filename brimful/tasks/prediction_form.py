@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
@@ -61,16 +61,16 @@ class PredictionForm(Protocol):
         return cls()  # tasks without names of their own
 
     @property
-    def settings(self) -> Facts:
+    def settings(self) -> Values:
         """The JSON values that config.json stores for the task besides its labels."""
         return {}
 
-    def with_settings(self, settings: Facts) -> Self:
+    def with_settings(self, settings: Values) -> Self:
         """Return the task with the settings of a config.json, which may be empty."""
         return self
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> Values:
         """The JSON values that summary.json stores for the task besides its name."""
         return {}
 

@@ -9,7 +9,6 @@ from scipy import stats
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Metrics
 from brimful.data.batch import PackedBatch
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
@@ -68,7 +67,7 @@ class Regression(Numbers, Task):
         scale = self.deviation
         return lambda ours, theirs: squared_error_sum(widen(ours) / scale, theirs / scale)
 
-    def measure(self, answers: np.ndarray, data: Encoded) -> Metrics:
+    def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """Return the metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
         return self._measure_values(answers, data.targets["label"])
 
@@ -76,7 +75,7 @@ class Regression(Numbers, Task):
         labels, name = data.targets["label"], self.metrics[0].name
         return lambda rows: self._measure_values(answers[rows], labels[rows])[name]
 
-    def _measure_values(self, answers: np.ndarray, labels: np.ndarray) -> Metrics:
+    def _measure_values(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         values, labels = answers[:, 0].astype(np.float64), labels.astype(np.float64)
         pearson = spearman = 0.0
         if np.ptp(values) > 0 and np.ptp(labels) > 0:

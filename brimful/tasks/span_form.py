@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from brimful.base.compiled import compiled
-from brimful.base.types import Facts
+from brimful.base.types import Values
 from brimful.data.ragged import Ragged
 from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
 from brimful.tables.table import LabelledSpan
@@ -189,7 +189,7 @@ class Spans(PredictionForm):
         return self.tagging.labels
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> Values:
         return {"labels": self.kinds}
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError, suggest_name
-from brimful.base.types import Direction, Metrics, PrimaryMetric
+from brimful.base.types import Direction, Numbers, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -156,7 +156,7 @@ class Task(PredictionForm, Protocol):
         """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to (). A task
         without probabilities refuses a temperature with a BrimfulError."""
 
-    def measure(self, answers: Any, data: Encoded) -> Metrics:
+    def measure(self, answers: Any, data: Encoded) -> Numbers:
         """Return the metrics of the answers, and `n`."""
 
     def make_primary(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float]:

@@ -9,7 +9,7 @@ from brimful.base.console import warn
 from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, hash_words
-from brimful.base.types import Metrics
+from brimful.base.types import Numbers
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples, check_length
 from brimful.model.encoder import Encoder
@@ -212,7 +212,7 @@ def make_evaluation(task: Task, head: TaskHead, held_out: Encoded | None) -> Eva
     if held_out is None:
         return no_evaluation
 
-    def evaluate(encoder: Encoder, runtime: Runtime) -> Metrics:
+    def evaluate(encoder: Encoder, runtime: Runtime) -> Numbers:
         model = TaskModel(task, encoder, head, held_out.examples.max_length)
         # Training judges its losses itself, so NaN is no error here.
         return model.judge(held_out, runtime.precision, finite=False)[1]

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import InferencePrecision, Metrics
+from brimful.base.types import InferencePrecision, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples, warn_of_cut, warn_of_empty
 from brimful.data.ragged import Ragged
@@ -145,7 +145,7 @@ class TaskModel:
 
     def judge(
         self, data: Encoded, precision: InferencePrecision, *, finite: bool = True
-    ) -> tuple[Any, Metrics]:
+    ) -> tuple[Any, Numbers]:
         """Return the answers for a labelled table, one a row, and their metrics; `finite` as in
         `compute_outputs`."""
         outputs = self.outputs(data.examples, precision, finite=finite)

@@ -11,7 +11,6 @@ micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/1695
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from brimful.base.types import Compile
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
+from brimful.train.objective import Sums
 
 Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
 
@@ -35,26 +35,21 @@ def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = 
     Raises:
         BrimfulError: `setting` requires compilation, and it is not possible.
     """
-    if setting == "auto":
-        if not possible or device.type != "cuda":
-            return False
-        missing = find_missing_compiler(device)
-        if missing:
-            warn_once(f"steps are not compiled: compiling needs {missing}")
-        return not missing
-    if not setting:
+    if not setting or (setting == "auto" and (not possible or device.type != "cuda")):
         return False
     if not possible:
         raise BrimfulError(
             "trainer.compile: this objective's shapes change with each batch; leave it at auto"
         )
     missing = find_missing_compiler(device)
-    if missing:
+    if missing and setting != "auto":
         raise BrimfulError(f"trainer.compile needs {missing}; install it, or leave compile at auto")
-    return True
+    if missing:
+        warn_once(f"steps are not compiled: compiling needs {missing}")
+    return not missing
 
 
-def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[PackedBatch], dict[str, Tensor]]:
+def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[PackedBatch], Sums]:
     """Return a function of a batch on the device that prepares the batch's layout and computes `loss`.
 
     If `compiled`, it is one graph with its backward pass, and batches must have fixed shapes. Within DDP's
@@ -68,16 +63,16 @@ def make_loss(loss: Loss, encoder: Encoder, *, compiled: bool) -> Callable[[Pack
     if not compiled:
         return lambda batch: loss(encoder, batch, encoder.prepare(batch))
     on_cuda = next(encoder.parameters()).device.type == "cuda"
-    options: dict[str, Any] = {"mode": "reduce-overhead"} if on_cuda else {}
+    options = {"mode": "reduce-overhead"} if on_cuda else {}
 
     # The closure keeps modules out of the arguments, so parameters have fixed addresses for CUDA graphs.
-    def step(batch: PackedBatch, layout: Layout) -> dict[str, Tensor]:
+    def step(batch: PackedBatch, layout: Layout) -> Sums:
         return loss(encoder, batch, layout)
 
     graph = Compiled(step, "a step", fullgraph=True, dynamic=False, **options)
-    layout: Layout | None = None
+    layout = None
 
-    def run(batch: PackedBatch) -> dict[str, Tensor]:
+    def run(batch: PackedBatch) -> Sums:
         nonlocal layout
         # A CUDA graph reads from fixed addresses, so each layout is written over the one before.
         layout = encoder.prepare(batch).moved_to(layout if on_cuda else None)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from brimful.base.config import incidental, require_positive
-from brimful.base.errors import BrimfulError
-from brimful.base.types import MAX_SCALE, MIN_SCALE, Compile, Precision, Residual, Rounding, SpikePolicy
+from brimful.base.errors import BrimfulError, require_range
+from brimful.base.types import MAX_SCALE, MIN_SCALE, Compile, Residual, Rounding, SpikePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,8 @@ class LoopConfig:
 
     def __post_init__(self) -> None:
         require_positive(self, "log_every", group="trainer.")
-        _require_not_negative(self, "clip", "evaluate_every", "patience", "checkpoint_every", "hang_limit")
+        counts = ("clip", "evaluate_every", "patience", "checkpoint_every", "hang_limit")
+        require_range(self, "at least 0", *counts, group="trainer.")
         if self.keeps_best and not self.checkpoint_every:
             raise BrimfulError("the best weights are kept in a checkpoint: set trainer.checkpoint_every too")
 
@@ -92,44 +93,15 @@ class TrainerConfig(LoopConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "steps", "keep_checkpoints", group="trainer.")
-        _require_not_negative(self, "hours", "spike", "prefetch")
+        require_range(self, "at least 0", "hours", "spike", "prefetch", group="trainer.")
+        scales = f"at least {MIN_SCALE} and at most {MAX_SCALE}"
+        require_range(self, scales, "loss_scale", group="trainer.")
         if self.weights == "fp32" and self.rounding != TrainerConfig.rounding:
             raise BrimfulError(
                 f"trainer.rounding is {self.rounding}, which float32 weights don't need: set trainer.weights"
-            )
-        if not MIN_SCALE <= self.loss_scale <= MAX_SCALE:
-            raise BrimfulError(
-                f"trainer.loss_scale is {self.loss_scale:g}: it must be from {MIN_SCALE:g} to {MAX_SCALE:g}"
             )
         if self.hours and self.deterministic:
             raise BrimfulError(
                 "trainer.hours lets the clock decide, so the same command gives other bits each time:"
                 " leave out trainer.deterministic"
             )
-
-
-def _require_not_negative(config: LoopConfig, *names: str) -> None:
-    for name in names:
-        if not getattr(config, name) >= 0:  # also NaN
-            raise BrimfulError(f"trainer.{name} is {getattr(config, name)}: it must not be negative")
-
-
-def check_precision(config: TrainerConfig, precision: Precision) -> None:
-    """Refuse settings that do not go with the precision of a run.
-
-    Args:
-        precision: resolved, never "auto".
-
-    Raises:
-        BrimfulError: a loss scale is given, and the precision is not fp16; or the residual stream is bf16,
-            and the precision is not.
-    """
-    if config.residual not in ("auto", "fp32", precision):
-        raise BrimfulError(
-            f"trainer.residual is {config.residual}, which needs precision {config.residual}, not {precision}"
-        )
-    if precision != "fp16" and config.loss_scale != TrainerConfig.loss_scale:
-        raise BrimfulError(
-            f"trainer.loss_scale does nothing with precision {precision}: only fp16 scales the loss; leave it"
-            " out, or set precision fp16"
-        )

@@ -19,7 +19,7 @@ sum, a single CPU process keeps one tensor for each gradient, which uses caches 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.distributed import World
+from brimful.base.types import Numbers
 from brimful.data.batch import PackedBatch
 from brimful.precision.gradients import gradient_norm
 from brimful.precision.scaler import AutomaticLossScaler
@@ -210,20 +211,19 @@ class Gradients:
         if self.scaler:
             count_elsewhere(self.parameters, False)
 
-    def collect_metrics(self) -> dict[str, float]:
+    def collect_metrics(self) -> Numbers:
         """Collect the metrics of loss scaling since the last call. All ranks call it."""
         if not self.scaler:
             return {}
-        own = self.scaler.metrics()
-        clipped, nan = self.world.sum([own["clipped"], own["nan"]])
-        own = {"loss_scale": own["loss_scale"], "upper_share": own["upper_share"]}
-        return own | {"clipped_gradients": clipped, "nan_gradients": nan}
+        metrics = self.scaler.metrics()
+        clipped, nan = self.world.sum([metrics.pop("clipped"), metrics.pop("nan")])
+        return metrics | {"clipped_gradients": clipped, "nan_gradients": nan}
 
-    def state_dict(self) -> dict[str, float]:
+    def state_dict(self) -> Numbers:
         """The state of loss scaling for a checkpoint: JSON values."""
         return self.scaler.state_dict() if self.scaler else {}
 
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
+    def load_state_dict(self, state: Numbers) -> None:
         """Restore a `state_dict`."""
         if self.scaler:
             self.scaler.load_state_dict(dict(state))

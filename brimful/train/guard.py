@@ -7,12 +7,11 @@ optimizer's step.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from brimful.base.distributed import World
-from brimful.base.types import Cursor, SpikePolicy
+from brimful.base.types import Cursor, SpikePolicy, Values
 from brimful.train.metrics import Window, read_scalars
 
 MEMORY_UPDATES = 64
@@ -120,12 +119,16 @@ class Guard:
         self._variance += share * ((loss - before) * (loss - self._mean) - self._variance)
         return None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Values:
         """The state for a checkpoint: JSON values."""
-        moments = {"mean": self._mean, "variance": self._variance}
-        return moments | {"usual": self._judged, "left_out": self.left_out}
+        return {
+            "mean": self._mean,
+            "variance": self._variance,
+            "usual": self._judged,
+            "left_out": self.left_out,
+        }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Values) -> None:
         """Restore a `state_dict`."""
         self._mean, self._variance, self._judged = state["mean"], state["variance"], state["usual"]
         self.left_out = [int(step) for step in state["left_out"]]

@@ -12,7 +12,7 @@ from brimful.base.console import warn
 from brimful.base.distributed import World
 from brimful.base.environment import describe_missing
 from brimful.base.storage import make_write_error
-from brimful.base.types import SpikePolicy
+from brimful.base.types import Numbers, SpikePolicy, Values
 from brimful.train.guard import Spike
 from brimful.train.metrics import MetricsLog, Totals, Window
 
@@ -48,7 +48,7 @@ class TensorBoard:
         if number:
             self._write(step + 1 if step else 0, session_log=SessionLog(status=SessionLog.START))
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
+    def write(self, step: int, values: Numbers) -> None:
         """Show the metrics of a step, once it has begun."""
         if self._writer:
             from tensorboardX.proto.summary_pb2 import Summary
@@ -118,7 +118,7 @@ class Journal:
         if self.board:
             self.board.close()
 
-    def _write(self, step: int, values: dict[str, Any]) -> None:
+    def _write(self, step: int, values: Values) -> None:
         if self.writes:
             self.metrics.write(step=step, **values)
         if self.board:
@@ -127,13 +127,13 @@ class Journal:
     def write_training(
         self,
         step: int,
-        losses: Mapping[str, float],
-        watched: Mapping[str, float],
+        losses: Numbers,
+        watched: Numbers,
         window: Window,
         totals: Totals,
         learning_rate: float,
         by_source: Mapping[str, int],
-        scaling: Mapping[str, float],
+        scaling: Numbers,
     ) -> None:
         """Write a line about the updates of a window, and make the progress note from it.
 
@@ -144,10 +144,11 @@ class Journal:
         """
         seconds = window.totals.seconds
         values = {f"loss.{term}": value for term, value in losses.items()}
-        values |= watched
-        values |= {"learning_rate": learning_rate, "gradient_norm": float(window.norms[-1])}
-        values |= scaling
         values |= {
+            **watched,
+            "learning_rate": learning_rate,
+            "gradient_norm": float(window.norms[-1]),
+            **scaling,
             "tokens": totals.tokens,
             "tokens_per_second": totals.tokens_per_second,
             "seconds": totals.seconds,
@@ -163,7 +164,7 @@ class Journal:
         self._waited_seconds += window.waited
         note = [f"{term} {value:.3f}" for term, value in losses.items()]
         note += [f"{name.replace('_', ' ')} {value:.1%}" for name, value in watched.items()]
-        note += [f"rate {learning_rate:.2e}", f"{totals.tokens_per_second:,.0f} tokens/s"]
+        note.append(f"rate {learning_rate:.2e}, {totals.tokens_per_second:,.0f} tokens/s")
         note.append(f"{window.totals.fill:.1%} of slots real")
         if self.peak:
             note.append(f"MFU {values['mfu']:.1%}")
@@ -181,7 +182,7 @@ class Journal:
         if fraction >= MAX_WAIT_FRACTION:
             warn(f"{title}: {fraction:.0%} of its time it waited for data: give each rank more CPU cores")
 
-    def write_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+    def write_evaluation(self, step: int, metrics: Numbers) -> None:
         """Write a line of validation metrics, if there are any."""
         if metrics:
             self._write(step, {f"validation.{name}": value for name, value in metrics.items()})

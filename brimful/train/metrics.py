@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_number, format_duration
 from brimful.base.storage import atomic_file, make_write_error
-from brimful.base.types import Cursor
+from brimful.base.types import Cursor, Numbers, Values
 from brimful.model.flops import Shape, count_step_flops
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig
 
 
-def measure_shape(batch: "PackedBatch", model: "EncoderConfig") -> Shape:
-    """Measure what the model must compute on a micro-batch: its real tokens and predictions."""
+def measure_shape(batch: "PackedBatch") -> Shape:
+    """Measure the shape of a micro-batch as a model must compute it: real tokens and predictions."""
     output_tokens = None
     if batch.mlm_positions is not None:  # the last layer computes only the slots that a head reads
         output_tokens = batch.predictions
@@ -31,9 +31,9 @@ def measure_shape(batch: "PackedBatch", model: "EncoderConfig") -> Shape:
     return Shape(batch.lengths[: batch.real_sequences], batch.predictions, output_tokens=output_tokens)
 
 
-def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> dict[str, int]:
-    """Count what all micro-batches together contain: the counts of `Totals`, by name."""
-    counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> Numbers:
+    """Sum the counts of `Totals` over micro-batches, by name."""
+    counts: Numbers = dict.fromkeys(COUNTS, 0)
     for batch in batches:
         counts["tokens"] += batch.real_tokens
         counts["slots"] += batch.tokens.numel()
@@ -41,22 +41,22 @@ def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> d
         counts["padded"] += batch.real_sequences * batch.max_length
         counts["predictions"] += batch.predictions
         counts["dropped_predictions"] += batch.dropped_predictions
-        counts["flops"] += count_step_flops(model, measure_shape(batch, model))
+        counts["flops"] += count_step_flops(model, measure_shape(batch))
     return counts
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts of what a run's updates contained so far, over all ranks; checkpoints store them.
+    """Counts over the updates of a run so far, over all ranks; checkpoints store them.
 
     Attributes:
-        tokens: real tokens.
-        slots: token slots.
-        sequences: real sequences.
-        padded: slots that these sequences would take if each were padded to the largest length.
-        predictions, dropped_predictions: masked tokens to predict, and those dropped for lack of a slot.
-        flops: what the model needs for the real tokens and the predictions, forward and backward.
-        seconds: the time spent in training, without evaluations and checkpoints.
+        tokens: number of real tokens.
+        slots: number of token slots.
+        sequences: number of real sequences.
+        padded: number of slots that these sequences would take if each were padded to the largest length.
+        predictions, dropped_predictions: numbers of masked tokens with a slot to predict them, and without.
+        flops: floating-point operations for the real tokens and the predictions, forward and backward.
+        seconds: duration of training, without evaluations and checkpoints.
     """
 
     tokens: int = 0
@@ -68,7 +68,7 @@ class Totals:
     flops: int = 0
     seconds: float = 0.0
 
-    def add(self, counts: Mapping[str, float], seconds: float) -> "Totals":
+    def add(self, counts: Numbers, seconds: float) -> "Totals":
         """Add the counts of one more update."""
         sums = {name: getattr(self, name) + int(counts.get(name, 0)) for name in COUNTS}
         return Totals(**sums, seconds=self.seconds + seconds)
@@ -85,7 +85,7 @@ class Totals:
 
 
 COUNTS = tuple(each.name for each in fields(Totals) if each.name != "seconds")
-"""The counts of `Totals`: whole numbers, which `count_batches` gives for an update."""
+"""The names of the whole numbers in `Totals`, which `count_batches` sums for an update."""
 
 
 @dataclass
@@ -93,11 +93,11 @@ class Window:
     """The updates between two lines of metrics. Tensors stay on the device until they are read.
 
     Attributes:
-        sums: for each term, this rank's part of its mean, summed over the updates.
-        places: each update's number, and the cursor where its batch begins.
-        losses: this rank's part of each update's loss.
-        norms: the norm of each update's gradient.
-        judged: how many of these updates the guard has judged.
+        sums: this rank's part of the mean of each term, summed over the updates.
+        places: the number of each update, and the cursor where its batch begins.
+        losses: this rank's part of the loss of each update.
+        norms: the norm of the gradient of each update.
+        judged: the number of these updates that the guard has judged.
         waited: seconds of waiting for data.
     """
 
@@ -111,7 +111,7 @@ class Window:
 
     @property
     def updates(self) -> int:
-        """How many updates it holds."""
+        """The number of updates in the window."""
         return len(self.losses)
 
     def add(
@@ -124,10 +124,9 @@ class Window:
         self.losses.append(loss)
         self.norms.append(norm)
 
-    def average(self, world: "World") -> dict[str, float]:
+    def average(self, world: "World") -> Numbers:
         """Average each term over the updates and all ranks."""
-        totals = read_scalars(list(self.sums.values()))
-        means = world.sum([total / self.updates for total in totals])
+        means = world.sum([total / self.updates for total in read_scalars(list(self.sums.values()))])
         return dict(zip(self.sums, means, strict=True))
 
 
@@ -169,7 +168,7 @@ class MetricsLog:
             temporary.write_text(text, encoding="utf-8")
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[Values]:
     """Read the lines of a metrics.jsonl, except a last line left incomplete when the run was killed.
 
     Raises:
@@ -192,11 +191,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return values
 
 
-def average_last_losses(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Average the losses of the last tenth of a training's lines: its loss at the end.
+def average_last_losses(lines: Iterable[Values]) -> Numbers:
+    """Average the losses of the last tenth of a training's lines, which is the training's final loss.
 
     Returns:
-        `training_loss`, or nothing where there is no loss or several terms.
+        `training_loss`; an empty mapping without a loss, or with the losses of several terms.
     """
     terms, losses = set(), []
     for line in lines:
@@ -212,10 +211,10 @@ def average_last_losses(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
-"""How far the loss on held-out data must be above the training loss to be worth a remark."""
+"""The smallest difference and ratio of held-out loss and training loss that are worth a remark."""
 
 
-def list_outcome(facts: Mapping[str, Any], held_out_loss: float | None) -> dict[str, str | None]:
+def list_outcome(facts: Values, held_out_loss: float | None) -> dict[str, str | None]:
     """Return rows for a table of facts, from name to text; None where a value is unknown.
 
     Args:

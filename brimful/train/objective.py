@@ -13,17 +13,21 @@ from torch import Tensor, nn
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Precision, PrimaryMetric
+from brimful.base.types import Numbers, Precision, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.precision.policy import DTYPES, autocast, resolve
-from brimful.train.config import TrainerConfig, check_precision
+from brimful.train.config import TrainerConfig
+
+Modules = dict[str, nn.Module]
+Sums = dict[str, Tensor]
+"""The sums of a loss by name, as scalars on the device."""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and in which number format a step runs. `precision` is resolved, never "auto"."""
+    """The ranks, the device and the number format of a step. `precision` is resolved, never "auto"."""
 
     world: World
     precision: Precision
@@ -33,37 +37,41 @@ class Runtime:
         """Resolve the precision of a run.
 
         Args:
-            config: names the number formats; None means float32 parameters.
             precision: "auto" is the format of 16-bit parameters, or else the device's fastest format.
+            config: the formats of parameters and residual stream, and the loss scale; by default float32.
 
         Raises:
             BrimfulError: the device does not have the precision, the parameters or the residual stream have
                 another 16-bit format, or a loss scale is given without fp16.
         """
         config = config or TrainerConfig()
-        weights = config.weights
-        if precision == "auto" and weights != "fp32":
-            precision = weights
+        if precision == "auto" and config.weights != "fp32":
+            precision = config.weights
         precision = resolve(precision, world.device)
-        if weights not in ("fp32", precision):
+        for name, value in (("weights", config.weights), ("residual", config.residual)):
+            if value not in ("auto", "fp32", precision):
+                raise BrimfulError(
+                    f"trainer.{name} is {value}, which needs precision {value}, not {precision}"
+                )
+        if precision != "fp16" and config.loss_scale != TrainerConfig.loss_scale:
             raise BrimfulError(
-                f"trainer.weights is {weights}, which needs precision {weights}, not {precision}"
+                f"trainer.loss_scale does nothing with precision {precision}: only fp16 scales the loss;"
+                " leave it out, or set precision fp16"
             )
-        check_precision(config, precision)
         return cls(world, precision)
 
     @property
     def device(self) -> torch.device:
-        """Where tensors live."""
+        """The device of this rank's tensors."""
         return self.world.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The format of activations."""
+        """The dtype of activations."""
         return DTYPES[self.precision]
 
     def autocast(self) -> AbstractContextManager:
-        """The context of a forward pass."""
+        """Return the context of a forward pass."""
         return autocast(self.precision, self.device)
 
 
@@ -71,45 +79,46 @@ class Objective:
     """A loss and the way to evaluate a model trained with it. Each loss is a subclass.
 
     Attributes:
-        coefficients: what each term's mean is multiplied by in the loss.
-        watched: other sums that `loss` returns. They have normalizers like the terms, but are only logged.
-        primary_metric: the primary metric and its direction; None: there are no metrics.
-        compiles: whether `loss` reads only tensors of the batch, whose shapes a stream can fix, so that it
-            can be one compiled graph.
+        coefficients: the factor of each term's mean in the loss.
+        watched: the names of other sums that `loss` returns. They have normalizers like the terms, and are
+            logged.
+        primary_metric: the primary metric and its direction; None without metrics.
+        compiles: whether `loss` can be one compiled graph, since it reads only tensors of the batch, whose
+            shapes a stream can fix.
     """
 
-    coefficients: dict[str, float]
+    coefficients: Numbers
     watched: tuple[str, ...] = ()
     primary_metric: PrimaryMetric | None = None
     compiles = False
 
-    def modules(self) -> dict[str, nn.Module]:
-        """Trainable modules other than the encoder, such as heads and projections."""
+    def modules(self) -> Modules:
+        """Return the trainable modules besides the encoder, such as heads and projections, by name."""
         raise NotImplementedError
 
-    def frozen(self) -> dict[str, nn.Module]:
-        """Modules that are used but not trained, such as a teacher."""
+    def frozen(self) -> Modules:
+        """Return the modules that are used and not trained, such as a teacher, by name."""
         return {}
 
-    def normalizers(self, batch: PackedBatch) -> dict[str, float]:
-        """The divisor of each sum over this batch, computed from the batch alone."""
+    def normalizers(self, batch: PackedBatch) -> Numbers:
+        """Return the divisor of each sum over this batch, computed from the batch alone."""
         raise NotImplementedError
 
-    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> dict[str, Tensor]:
-        """Each sum over this batch, as a scalar. The terms are float32 or wider.
+    def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
+        """Return each sum over this batch, as a scalar. The terms are float32 or wider.
 
         Args:
             layout: `encoder.prepare(batch)`, if the caller has it.
         """
         raise NotImplementedError
 
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> dict[str, float]:
-        """Metrics on held-out data, the same on every rank; empty without held-out data."""
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> Numbers:
+        """Return metrics on held-out data, the same on every rank; empty without held-out data."""
         return {}
 
 
 def is_better(value: float, best: float | None, primary_metric: PrimaryMetric) -> bool:
-    """Whether the primary metric is finite and better than the best so far; None: it is the first."""
+    """Whether a value of the primary metric is finite and better than the best so far, if there is one."""
     if not math.isfinite(value):
         return False
     if best is None:

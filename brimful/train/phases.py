@@ -1,12 +1,11 @@
 """Phases of a pretraining run: how sequence lengths, update sizes and learning rates change in it."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from brimful.base.config import Argument, require_positive
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_range
 from brimful.data.config import PackingConfig, Phase
 from brimful.optim.schedule import Cycle, require_warmup
 
@@ -34,11 +33,8 @@ class PhaseConfig:
     """Warm-up to that rate: a number of updates, or a fraction of the updates that share the rate."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "steps", group="phases.")
-        if self.update_size is not None:
-            require_positive(self, "update_size", group="phases.")
-        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
-            raise BrimfulError(f"phases.learning_rate is {self.learning_rate}: it must be above 0")
+        require_positive(self, "steps", "update_size", group="phases.")
+        require_range(self, "above 0 and below infinity", "learning_rate", group="phases.")
         if self.warmup is not None:
             require_warmup(self.warmup, "phases.warmup")
 

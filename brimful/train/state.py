@@ -1,9 +1,7 @@
 """What training changes: parameters and the optimizers' states."""
 
-from collections.abc import Mapping
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from brimful.base.randomness import derive_key
 from brimful.model.encoder import Encoder
@@ -13,7 +11,7 @@ from brimful.precision.narrow import NarrowWeights
 from brimful.precision.policy import DTYPES
 from brimful.runs.checkpoint import OPTIMIZER, WEIGHTS
 from brimful.train.config import TrainerConfig
-from brimful.train.objective import Objective, Runtime
+from brimful.train.objective import Objective, Runtime, Sums
 
 
 class TrainState:
@@ -40,12 +38,15 @@ class TrainState:
         encoder.recomputes = config.recompute == "layers"
         # Move and convert the modules first: optimizers keep references to the parameters.
         self.trained = nn.ModuleDict({"encoder": encoder, **objective.modules()}).to(runtime.device)
-        narrow_parameters(self.trained, config)
         self.parameters = {name: p for name, p in self.trained.named_parameters() if p.requires_grad}
+        is_narrow = config.weights != "fp32"
+        if is_narrow:  # buffers, such as RoPE's angles, stay float32
+            for parameter in self.parameters.values():
+                parameter.data = parameter.data.to(DTYPES[config.weights])
         fused_blocks = {f"encoder.{name}": n for name, n in encoder.fused_blocks().items()}
         depths = {f"encoder.{name}": depth for name, depth in encoder.depths().items()}
         self.optimizers = build_optimizers(optimizer, self.parameters, fused_blocks, runtime.dtype, depths)
-        if config.weights != "fp32":
+        if is_narrow:
             for index, inner in enumerate(self.optimizers):
                 key = int(derive_key(seed, "rounding", index))  # different random numbers for each optimizer
                 self.optimizers[index] = NarrowWeights(inner, config.rounding, key)
@@ -69,7 +70,7 @@ class TrainState:
             if isinstance(optimizer, NarrowWeights):
                 optimizer.widen()
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Sums:
         """The tensors of a checkpoint, not copied: `weights.NAME`, `optimizer.NAME.KEY`."""
         tensors = {f"{WEIGHTS}{name}": weight.detach() for name, weight in self.trained.named_parameters()}
         for optimizer in self.optimizers:
@@ -79,7 +80,7 @@ class TrainState:
         return tensors
 
     @torch.no_grad()
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
+    def load(self, tensors: Sums) -> None:
         """Restore the parameters and optimizer states from the tensors of a checkpoint.
 
         Raises:
@@ -98,10 +99,3 @@ class TrainState:
                         if key.startswith(prefix):
                             state[key.removeprefix(prefix)] = value.to(self.device)
                     optimizer.state[parameter] = state
-
-
-def narrow_parameters(trained: nn.Module, config: TrainerConfig) -> None:
-    """Convert the trained parameters to the run's format. Buffers, such as RoPE's angles, stay float32."""
-    for parameter in trained.parameters():
-        if parameter.requires_grad and config.weights != "fp32":
-            parameter.data = parameter.data.to(DTYPES[config.weights])

@@ -28,7 +28,7 @@ from brimful.base.console import say
 from brimful.base.environment import read_number
 from brimful.base.errors import BrimfulError
 from brimful.base.resources import available_memory
-from brimful.base.types import Precision
+from brimful.base.types import Precision, Values
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream, list_sizes
 from brimful.model.encoder import Encoder
@@ -81,8 +81,7 @@ class HeldBytes:
         if is_narrow:
             rounding = {"master": 4, "kahan": 2}.get(trainer.rounding, 0)
         passing = own if is_narrow or precision == "fp16" else 0
-        states = 4 * moments + rounding * numbers
-        return cls(weights=own, gradients=own, states=states, passing=passing)
+        return cls(weights=own, gradients=own, states=4 * moments + rounding * numbers, passing=passing)
 
     @property
     def later(self) -> int:
@@ -114,7 +113,7 @@ class _StorageCounter(TorchDispatchMode):
         self.now = self.peak = 0
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Values | None = None
     ) -> Any:
         results = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(results):
@@ -226,8 +225,7 @@ def _count_rows_of_updates(stream: RowStream) -> list[int]:
 
 def list_row_counts(stream: RowStream) -> list[int]:
     """List the rows that a micro-batch of each rank may have, ascending. Leaves `rows_per_micro_batch` 1."""
-    most = min(_count_rows_of_updates(stream)) // stream.world
-    return list_sizes(stream.phases, max(1, most))
+    return list_sizes(stream.phases, max(1, min(_count_rows_of_updates(stream)) // stream.world))
 
 
 def make_longest_batch(stream: RowStream, rows: int) -> PackedBatch:

@@ -5,7 +5,7 @@ result; between updates it writes metrics, evaluates and saves checkpoints.
 """
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,6 +17,7 @@ from torch import Tensor
 from brimful.base.console import pluralise, say, show_progress
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.base.randomness import derive_key
+from brimful.base.types import Numbers
 from brimful.data.loader import Stream, Update, prefetch
 from brimful.model.encoder import Encoder
 from brimful.precision.scaler import AutomaticLossScaler
@@ -30,7 +31,7 @@ from brimful.train.gradients import Gradients
 from brimful.train.guard import Guard, Spike
 from brimful.train.journal import Journal
 from brimful.train.metrics import Window, count_batches
-from brimful.train.objective import Objective, Runtime, is_better
+from brimful.train.objective import Objective, Runtime, Sums, is_better
 from brimful.train.state import TrainState
 from brimful.train.training import Progress, Training
 from brimful.train.utilisation import find_peak_flops
@@ -49,8 +50,8 @@ class StepResult:
     """
 
     stop: int
-    counts: Mapping[str, float]
-    means: Mapping[str, Tensor]
+    counts: Numbers
+    means: Sums
     loss: Tensor
     norm: Tensor
     spike: Spike | None
@@ -100,7 +101,7 @@ class Trainer:
         self.request = StopRequest()
         self.progress = Progress(stream.start())
         self.window = Window()
-        self.metrics: dict[str, float] = {}
+        self.metrics: Numbers = {}
         self.title = ""
 
     def _make_gradients(self) -> Gradients:
@@ -145,14 +146,14 @@ class Trainer:
         self.gradients.clear()
         return StepResult(stop, counts, means, loss, norm, spike)
 
-    def _sum_over_ranks(self, update: Update) -> tuple[dict[str, float], dict[str, float], int, int]:
+    def _sum_over_ranks(self, update: Update) -> tuple[Numbers, Numbers, int, int]:
         """Sum over ranks what a step needs before it begins, in one small all-reduce.
 
         Returns:
             the normalizer of each term, the counts by name, the number of micro-batches, and the number of a
             signal that has asked any rank to stop, or 0.
         """
-        normalizers: dict[str, float] = {}
+        normalizers = {}
         for term in (*self.objective.coefficients, *self.objective.watched):
             normalizers[term] = sum(of_batch[term] for of_batch in update.normalizers)
         normalizers, counts, others, votes = self.runtime.world.sum_each(
@@ -165,7 +166,7 @@ class Trainer:
         normalizers = {term: max(normalizer, 1e-30) for term, normalizer in normalizers.items()}
         return normalizers, counts, int(others["micro_batches"]), choose_signal(votes)
 
-    def _weigh(self, terms: Mapping[str, Tensor]) -> Tensor:
+    def _weigh(self, terms: Sums) -> Tensor:
         """Compute the loss: the sum of the terms, each times its coefficient."""
         coefficients = self.objective.coefficients
         return torch.stack([coefficient * terms[term] for term, coefficient in coefficients.items()]).sum()
@@ -179,7 +180,7 @@ class Trainer:
         if self.runtime.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def run(self, title: str, *, evaluate_first: bool = False) -> dict[str, float]:
+    def run(self, title: str, *, evaluate_first: bool = False) -> Numbers:
         """Train to the last update and evaluate.
 
         Args:
@@ -303,7 +304,7 @@ class Trainer:
             torch.cuda.synchronize(self.runtime.device)
         return time.perf_counter()
 
-    def _add(self, counts: Mapping[str, float], seconds: float) -> None:
+    def _add(self, counts: Numbers, seconds: float) -> None:
         self.progress.totals = self.progress.totals.add(counts, seconds)
         self.window.totals = self.window.totals.add(counts, seconds)
 
@@ -357,18 +358,18 @@ class Trainer:
         )
         self.window = Window()
 
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self) -> Numbers:
         """Evaluate the encoder as it is now; the metrics also go to metrics.jsonl."""
         metrics = self._evaluate()
         self.journal.write_evaluation(self.progress.step, metrics)
         return metrics
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self) -> Numbers:
         self.state.trained.eval()
         with torch.inference_mode():
             return self.objective.evaluate(self.encoder, self.runtime)
 
-    def _is_best(self, metrics: dict[str, float]) -> bool:
+    def _is_best(self, metrics: Numbers) -> bool:
         """Whether these metrics, of this step, are the best so far; then they are remembered."""
         primary, best = self.objective.primary_metric, self.progress.best
         if primary is None or not metrics:
@@ -379,7 +380,7 @@ class Trainer:
         self.progress.best = self.progress.step, value
         return True
 
-    def _describe_evaluation(self, metrics: Mapping[str, float]) -> None:
+    def _describe_evaluation(self, metrics: Numbers) -> None:
         """Say an evaluation's primary metric, and the best so far."""
         primary, best = self.objective.primary_metric, self.progress.best
         if not metrics or primary is None or not self.runtime.world.is_main:

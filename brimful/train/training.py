@@ -1,10 +1,9 @@
 """The settings of a training, and its progress."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
-from brimful.base.types import Cursor
+from brimful.base.types import Cursor, Values
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.train.config import TrainerConfig
@@ -18,11 +17,11 @@ class Training:
     Attributes:
         config: the loop's settings.
         seed: decides dropout. The data has its own randomness.
-        cycles: the parts of the run that have a schedule each; by default one.
+        cycles: the parts of the run, each with a schedule of its own; by default one part.
         identity: a hash of all settings and data that decide the run's bits. A checkpoint with another
             identity is refused.
-        about: JSON values that checkpoints hold: the configuration.
-        shows: a command that shows the batch of an update, without the update's number.
+        about: the configuration, in JSON values, which checkpoints hold.
+        shows: a command that shows the batch of an update; the update's number follows it.
     """
 
     config: TrainerConfig
@@ -31,24 +30,23 @@ class Training:
     seed: int
     cycles: Sequence[Cycle] = ()
     identity: str = ""
-    about: dict[str, Any] = field(default_factory=dict)
+    about: Values = field(default_factory=dict)
     shows: str = ""
 
     def make_schedule(self) -> Schedule:
         """Make the schedule of the learning rate over all cycles."""
-        cycles = self.cycles or [Cycle(self.config.steps)]
-        return Schedule(self.schedule, cycles, self.config.hours)
+        return Schedule(self.schedule, self.cycles or [Cycle(self.config.steps)], self.config.hours)
 
 
 @dataclass
 class Progress:
-    """How far a training has come; a checkpoint holds it.
+    """The place that a training has reached; a checkpoint holds it.
 
     Attributes:
-        cursor: where the next update's data begins.
+        cursor: the place in the data where the next update begins.
         step: the number of updates that were made or left out.
-        totals: what they contain, over all ranks.
-        best: the step and the primary metric of the best evaluation, if there was one.
+        totals: the counts of these updates, over all ranks.
+        best: the step and the primary metric of the best evaluation; None before the first evaluation.
     """
 
     cursor: Cursor
@@ -56,11 +54,11 @@ class Progress:
     totals: Totals = field(default_factory=Totals)
     best: tuple[int, float] | None = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Values:
         """The state for a checkpoint, in JSON values; the step is in the checkpoint's name."""
         return {"cursor": self.cursor, "totals": asdict(self.totals), "best": self.best}
 
-    def load_state_dict(self, step: int, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, step: int, state: Values) -> None:
         """Restore a `state_dict`.
 
         Raises:
@@ -69,5 +67,4 @@ class Progress:
         if state["cursor"].keys() != self.cursor.keys():
             raise ValueError("the cursor belongs to another stream")
         self.step, self.cursor, self.totals = step, state["cursor"], Totals(**state["totals"])
-        if state["best"]:
-            self.best = state["best"][0], state["best"][1]  # JSON has no tuples
+        self.best = tuple(state["best"]) if state["best"] else None  # JSON has no tuples

@@ -49,22 +49,28 @@ def package(tmp_path):
     return package
 
 
+CALL = """
+import sys
+from numba.core import event
+import brimful.loops as loops
+with event.install_recorder("numba:compile") as recorder:
+    print(loops.loop(eval(sys.argv[1])))
+print(sum(1 for _, e in recorder.buffer if e.is_start and e.data["dispatcher"] is loops.loop))
+"""
+
+
+def start(package: Path, cache: Path, x: object) -> subprocess.Popen:
+    """A new interpreter, which prints what `loop(x)` gives and how many of its signatures it compiles."""
+    command = [sys.executable, "-W", "error", "-W", "default:compiled loops", "-c", CALL, repr(x)]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=package.parent, env=environment, **pipes)
+
+
 def call(package: Path, cache: Path, x: object = 7, said: str = "") -> tuple[float, int]:
-    """What `loop(x)` gives in a new interpreter, and how many of its signatures were compiled there."""
-    code = (
-        "from numba.core import event\n"
-        "import brimful.loops as loops\n"
-        "with event.install_recorder('numba:compile') as recorder:\n"
-        f"    print(loops.loop({x!r}))\n"
-        "print(sum(1 for _, e in recorder.buffer if e.is_start and e.data['dispatcher'] is loops.loop))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "default:compiled loops", "-c", code],
-        cwd=package.parent, env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert said in done.stderr if said else not done.stderr
-    result, count = done.stdout.split()
+    out, err = start(package, cache, x).communicate()
+    assert said in err if said else not err
+    result, count = out.split()
     return float(result), int(count)
 
 
@@ -127,17 +133,9 @@ def test_without_locks_nothing_is_saved(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_processes_may_compile_at_once(package, tmp_path):
     """One process saves at a time: numba's index would mix up signatures that are saved at once."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    calls = [("7", "21"), ("7.5", "22.5"), ("7", "21"), ("7.5", "22.5")]
     for _ in range(2):
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-c", f"import brimful.loops; print(brimful.loops.loop({x}))"],
-                cwd=package.parent, env=environment, stdout=subprocess.PIPE, text=True,
-            )
-            for x, _ in calls
-        ]  # fmt: skip
-        assert [process.communicate()[0].strip() for process in started] == [result for _, result in calls]
+        started = [start(package, tmp_path / "cache", x) for x in (7, 7.5, 7, 7.5)]
+        assert [process.communicate()[0].split()[0] for process in started] == ["21", "22.5"] * 2
 
 
 def modules_with_loops() -> Iterator[str]:

@@ -81,16 +81,6 @@ def test_yaml_numbers(tmp_path, text, value):
     assert (read, type(read)) == (value, type(value))
 
 
-@pytest.mark.parametrize(
-    "data", [b"- a\n- b\n", b"word\n", b"a: [\n", b"\xff\xfe\x00", b"a: !!python/object/apply:os.getcwd []\n"]
-)
-def test_a_yaml_that_is_no_mapping_is_refused(tmp_path, data):
-    (tmp_path / "a.yaml").write_bytes(data)
-    with pytest.raises(BrimfulError, match=r"a\.yaml") as error:
-        read_yaml(tmp_path / "a.yaml")
-    assert "\n" not in str(error.value)
-
-
 FINETUNE = {"encoder": "e: f", "train": "# t", "test": "'", "out": "-", "seed": [1, 2]}
 EXPORT = {
     "run": "on",

@@ -43,9 +43,10 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch):
             agree_on_name(store, 1, 3)
 
 
-TWICE = """
+RANK = """
 import os, time
 from brimful.base.distributed import join_ranks
+from brimful.base.errors import BrimfulError
 
 rank = int(os.environ["RANK"])
 os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank)  # as if rank 0's machine had replaced another one
@@ -53,21 +54,6 @@ for round in range(2):
     time.sleep(2 * round * rank)
     with join_ranks() as ranks:
         assert ranks.sum([1.0]) == [2.0]
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_ranks_join_twice_and_after_unequal_restarts(tmp_path):
-    on_ranks(2, TWICE, tmp_path)
-
-
-LATE = """
-import os, time
-from brimful.base.distributed import join_ranks
-from brimful.base.errors import BrimfulError
-
-rank = int(os.environ["RANK"])
 try:
     with join_ranks() as ranks, ranks.waits(0.5):
         time.sleep(2 * rank)
@@ -83,13 +69,12 @@ time.sleep(2 * (1 - rank))
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_a_rank_waits_as_long_as_its_limit_in_collectives(tmp_path):
-    on_ranks(2, LATE, tmp_path)
+def test_ranks_join_again_after_unequal_restarts_and_wait_as_long_as_their_limit(tmp_path):
+    on_ranks(2, RANK, tmp_path)
 
 
 def test_errors_of_other_kinds_are_not_of_other_ranks():
-    assert is_rank_failure(
-        RuntimeError("[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:42")
-    )
+    closed = "[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:42"
+    assert is_rank_failure(RuntimeError(closed))
     assert not is_rank_failure(RuntimeError("shape mismatch"))
     assert not is_rank_failure(BrimfulError("gloo/transport"))

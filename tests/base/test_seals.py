@@ -61,7 +61,7 @@ def test_an_export_over_files_of_the_user_is_refused(tmp_path):
     assert (out / "link").read_text() == "mine"
     (out / "link").unlink()
     (out / EXPORT).write_text("{}")
-    with pytest.raises(BrimfulError, match="is not a commit record"):
+    with pytest.raises(BrimfulError, match="damaged or not Brimful"):
         again(out, ["config.json"])
     assert (out / "mine" / "deep" / "notes").read_text() == "mine"
 

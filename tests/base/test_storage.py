@@ -195,25 +195,6 @@ def test_an_unfinished_run_is_refused_with_the_way_to_go_on(tmp_path):
         require_folder_place(tmp_path, unfinished="resume it, or ")
 
 
-def committed(directory: Path, seed: int) -> tuple[Path, list[Path]]:
-    draw = random.Random(seed)
-    files = [directory / name for name in ("a.bin", "b.bin")]
-    for file in files:
-        file.write_bytes(draw.randbytes(draw.randint(1, 5000)))
-    record = directory / "record.json"
-    commit(record, files, steps=7)
-    return record, files
-
-
-def test_a_commit_reads_back(tmp_path, seed):
-    record, files = committed(tmp_path, seed)
-    value = read_commit(record, verify=True)
-    assert value["steps"] == 7
-    assert {name: facts["crc32"] for name, facts in value["files"].items()} == {
-        file.name: crc32(file) for file in files
-    }
-
-
 def test_an_absent_or_foreign_record_is_refused(tmp_path):
     with pytest.raises(BrimfulError, match=r"record\.json"):
         read_commit(tmp_path / "record.json")
@@ -226,19 +207,25 @@ def test_an_absent_or_foreign_record_is_refused(tmp_path):
             read_commit(tmp_path / "record.json")
 
 
-def test_damage_is_found(tmp_path, seed):
-    record, files = committed(tmp_path, seed)
-    draw = random.Random(seed)
+def test_a_commit_reads_back_and_damage_is_found(tmp_path, seed):
+    draw, record = random.Random(seed), tmp_path / "record.json"
+    files = [tmp_path / name for name in ("a.bin", "b.bin")]
+    for file in files:
+        file.write_bytes(draw.randbytes(draw.randint(1, 5000)))
+    commit(record, files, steps=7)
+    value = read_commit(record, verify=True)
+    assert value["steps"] == 7
+    sums = {name: facts["crc32"] for name, facts in value["files"].items()}
+    assert sums == {file.name: crc32(file) for file in files}
+
     file = draw.choice(files)
     whole = file.read_bytes()
-
     flipped = bytearray(whole)
     flipped[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
     file.write_bytes(flipped)
     read_commit(record)
     with pytest.raises(BrimfulError, match=file.name):
         read_commit(record, verify=True)
-
     for damaged in (whole[: draw.randrange(len(whole))], whole + b"x"):
         file.write_bytes(damaged)
         with pytest.raises(BrimfulError, match=file.name):

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from brimful import Encoder
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
-from builders.encoders import small
+from builders.encoders import pair_template, small
 
 _WORDS = """
 cat dog fox bird horse river stone house garden window bright quiet loud quick slow green
@@ -22,22 +22,14 @@ HAN = list("这本书很好看我喜欢它的内容电影音乐快慢")
 def wordpiece() -> Tokenizer:
     """Lower-case WordPiece: 30 whole words, word starts, continuations, Han characters and punctuation."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "and", *",.!()0123456789"]
-    pieces += [
-        *ENGLISH,
-        *STARTS,
-        *(f"##{piece}" for piece in ("happy", "ger", "ous", "ness", "nia", "es", "s")),
-    ]
-    pieces += [*HAN, *(f"##{character}" for character in HAN[:4]), *(f"##{digit}" for digit in "0123456789")]
+    continued = ["happy", "ger", "ous", "ness", "nia", "es", "s", *HAN[:4], *"0123456789"]
+    pieces += [*ENGLISH, *STARTS, *HAN, *(f"##{piece}" for piece in continued)]
     ids = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])],
-    )
+    tokenizer.post_processor = pair_template()
     return tokenizer
 
 

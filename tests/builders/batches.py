@@ -7,7 +7,6 @@ from brimful.data.batch import PackedBatch
 
 
 def check_invariants(batch: PackedBatch) -> None:
-    """What every consumer of a PackedBatch relies on."""
     T, S = batch.tokens.numel(), batch.offsets.numel() - 1
     assert batch.tokens.shape == batch.positions.shape == batch.segments.shape == (T,)
     assert (batch.tokens.dtype, batch.positions.dtype) == (torch.int32, torch.int32)

@@ -35,7 +35,6 @@ class Tab:
         return answer["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Until an expression is true."""
         deadline = time.monotonic() + PATIENCE
         while not self.evaluate(f"Boolean({expression})"):
             if time.monotonic() > deadline:
@@ -84,8 +83,6 @@ class Tab:
 
 
 class Browser:
-    """A running Chromium, and the two pipes to it."""
-
     def __init__(self, commands: int, answers: int) -> None:
         self.commands, self.answers = commands, answers
         self.events: list[dict[str, Any]] = []

@@ -18,18 +18,9 @@ MAX_LENGTH = 48
 
 def encoder_of(architecture: str, vocabulary: int = 800, heads: int = 2) -> Encoder:
     """A small encoder with local and global layers."""
-    config = EncoderConfig(
-        architecture=architecture,
-        vocabulary_size=vocabulary,
-        hidden_size=32,
-        layers=3,
-        heads=heads,
-        intermediate_size=48,
-        max_length=MAX_LENGTH,
-        local_attention=16,
-        global_every=2,
-    )
-    return Encoder(config)
+    shape = {"hidden_size": 32, "layers": 3, "heads": heads, "intermediate_size": 48}
+    shape |= {"max_length": MAX_LENGTH, "local_attention": 16, "global_every": 2}
+    return Encoder(EncoderConfig(architecture=architecture, vocabulary_size=vocabulary, **shape))
 
 
 def row_stream(corpus_dir: Path, directory: Path, seed: int) -> RowStream:

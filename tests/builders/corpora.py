@@ -28,7 +28,6 @@ def write_corpus(directory: Path, shards: list[list[Document]]) -> Corpus:
 def batch_of(
     tokens: np.ndarray, word_starts: np.ndarray, sentence_starts: np.ndarray, lengths: np.ndarray
 ) -> TokenBatch:
-    """Documents of no source."""
     sources = np.zeros((len(lengths), 2), dtype=np.int64)
     return TokenBatch(tokens, word_starts, sentence_starts, lengths, sources)
 

@@ -16,7 +16,6 @@ CALM = {"layers": STILL, "logits": STAGE, "batch": 2, "precision": "fp32"}
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    """The student's."""
     encoder, head, _ = load_model(run / "model")
     return dict(torch.nn.ModuleDict({"encoder": encoder, "head": head}).named_parameters())
 

@@ -18,17 +18,9 @@ MODELS = [*ARCHITECTURES, "roberta", "electra"]
 
 def small(model: str, **changes) -> Encoder:
     """A small encoder with weights large enough for attention to be far from uniform."""
-    values = {
-        "architecture": model,
-        "vocabulary_size": VOCABULARY,
-        "hidden_size": 48,
-        "layers": 4,
-        "heads": 3,
-        "intermediate_size": 80,
-        "max_length": 128,
-        "initializer_range": 0.15,
-        "norm_eps": 1e-12,
-    }
+    values = {"architecture": model, "vocabulary_size": VOCABULARY, "max_length": 128}
+    values |= {"hidden_size": 48, "layers": 4, "heads": 3, "intermediate_size": 80}
+    values |= {"initializer_range": 0.15, "norm_eps": 1e-12}
     if model == "modern":
         values |= {"norm_eps": 1e-5, "local_attention": 16, "global_every": 3, "rope_theta": 160_000.0}
     if model == "roberta":
@@ -51,15 +43,14 @@ def peer_class(config: EncoderConfig) -> transformers.PreTrainedModel:
         "initializer_range": config.initializer_range,
     }
     if config.architecture == "modern":
-        return transformers.ModernBertModel(
-            transformers.ModernBertConfig(
-                **shared,
-                max_position_embeddings=config.max_length,
-                **dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1),
-                local_attention=config.local_attention,
-                global_attn_every_n_layers=config.global_every,
-            )
-        )
+        tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1)
+        layers = {
+            "local_attention": config.local_attention,
+            "global_attn_every_n_layers": config.global_every,
+        }
+        length = {"max_position_embeddings": config.max_length}
+        their_config = transformers.ModernBertConfig(**shared, **length, **tokens, **layers)
+        return transformers.ModernBertModel(their_config)
     name = {"bert": "Bert", "prenorm": "MegatronBert"}[config.architecture]
     name = {None: name, "electra": "Electra"}.get(config.variant, "Roberta")
     if name == "Electra":
@@ -87,14 +78,8 @@ def random_row(lengths: list[int], filler: int = 0, pad: int = 0) -> PackedBatch
     """Sequences of random tokens; neither 0 nor 1 is among them, which are the padding tokens here."""
     sequences = [torch.randint(2, VOCABULARY, (length,)).numpy() for length in lengths]
     segments = [torch.randint(0, 2, (length,)).numpy() for length in lengths]
-    return pack(
-        sequences,
-        segments=segments,
-        max_length=128,
-        pad=pad,
-        slots=sum(lengths) + filler,
-        sequence_slots=len(lengths) + 3 + filler // 128,
-    )
+    slots = {"slots": sum(lengths) + filler, "sequence_slots": len(lengths) + 3 + filler // 128}
+    return pack(sequences, segments=segments, max_length=128, pad=pad, **slots)
 
 
 def padded(batch: PackedBatch, pad: int = 0) -> tuple[dict[str, Tensor], Tensor]:
@@ -123,11 +108,8 @@ def rotate_in_full(q, k, cos, sin, unsqueeze_dim=1):
 
 def pair_template() -> processors.TemplateProcessing:
     """BERT's special tokens around texts and pairs, in a vocabulary that begins with [PAD], [UNK], [CLS]."""
-    return processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
+    texts = {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"}
+    return processors.TemplateProcessing(**texts, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
 
 
 def word_tokenizer(model_name: str = "bert") -> Tokenizer:

@@ -20,12 +20,6 @@ Ask = Callable[..., Any]
 
 
 class Asked:
-    """An application that is up.
-
-    Attributes:
-        service: what is behind it.
-    """
-
     def __init__(self, **options: Any) -> None:
         config = ServeConfig(**options)
         self.metrics = Metrics()
@@ -34,8 +28,6 @@ class Asked:
         self.service.use(open_models(config.model_options, self.service.engine.call))
 
     def run(self, talk: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
-        """What a conversation with it returns."""
-
         async def main() -> Any:
             transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
             async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -50,7 +42,6 @@ class Asked:
         return self.run(lambda client: client.post(path, content=content, headers=headers))
 
     def get(self, path: str, **headers: str) -> httpx2.Response:
-        """The response to GET."""
         return self.run(lambda client: client.get(path, headers=headers))
 
     def ask(self, path: str, **body: Any) -> Any:

@@ -38,6 +38,5 @@ class KeptPool(LocalPool):
 
 
 def end_kept() -> None:
-    """End the workers that are kept."""
     while KeptPool.kept:
         KeptPool.kept.pop().kill()

@@ -11,7 +11,6 @@ GPU |= {"memory": 80 * 10**9, "taken": 10**9}
 
 
 def on_gpus(hosts: Sequence[Sequence[int]] = ((0, 1),)) -> dict[str, Any]:
-    """A report of hosts with these ranks, a GPU each."""
     named = zip("abcdefgh", hosts, strict=False)
     ranks = [(rank, number) for members in hosts for number, rank in enumerate(members)]
     return {

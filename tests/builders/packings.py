@@ -26,7 +26,6 @@ def problems(
 
 
 def sequences_of(counts: np.ndarray) -> list[int]:
-    """The length of each sequence."""
     return np.repeat(np.arange(len(counts)), counts).tolist()
 
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PRINTED = (
@@ -13,34 +14,20 @@ PRINTED = (
 
 
 def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
-    """`on_ranks` with two."""
     return on_ranks(2, script, directory, *arguments)
 
 
 def on_ranks(count: int, script: str, directory: Path, *arguments: object) -> str:
-    """Run a script on `count` ranks, in the root of the repository, until all have ended well.
+    """Run a script in the root of the repository until all its ranks have ended well; what is on stderr.
 
-    It prints what a command prints.
-
-    Args:
-        script: its text.
-        directory: where it is written, and its first argument.
-
-    Returns:
-        what was said on stderr.
+    It prints what a command prints. Its first argument is the directory in which it is written.
     """
     (directory / "rank.py").write_text(PRINTED + script)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count))
     line = [sys.executable, *launcher, directory / "rank.py", directory, *arguments]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path]))
-    with subprocess.Popen(
-        [str(part) for part in line],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as launched:
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([str(part) for part in line], cwd=ROOT, env=environment, **pipes) as launched:
         try:
             _, error = launched.communicate(timeout=300)
         except BaseException:

@@ -8,14 +8,12 @@ from brimful.corpus.reading.read import ReadConfig, read_documents
 
 
 def write(path: Path, data: str | bytes = b"x") -> Path:
-    """Write a file, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
 
 def read_numbered(path: Path, **config) -> tuple[list[tuple[int, str]], Counter[str]]:
-    """The numbered documents of a file, and its issues."""
     issues: Counter[str] = Counter()
     return list(read_documents(Span(path=str(path)), ReadConfig(**config), issues)), issues
 

@@ -12,8 +12,6 @@ from brimful.serving.app import read_page
 
 
 class Answer(NamedTuple):
-    """What the server says to one request."""
-
     body: Any
     status: int = 200
     headers: Mapping[str, str] = {}

@@ -17,12 +17,6 @@ READY = "serving quick on http://127.0.0.1:"
 
 
 class Running:
-    """A server process.
-
-    Attributes:
-        process, port: its own.
-    """
-
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         assert process.stdout is not None
@@ -31,7 +25,6 @@ class Running:
         self.port = int(line.removeprefix(READY))
 
     def request(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """The status of a request, and its JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.request(method, path, None if body is None else json.dumps(body), JSON)
         response = connection.getresponse()
@@ -40,7 +33,6 @@ class Running:
         return found
 
     def connect(self, content: bytes) -> socket.socket:
-        """A connection on which this was sent."""
         found = socket.create_connection(("127.0.0.1", self.port), timeout=30)
         found.sendall(content)
         return found
@@ -66,7 +58,6 @@ def running(folder: Path, *options: str, code: str, **environment: str) -> Itera
 
 
 def answered(connection: socket.socket) -> tuple[int, bytes]:
-    """The status and the body of the next response."""
     response = http.client.HTTPResponse(connection)
     response.begin()
     return response.status, response.read()

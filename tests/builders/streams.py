@@ -54,7 +54,6 @@ def toy_corpus(
 
 
 def toy_source(corpus, packings, directory, seed, number=0, weight=1.0, name="toy", sequences=None):
-    """A source of blocks with these packings."""
     cutting = sequences or SequencesConfig()
     blocks = {p.max_length: Blocks(corpus, p, cutting, seed, directory) for p in packings}
     return Source(number, name, weight, blocks)
@@ -87,7 +86,6 @@ def one_sequence_each(packing: PackingConfig) -> PackingConfig:
 
 
 def of_rank(stream: RowStream, rank: int, world: int) -> RowStream:
-    """The same stream as another rank has it."""
     names = ("seed", "rows_per_micro_batch", "fixed_shapes")
     settings = {name: getattr(stream, name) for name in names} | {"rank": rank, "world": world}
     return RowStream(stream.reader, stream.sources, stream.phases, **settings)
@@ -99,7 +97,6 @@ def finish_planning(source: Source) -> None:
 
 
 def spans(batch: PackedBatch) -> list[tuple[int, int]]:
-    """Where the real sequences begin and end."""
     return list(pairwise(batch.offsets[: batch.real_sequences + 1].tolist()))
 
 
@@ -122,14 +119,12 @@ def contents(batches: Sequence[PackedBatch]) -> Counter[int]:
 
 
 def tokens_of(stream: RowStream, row: Row) -> Counter[int]:
-    """The tokens of a row."""
     part = BlockSlice(stream.sources[row.source].corpus, row.block.sequences, row.chosen, np.uint64(1))
     batch = stream.reader.batch([part], max_length=row.block.max_length, rate=0.5)
     return contents([batch])
 
 
 def same(one: PackedBatch, other: PackedBatch) -> bool:
-    """Whether two batches are equal to the bit."""
     names = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_labels")
     tensors = [(getattr(one, name), getattr(other, name)) for name in names]
     tensors += [(one.targets[name], other.targets.get(name)) for name in one.targets]

@@ -29,6 +29,5 @@ def bits_of(wanted: np.ndarray) -> np.ndarray:
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    """Write rows of the same columns, as `predict` does."""
     with open_output(path, len(rows)) as output:
         output.write_rows(rows)

@@ -166,7 +166,6 @@ def _settings(rng: Random, names: dict[str, str]) -> dict[str, Any]:
 def _tokenizer(
     rng: Random, model: str, pieces: dict[str, int], merges: list[Any], names: dict[str, str]
 ) -> Tokenizer:
-    """What tokenizer.json holds."""
     lower, spaces = normalizers.Lowercase(), pre_tokenizers.WhitespaceSplit()
     if model == "wordpiece":
         made = Tokenizer(models.WordPiece(pieces, unk_token=names["unk"]))

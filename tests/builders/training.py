@@ -41,31 +41,20 @@ def examples_of(count: int, seed: int) -> Examples:
     random = np.random.default_rng(seed)
     labels = random.integers(0, 2, count)
     half = VOCABULARY // 2
+    lengths = random.integers(2, MAX_LENGTH + 1, count)
     tokens = [
-        random.integers(0, half, random.integers(2, MAX_LENGTH + 1), dtype=np.int32) for _ in range(count)
+        random.integers(0, half, length) + half * label for length, label in zip(lengths, labels, strict=True)
     ]
-    return Examples(
-        tokens=[ids + half * int(label) for ids, label in zip(tokens, labels, strict=True)],
-        segments=[np.zeros(len(ids), np.uint8) for ids in tokens],
-        targets={"label": labels},
-        max_length=MAX_LENGTH,
-        pad=0,
-    )
+    segments = [np.zeros(length, np.uint8) for length in lengths]
+    tokens = [ids.astype(np.int32) for ids in tokens]
+    return Examples(tokens, segments, {"label": labels}, MAX_LENGTH, 0)
 
 
 def encoder_of(dropout: float = 0.0, layers: int = 2) -> Encoder:
     """A small encoder whose weights torch's generator decides."""
-    return Encoder(
-        EncoderConfig(
-            vocabulary_size=VOCABULARY,
-            hidden_size=32,
-            layers=layers,
-            heads=2,
-            intermediate_size=32,
-            max_length=MAX_LENGTH,
-            dropout=dropout,
-        )
-    )
+    shape = {"hidden_size": 32, "layers": layers, "heads": 2, "intermediate_size": 32}
+    config = EncoderConfig(vocabulary_size=VOCABULARY, max_length=MAX_LENGTH, dropout=dropout, **shape)
+    return Encoder(config)
 
 
 def supervised(
@@ -113,7 +102,6 @@ def trainer_of(
 def toy_rows(
     directory: Path, seed: int, phases: Sequence[Phase], *, micro: int = 1, ranks: int = 1
 ) -> RowStream:
-    """Rows of sixty documents of 40 tokens."""
     folder = directory / "corpus"
     corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
     return toy_stream(
@@ -192,6 +180,7 @@ TIMES = ("seconds", "tokens_per_second", "data_wait")
 
 
 def without_times(path: Path) -> list[dict]:
+    """Metrics without what the clock decides."""
     return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(path)]
 
 

@@ -2,21 +2,19 @@
 
 import hashlib
 import json
-import math
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brimful.train.metrics import read_metrics
-from builders.training import TIMES
+from brimful.runs.checkpoint import read_states
+from builders.training import lines
 
 ROOT = Path(__file__).parents[2]
 WORDS = 48
@@ -52,13 +50,6 @@ def chained_documents(count: int, seed: int) -> list[str]:
     return documents
 
 
-def word_entropy(documents: list[str]) -> float:
-    """Entropy in nats of the words' frequencies."""
-    counts = Counter(word.strip(".。") for document in documents for word in document.split())
-    total = sum(counts.values())
-    return -sum(n / total * math.log(n / total) for n in counts.values())
-
-
 def labelled_rows(count: int, seed: int) -> list[dict[str, str]]:
     """Texts whose label says which half of the words they are made of."""
     draw, words = random.Random(seed), made_up_words()
@@ -73,10 +64,10 @@ def labelled_rows(count: int, seed: int) -> list[dict[str, str]]:
 def write_table(path: Path, rows: list[dict[str, str]]) -> str:
     """Write rows as TSV or JSONL, by the path's suffix."""
     if path.suffix == ".jsonl":
-        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        written = [json.dumps(row, ensure_ascii=False) for row in rows]
     else:
-        lines = ["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        written = ["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]
+    path.write_text("\n".join(written) + "\n", encoding="utf-8")
     return str(path)
 
 
@@ -86,16 +77,13 @@ def sha256(path: Path) -> str:
 
 def command(verb: str, *arguments: Any, ranks: int = 1) -> list[str]:
     """A command line that runs a verb in a process of its own, or in `ranks` processes."""
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-    )
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+    launcher = torchrun if ranks > 1 else ()
     return [sys.executable, *launcher, "-m", "brimful", verb, *map(str, arguments)]
 
 
 def start(line: list[str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        line, cwd=ROOT, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
@@ -109,8 +97,6 @@ def run(verb: str, *arguments: Any, ranks: int = 1) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command line gave."""
-
     code: int
     out: str
     error: str
@@ -143,24 +129,42 @@ SMALL = (
 WEIGHTS = Path("encoder", "model.safetensors")
 
 
-def steps_and_losses(directory: Path) -> list[dict]:
-    """metrics.jsonl without what the clock decides."""
-    lines = read_metrics(directory / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
-
-
-def wait_for(process, path: Path) -> None:
-    """Until a process has written `path`."""
+def wait_for(process: subprocess.Popen, path: Path) -> None:
     deadline = time.monotonic() + 120
     while not path.exists():
-        assert process.poll() is None, process.communicate()[1].decode()
+        assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
-def kill_when(process, path: Path) -> None:
-    """Kill a process with SIGKILL as soon as `path` exists."""
-    wait_for(process, path)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+def ranks_of(process: subprocess.Popen) -> list[int]:
+    """The processes that a process has started, as torchrun its ranks."""
+    return list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
+
+
+def kill_when(line: list[str], now: Path | Callable[[], bool], later: float = 0.0) -> bool:
+    """Run a command line and kill it, and its ranks, `later` seconds after a path exists or `now` says so.
+
+    Returns:
+        whether it was still running.
+    """
+    is_time = now.exists if isinstance(now, Path) else now
+    with start(line) as process:
+        while process.poll() is None and not is_time():
+            time.sleep(0.002)
+        time.sleep(later)
+        for each in [process.pid, *ranks_of(process)] if process.poll() is None else []:
+            os.kill(each, signal.SIGKILL)
+        _, error = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), error.decode()
+    return process.returncode != 0
+
+
+def check_same(run: Path, expected: Path) -> None:
+    """Two finished runs of `pretrain` have the same weights, losses and checkpoints."""
+    assert sha256(run / WEIGHTS) == sha256(expected / WEIGHTS)
+    assert lines(run) == lines(expected)
+    ours, theirs = (read_states(folder / "checkpoints") for folder in (run, expected))
+    assert ours.keys() == theirs.keys()
+    assert ours[max(ours)]["best"] == theirs[max(theirs)]["best"]
+    assert not list(run.rglob(".tmp-*"))

@@ -70,16 +70,12 @@ def tokens_of_rows(blocks: Blocks, epoch: int) -> list[np.ndarray]:
     return seen
 
 
-@given(
-    corpora,
-    st.sampled_from(KINDS),
-    st.integers(5, 24),
-    st.floats(0, 1),
-    st.integers(1, 5),
-    st.integers(0, 2**32),
-    st.integers(0, 9),
-)
-def test_every_token_once_an_epoch(shards, kind, max_length, share, count, seed, epoch):
+NUMBERS = st.tuples(st.integers(5, 24), st.integers(1, 5), st.integers(0, 2**32), st.integers(0, 9))
+
+
+@given(corpora, st.sampled_from(KINDS), st.floats(0, 1), NUMBERS)
+def test_every_token_once_an_epoch(shards, kind, share, numbers):
+    max_length, count, seed, epoch = numbers
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name), shards)
         packing = PackingConfig(max_length=max_length, capacity=3 * max_length)
@@ -131,6 +127,9 @@ def test_how_many_blocks(tmp_path):
     assert blocks_of(10**6, 5 * 10**6, tmp_path, 0, capacity=1024).count == 5
     assert blocks_of(10**6, 5 * 10**6, tmp_path, 0, capacity=65_536).count == 1
     assert blocks_of(3, 10**12, tmp_path, 0).count == 3
+    assert PackingConfig(capacity=1024).depth == 128
+    assert PackingConfig(capacity=7, max_length=5).depth == 1
+    assert PackingConfig(max_sequences=3).depth == 3
 
 
 def test_a_huge_corpus_needs_no_table(tmp_path, seed):
@@ -172,43 +171,45 @@ def test_the_order_knows_nothing_of_the_corpus(tmp_path, seed):
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plan_is_a_pure_function(corpus, tmp_path, seed, kind):
-    config = SequencesConfig(kind=kind)
-    first = Blocks(corpus, PACKING, config, seed, tmp_path / "a").open(3, 1)
-    assert same(first, Blocks(corpus, PACKING, config, seed, tmp_path / "b").open(3, 1))
-    files = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
-    assert files == {path.name: path.read_bytes() for path in (tmp_path / "b").iterdir()}
+    def blocks(name: str, seed: int = seed) -> Blocks:
+        return Blocks(corpus, PACKING, SequencesConfig(kind=kind), seed, tmp_path / name)
 
-    again = Blocks(corpus, PACKING, config, seed, tmp_path / "a")
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
+    def files(name: str) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+
+    def written() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
+
+    first = blocks("a").open(3, 1)
+    assert same(first, blocks("b").open(3, 1))
+    assert files("a") == files("b")
+    again, before = blocks("a"), written()
     assert same(first, again.open(3, 1))  # from disk
-    assert before == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "a").iterdir()}
+    assert before == written()
     again.drop(3, 1)
     assert not list((tmp_path / "a").iterdir())
     assert same(first, again.open(3, 1))  # made again
-    assert files == {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
-
+    assert files("a") == files("b")
     for other_seed, epoch, number in ((seed, 4, 1), (seed, 3, 2), (seed + 1, 3, 1)):
-        other = Blocks(corpus, PACKING, config, other_seed, tmp_path / "c").open(epoch, number)
+        other = blocks("c", other_seed).open(epoch, number)
         assert not np.array_equal(other.order, first.order)
         assert not np.array_equal(other.sequences.begin, first.sequences.begin)
         assert other.digest != first.digest
 
 
 def test_a_plan_of_something_else_on_disk_is_made_again(corpus, tmp_path):
-    part = corpus.part("train")
-    assert part is not None
-    for index, (chosen, packing, config, seed) in enumerate(
-        [
-            (corpus, PACKING, SENTENCES, 0),
-            (corpus, PACKING, SENTENCES, 1),
-            (corpus, PackingConfig(max_length=48, capacity=96), SENTENCES, 1),
-            (corpus, PACKING, SequencesConfig(kind="nsp"), 1),
-            (corpus, PACKING, SequencesConfig(kind="nsp", short_share=0.1), 1),
-            (part, PACKING, SENTENCES, 1),
-        ]
-    ):
-        shared = Blocks(chosen, packing, config, seed, tmp_path / "shared").open(0, 0)
-        assert same(shared, Blocks(chosen, packing, config, seed, tmp_path / str(index)).open(0, 0))
+    pairs, shorter = SequencesConfig(kind="nsp"), SequencesConfig(kind="nsp", short_share=0.1)
+    given = [
+        (corpus, PACKING, SENTENCES, 0),
+        (corpus, PACKING, SENTENCES, 1),
+        (corpus, PackingConfig(max_length=48, capacity=96), SENTENCES, 1),
+        (corpus, PACKING, pairs, 1),
+        (corpus, PACKING, shorter, 1),
+        (corpus.part("train"), PACKING, SENTENCES, 1),
+    ]
+    for index, arguments in enumerate(given):
+        shared = Blocks(*arguments, tmp_path / "shared").open(0, 0)
+        assert same(shared, Blocks(*arguments, tmp_path / str(index)).open(0, 0))
 
 
 @pytest.mark.parametrize(
@@ -220,18 +221,18 @@ def test_a_damaged_plan_is_made_again(corpus, tmp_path, damage):
     blocks.open(0, 0)
     record = next((tmp_path / "plans").glob("*.json"))
     array = next((tmp_path / "plans").glob("*.order"))
-    data = array.read_bytes()
-    if damage == "flipped":
-        array.write_bytes(data[:-8] + bytes([data[-8] ^ 1]) + data[-7:])
-    elif damage == "cut":
-        array.write_bytes(data[:-1])
-    elif damage == "removed":
+    data, facts = array.read_bytes(), record.read_bytes()
+    contents = {
+        "flipped": data[:-8] + bytes([data[-8] ^ 1]) + data[-7:],
+        "cut": data[:-1],
+        "record cut": facts[:20],
+        "record foreign": json.dumps({**json.loads(facts), "files": {}}).encode(),
+        "record no record": b"[]",
+    }
+    if damage == "removed":
         array.unlink()
-    elif damage == "record cut":
-        record.write_bytes(record.read_bytes()[:20])
     else:
-        value = {**json.loads(record.read_text()), "files": {}} if damage == "record foreign" else []
-        record.write_text(json.dumps(value))
+        (record if "record" in damage else array).write_bytes(contents[damage])
     assert same(blocks.open(0, 0), first)
     assert array.read_bytes() == data
 
@@ -254,19 +255,8 @@ def test_another_process_drops_the_plan_meanwhile(corpus, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("option", "values"),
-    [
-        ("max_length", {"max_length": 4}),
-        ("max_length", {"max_length": 65, "capacity": 64}),
-        ("max_sequences", {"max_sequences": 0}),
-    ],
+    "values", [{"max_length": 4}, {"max_length": 65, "capacity": 64}, {"max_sequences": 0}]
 )
-def test_a_packing_that_cannot_be(option, values):
-    with pytest.raises(BrimfulError, match=rf"packing\.{option}"):
+def test_a_packing_that_cannot_be(values):
+    with pytest.raises(BrimfulError, match=rf"packing\.{next(iter(values))}"):
         PackingConfig(**values)
-
-
-def test_depth():
-    assert PackingConfig(capacity=1024).depth == 128
-    assert PackingConfig(capacity=7, max_length=5).depth == 1
-    assert PackingConfig(max_sequences=3).depth == 3

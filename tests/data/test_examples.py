@@ -56,18 +56,14 @@ def contents(batch: PackedBatch, examples: Examples) -> list[int]:
 @settings(max_examples=10)
 @given(
     st.lists(st.integers(2, 12), min_size=1, max_size=20),
-    st.integers(1, 25),
-    st.integers(12, 70),
-    st.booleans(),
-    st.integers(0, 2**31),
+    st.fixed_dictionaries({"sequences": st.integers(1, 25), "tokens": st.integers(12, 70)}),
+    st.fixed_dictionaries({"fixed_shapes": st.booleans(), "seed": st.integers(0, 2**31)}),
 )
-def test_epochs_and_updates(lengths, B, tokens, fixed_shapes, seed):
-    examples = make_examples(lengths, 12)
+def test_epochs_and_updates(lengths, sizes, settings):
+    examples, B, tokens = make_examples(lengths, 12), sizes["sequences"], sizes["tokens"]
 
     def stream(**ranks: int) -> ExampleStream:
-        return ExampleStream(
-            examples, sequences=B, tokens=tokens, seed=seed, fixed_shapes=fixed_shapes, **ranks
-        )
+        return ExampleStream(examples, **sizes, **settings, **ranks)
 
     visits, shapes = [], set()
     cursor = stream().start()
@@ -77,7 +73,7 @@ def test_epochs_and_updates(lengths, B, tokens, fixed_shapes, seed):
         assert len(found) == B
         for batch in batches:
             T = batch.tokens.numel()
-            assert tokens == T if fixed_shapes else round_up_tokens(batch.real_tokens) == T
+            assert tokens == T if settings["fixed_shapes"] else round_up_tokens(batch.real_tokens) == T
             assert batch.real_tokens <= tokens
             shapes.add((batch.tokens.numel(), batch.offsets.numel()))
         ranks = [stream(rank=rank, world=2).take(cursor) for rank in range(2)]
@@ -87,7 +83,7 @@ def test_epochs_and_updates(lengths, B, tokens, fixed_shapes, seed):
             assert torch.equal(share[index // 2].tokens, batch.tokens)
         visits.append(found)
         cursor = following
-    assert len(shapes) == 1 or not fixed_shapes
+    assert len(shapes) == 1 or not settings["fixed_shapes"]
     # Updates follow the epochs' permutations: every prefix of whole epochs holds each example as often.
     counts = Counter(example for found in visits for example in found)
     assert max(counts.values()) - min(counts[i] for i in range(len(lengths))) <= 1
@@ -151,16 +147,8 @@ def test_windows_hold_every_token_of_a_text(words, max_length, overlap, pairs):
     firsts = ["b"] * len(texts) if pairs else texts
 
     def encoded() -> Examples:
-        return encode_texts(
-            WORDS,
-            firsts,
-            second,
-            max_length=max_length,
-            pad=PAD,
-            overlap=overlap,
-            characters=True,
-            targets={"label": np.arange(len(texts))},
-        )
+        options = {"characters": True, "targets": {"label": np.arange(len(texts))}, "overlap": overlap}
+        return encode_texts(WORDS, firsts, second, max_length=max_length, pad=PAD, **options)
 
     if overlap >= (room + pairs):
         with pytest.raises(BrimfulError, match="windows of"):

@@ -32,13 +32,10 @@ def test_shares_of_tokens_are_those_of_the_weights(weights, rows, seed):
     """After every update no source is further ahead of its share than one row; tokens that count are real."""
     draw = np.random.default_rng(seed)
     with TemporaryDirectory() as folder:
-        corpora = {
-            name: (
-                toy_corpus(Path(folder, name), draw.integers(1, 90, 20).tolist(), seed, first=1900 * number),
-                weight,
-            )
-            for number, (name, weight) in enumerate(zip("zab", weights, strict=False))
-        }
+        corpora = {}
+        for number, (name, weight) in enumerate(zip("zab", weights, strict=False)):
+            lengths = draw.integers(1, 90, 20).tolist()
+            corpora[name] = toy_corpus(Path(folder, name), lengths, seed, first=1900 * number), weight
         stream = toy_stream(corpora, [Phase(9, PACKING, rows)], Path(folder, "blocks"), seed)
         cursor, ids = stream.start(), dict.fromkeys(corpora, 0)
         for _ in range(25):
@@ -56,19 +53,14 @@ def test_shares_of_tokens_are_those_of_the_weights(weights, rows, seed):
         stream.close()
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a", ("a", 1.0)),
-        ("a:3", ("a", 3.0)),
-        ("x/a:0.5", ("x/a", 0.5)),
-        ("c:\\data", ("c:\\data", 1.0)),
-        ("c:\\data:2", ("c:\\data", 2.0)),
-    ],
-)
-def test_sources_on_a_command_line(text, expected):
+SOURCES = {"a": ("a", 1.0), "a:3": ("a", 3.0), "x/a:0.5": ("x/a", 0.5)}
+SOURCES |= {"c:\\data": ("c:\\data", 1.0), "c:\\data:2": ("c:\\data", 2.0)}
+
+
+@pytest.mark.parametrize("text", SOURCES)
+def test_sources_on_a_command_line(text):
     source = parse_source(text)
-    assert (source.path, source.weight) == expected
+    assert (source.path, source.weight) == SOURCES[text]
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "1e-320", "1e308"])
@@ -81,10 +73,9 @@ def test_weights_are_above_0(weight):
 
 def test_sources_have_names(tmp_path, monkeypatch):
     sources = parse_sources([f"{tmp_path}/a:3", DataSource(path=f"{tmp_path}/b/a", name="other")])
-    assert [(s.path, s.weight, s.name) for s in sources] == [
-        (f"{tmp_path}/a", 3.0, "a"),
-        (f"{tmp_path}/b/a", 1.0, "other"),
-    ]
+    (first, second) = ((s.path, s.weight, s.name) for s in sources)
+    assert first == (f"{tmp_path}/a", 3.0, "a")
+    assert second == (f"{tmp_path}/b/a", 1.0, "other")
     (tmp_path / "web" / "text").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "web" / "text")
     assert [parse_sources(path)[0].name for path in (".", "..", "../../web:2")] == ["text", "web", "web"]
@@ -108,6 +99,9 @@ def test_phases_on_a_command_line():
             PhaseConfig.from_text(text)
 
 
+RATE, TWO = {"steps": 1000, "learning_rate": 1.0}, [{"steps": 500}, {"steps": 500, "warmup": 0.2}]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -124,14 +118,8 @@ def test_phases_on_a_command_line():
         ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: give a proportion"),
         ({"phases": [{"steps": 1000, "warmup": 1000.0}]}, "takes 1000 updates, and there are 1000"),
         ({"schedule": {"warmup": 2000.0}}, "takes 2000 updates, and there are 1000"),
-        (
-            {"phases": [{"steps": 1000, "learning_rate": 1.0}], "optimizer": {"learning_rate": 0.0}},
-            "optimizer.learning_rate is 0",
-        ),
-        (
-            {"phases": [{"steps": 500}, {"steps": 500, "warmup": 0.2}], "trainer": {"hours": 2.0}},
-            "trainer.hours does not go with phases",
-        ),
+        ({"phases": [RATE], "optimizer": {"learning_rate": 0.0}}, "optimizer.learning_rate is 0"),
+        ({"phases": TWO, "trainer": {"hours": 2.0}}, "trainer.hours does not go with phases"),
         ({"trainer": {"hours": 2.0}, "schedule": {"warmup": 9.0}}, "trainer.hours .* give a proportion"),
         ({"trainer": {"hours": 2.0, "deterministic": True}}, "leave out trainer.deterministic"),
         ({"trainer": {"hours": -1.0}}, "trainer.hours is -1.0"),

@@ -1,7 +1,6 @@
 """Reading: micro-batches are those of a naive reader, whatever shards, tokenizers and neighbours."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from brimful.base.randomness import derive_key, hash_words
 from brimful.base.types import IGNORED
-from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
+from brimful.corpus.shards import Corpus
 from brimful.corpus.text.special_ids import SpecialIds, special_ids
 from brimful.data.config import MaskingConfig
 from brimful.data.masking import mask_tokens
@@ -17,6 +16,7 @@ from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import BlockSlice, SequenceReader, list_ordinary_ids
 from brimful.data.sequences import Sequences, make_sequences
 from builders.batches import check_invariants
+from builders.corpora import batch_of, write_batches
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
@@ -28,50 +28,41 @@ def word_level(size: int, special: tuple[str, ...] = BERT, *, extra: tuple[str, 
     names = [f"w{i}" for i in range(size - len(special) - len(extra))]
     for place, name in enumerate([*special, *extra]):
         names.insert(3 * place + 1, name)
-    vocabulary = {name: i for i, name in enumerate(names)}
-    unknown = next((name for name in special if "unk" in name.lower()), None)
-    model = models.WordLevel(vocabulary, **({"unk_token": unknown} if unknown else {}))
-    return Tokenizer(model)
+    unknown = [name for name in special if "unk" in name.lower()]
+    return Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, *unknown))
 
 
-def make_corpus(directory: Path, size: int, seed: int, shards: int = 3) -> Corpus:
-    """Shards of random tokens, special ones among them."""
-    draw = np.random.default_rng(seed)
+def make_corpus(directory: Path, size: int, seed: int) -> Corpus:
+    """Three shards of random tokens, special ones among them."""
+    draw, batches = np.random.default_rng(seed), []
     directory.mkdir()
     (directory / "tokenizer.json").write_text("{}")
-    for number in range(shards):
+    for _ in range(3):
         lengths = draw.integers(1, 60, 50)
         T = int(lengths.sum())
         # Half of the tokens are among the first ids, where the special ones are.
         tokens = np.where(draw.random(T) < 0.5, draw.integers(0, 20, T), draw.integers(0, size, T))
-        bits = draw.random((2, T)) < 0.5
-        batch = TokenBatch(tokens, *bits, lengths, np.zeros((len(lengths), 2), int))
-        facts: dict[str, Any] = {"tokenizer_hash": "t", "config_hash": "c", "inputs": ["a.txt"]}
-        write_shard(directory / "shards", f"part-{number}", [batch], vocabulary_size=size, **facts)
-    write_manifest(directory, [f"part-{number}" for number in range(shards)])
-    return Corpus.open(directory)
+        batches.append(batch_of(tokens, *(draw.random((2, T)) < 0.5), lengths))
+    return write_batches(directory, batches, size)
 
 
 def random_ranges(corpus: Corpus, seed: int, *, paired: bool, n: int = 40) -> Sequences:
     """Sequences anywhere in the shards, of 1 to 37 tokens; of pairs, a third has one segment only."""
-    draw = np.random.default_rng(seed)
-    room = MAX_LENGTH - 3
+    draw, room = np.random.default_rng(seed), MAX_LENGTH - 3
+
+    def places() -> tuple[np.ndarray, np.ndarray]:
+        shards = draw.integers(0, len(corpus.shards), n)
+        begins = [draw.integers(0, len(corpus.shards[s].tokens) - room) for s in shards]
+        return shards.astype(np.uint32), np.array(begins)
+
     tokens = draw.integers(1, room + 1, n)
-    shard = draw.integers(0, len(corpus.shards), n)
-    begin = np.array([draw.integers(0, len(corpus.shards[s].tokens) - room) for s in shard])
+    shard, begin = places()
     if not paired:
         return make_sequences(shard=shard, begin=begin, length=tokens + 2)
-    second = np.where(draw.random(n) < 1 / 3, 0, draw.integers(0, tokens))
-    other = draw.integers(0, len(corpus.shards), n)
-    return Sequences(
-        shard.astype(np.uint32),
-        begin,
-        (tokens + np.where(second > 0, 3, 2)).astype(np.int32),
-        other.astype(np.uint32),
-        np.array([draw.integers(0, len(corpus.shards[s].tokens) - room) for s in other]),
-        second.astype(np.int32),
-        np.where(second > 0, draw.integers(0, 2, n), NO_PAIR).astype(np.int8),
-    )
+    second = np.where(draw.random(n) < 1 / 3, 0, draw.integers(0, tokens)).astype(np.int32)
+    length = (tokens + np.where(second > 0, 3, 2)).astype(np.int32)
+    pair = np.where(second > 0, draw.integers(0, 2, n), NO_PAIR).astype(np.int8)
+    return Sequences(shard, begin, length, *places(), second, pair)
 
 
 def segment(corpus: Corpus, shard: int, begin: int, n: int) -> tuple[list[int], list[bool]]:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
-from brimful.base.types import Cursor
 from brimful.corpus.shards import Corpus
 from brimful.data import rows as rows_module
 from brimful.data.batch import STEP
@@ -68,13 +67,6 @@ def check_epochs(stream: RowStream, epochs: int) -> None:
     for source in stream.sources:
         for epoch in range(epochs):
             assert seen[source.number, epoch] == all_tokens(source.corpus)
-
-
-def some_cursors(stream: RowStream, updates: int) -> list[Cursor]:
-    cursors = [stream.start()]
-    for _ in range(updates):
-        cursors.append(stream.micro_batches(cursors[-1])[1])
-    return cursors
 
 
 @settings(max_examples=8)
@@ -257,7 +249,9 @@ def test_the_rate_approaches_its_end(corpus, tmp_path, seed):
 def test_plans_of_a_phase_that_ended_leave_the_disk(corpus, tmp_path, seed):
     phases = [Phase(3, SHORT, 2), Phase(3, LONG, 2), Phase(3, SHORT, 2), Phase(3, LONG, 2)]
     stream = toy_stream({"toy": (corpus, 1.0)}, phases, tmp_path / "blocks", seed)
-    some_cursors(stream, 40)
+    cursor = stream.start()
+    for _ in range(40):
+        _, cursor = stream.micro_batches(cursor)
     finish_planning(stream.sources[0])
     assert 1 <= len(list((tmp_path / "blocks" / "toy").glob("*.json"))) <= 2
 
@@ -313,15 +307,11 @@ def test_groups_of_an_update_cost_about_the_same(groups, each, most, seed):
     lengths = np.random.default_rng(seed).geometric(1 / 150, 60_000).clip(3, 512)
     offsets, order = assign(best_fit(count_lengths(lengths), 512), lengths, np.uint64(seed))
     costs = np.add.reduceat(lengths[order].astype(np.int64) ** 2, offsets[:-1])
-    drawn = permutation(len(costs), derive_key(seed))[: 20 * groups * each].reshape(20, -1)
-
-    def imbalance(loads: np.ndarray) -> float:
-        return float(loads.max() / loads.mean())
-
-    found = [
-        imbalance(costs[rows][deal(costs[rows], groups, np.uint64(i))].sum(axis=1))
-        for i, rows in enumerate(drawn)
-    ]
-    random = [imbalance(costs[rows].reshape(groups, -1).sum(axis=1)) for rows in drawn]
-    assert np.mean(found) < most
-    assert np.mean(found) - 1 < (np.mean(random) - 1) / 3
+    dealt, random = [], []
+    for i, rows in enumerate(permutation(len(costs), derive_key(seed))[: 20 * groups * each].reshape(20, -1)):
+        loads = [costs[rows][deal(costs[rows], groups, np.uint64(i))].sum(axis=1)]
+        loads.append(costs[rows].reshape(groups, -1).sum(axis=1))
+        for found, load in zip((dealt, random), loads, strict=True):
+            found.append(load.max() / load.mean())
+    assert np.mean(dealt) < most
+    assert np.mean(dealt) - 1 < (np.mean(random) - 1) / 3

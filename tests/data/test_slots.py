@@ -131,12 +131,10 @@ def test_slots_change_nothing_but_shapes(seed, micro, counted):
 
 
 def test_a_phase_after_one_of_short_sequences_has_fewer_slots(tmp_path, seed):
-    corpus = toy_corpus(tmp_path / "data", [120] * 60, seed)
+    corpora = {"toy": (toy_corpus(tmp_path / "data", [120] * 60, seed), 1.0)}
     short, long = (PackingConfig(max_length=length, capacity=128) for length in (8, 128))
-    stream = toy_stream(
-        {"toy": (corpus, 1.0)}, [Phase(3, short, 2), Phase(30, long, 2)], tmp_path, seed, fixed_shapes=True
-    )
-    with closing(stream):
+    phases = [Phase(3, short, 2), Phase(30, long, 2)]
+    with closing(toy_stream(corpora, phases, tmp_path, seed, fixed_shapes=True)) as stream:
         cursor, seen = stream.start(), []
         for _ in range(33):
             (batch, *_), cursor = stream.take(cursor)
@@ -147,11 +145,9 @@ def test_a_phase_after_one_of_short_sequences_has_fewer_slots(tmp_path, seed):
 
 def test_a_smaller_micro_batch_has_fewer_slots(tmp_path, seed):
     """And the search for the rows of a micro-batch gives it the same S."""
-    corpus = toy_corpus(tmp_path / "data", [9] * 200, seed)
-    stream = toy_stream(
-        {"toy": (corpus, 1.0)}, [Phase(9, SHORT, 8)], tmp_path, seed, micro=4, fixed_shapes=True
-    )
-    with closing(stream):
+    corpora = {"toy": (toy_corpus(tmp_path / "data", [9] * 200, seed), 1.0)}
+    phases = [Phase(9, SHORT, 8)]
+    with closing(toy_stream(corpora, phases, tmp_path, seed, micro=4, fixed_shapes=True)) as stream:
         (large, _), _ = stream.take(stream.start())
         stream.rows_per_micro_batch = 2
         (small, *_), _ = stream.take(stream.start())

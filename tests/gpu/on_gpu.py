@@ -1,4 +1,4 @@
-"""What tests of a GPU share. With torch, numpy, scipy, safetensors, tokenizers and pytest a checkout is enough:
+"""What tests of a GPU share. With torch, numpy, scipy, safetensors, tokenizers and pytest a checkout is all:
 
 python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
 """

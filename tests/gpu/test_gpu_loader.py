@@ -1,4 +1,4 @@
-"""Prefetching on a GPU: the same bits, from pinned memory on another stream, whatever the GPU does meanwhile."""
+"""Prefetching on a GPU: the same bits, from pinned memory on a stream of its own, whatever the GPU does."""
 
 import time
 from contextlib import closing

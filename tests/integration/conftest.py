@@ -45,12 +45,12 @@ def pretrained_twice(chained: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """Two run directories of pretraining with seed 3, by this process and another one."""
 
     def make(folder: Path) -> None:
-        lines = [
+        apart, here = (
             command("pretrain", "--data", chained, "--out", folder / name, "--seed", 3, *SMALL)
             for name in RUNS
-        ]
-        with start(lines[0]) as process:
-            assert main(lines[1][lines[1].index("pretrain") :]) == 0
+        )
+        with start(apart) as process:
+            assert main(here[here.index("pretrain") :]) == 0
             _, error = process.communicate(timeout=300)
         assert process.returncode == 0, error.decode()
 
@@ -62,3 +62,13 @@ def pretrained_twice(chained: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def pretrained(pretrained_twice: list[Path]) -> Path:
     """A run directory of pretraining with seed 3, made in one go."""
     return pretrained_twice[0]
+
+
+@pytest.fixture(scope="session")
+def other(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared corpus with the tokenizer of `chained`."""
+    folder = tmp_path_factory.mktemp("other")
+    texts = write_table(folder / "texts.jsonl", [{"text": text} for text in chained_documents(200, seed=2)])
+    arguments = [texts, "--out", str(folder / "other"), "--tokenizer", str(chained), "--workers", "1"]
+    assert main(["prepare", *arguments]) == 0
+    return folder / "other"

@@ -55,16 +55,16 @@ TOLERANCES = {
 def differences(found: Any, golden: Any, where: str, tolerance: float = EXACT) -> list[str]:
     """Where two JSON values are not the same; floats may differ a little."""
     if isinstance(found, dict) and isinstance(golden, dict) and found.keys() == golden.keys():
-        return [
-            line
-            for key in golden
-            for line in differences(
-                found[key], golden[key], f"{where}.{key}", TOLERANCES.get(key.split(" ")[0], tolerance)
-            )
-        ]
+        lines = []
+        for key in golden:
+            allowed = TOLERANCES.get(key.split(" ")[0], tolerance)
+            lines += differences(found[key], golden[key], f"{where}.{key}", allowed)
+        return lines
     if isinstance(found, list) and isinstance(golden, list) and len(found) == len(golden):
-        pairs = enumerate(zip(found, golden, strict=True))
-        return [line for i, pair in pairs for line in differences(*pair, f"{where}[{i}]", tolerance)]
+        lines = []
+        for index, pair in enumerate(zip(found, golden, strict=True)):
+            lines += differences(*pair, f"{where}[{index}]", tolerance)
+        return lines
     if isinstance(found, float) and isinstance(golden, float):
         same = math.isclose(found, golden, rel_tol=tolerance, abs_tol=tolerance / 1000)
     else:
@@ -97,17 +97,11 @@ def sha256(*values: Any) -> str:
 
 def hashes_of_corpus(folder: Path) -> dict[str, Any]:
     """The hashes of a prepared folder's shards and vocabulary."""
-    shards = folder / "shards"
-    names = sorted(path.stem for path in shards.glob("*.tok"))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    return {
-        "vocabulary": sha256(sorted(tokenizer.get_vocab().items())),
-        **{
-            f"{name}.{part}": sha256((shards / f"{name}.{part}").read_bytes())
-            for name in names
-            for part in SHARD_PARTS
-        },
-    }
+    hashes = {"vocabulary": sha256(sorted(tokenizer.get_vocab().items()))}
+    for path in sorted((folder / "shards").glob("*.tok")):
+        hashes |= {f"{path.stem}.{p}": sha256(path.with_suffix(f".{p}").read_bytes()) for p in SHARD_PARTS}
+    return hashes
 
 
 @dataclass
@@ -197,15 +191,8 @@ def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = "\n".join(golden_texts.documents(220, seed=1)) + "\n"
     (folder / "texts.txt").write_text(text, encoding="utf-8")
     out = folder / "data"
-    brimful.prepare(
-        paths=[str(folder / "texts.txt")],
-        out=str(out),
-        tokenizer="train:400",
-        lowercase=True,
-        validation_share=0.1,
-        workers=1,
-        read={"split": "line"},
-    )
+    settings = {"tokenizer": "train:400", "lowercase": True, "validation_share": 0.1, "workers": 1}
+    brimful.prepare(paths=[str(folder / "texts.txt")], out=str(out), read={"split": "line"}, **settings)
     return out
 
 
@@ -224,21 +211,13 @@ def test_shards_of_many_formats(golden_corpus: Path, tmp_path: Path) -> None:
         f"<html><head><title>Kettles</title></head><body>{menu}<h1>烧水&nbsp;壶</h1>{page}</body></html>",
         encoding="utf-8",
     )
-    lines = [
-        *texts[20:40],
-        texts[20],
-        f"{texts[21]} 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
-        "e\u0301te\u00ad\u200b",
-        "x",
-    ]
-    records = [
-        json.dumps({"text": text, "number": n}, ensure_ascii=n % 2 == 0) for n, text in enumerate(lines)
-    ]
+    lines = [*texts[20:40], texts[20], f"{texts[21]} 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"]
+    lines += ["e\u0301te\u00ad\u200b", "x"]
+    records = [json.dumps({"text": t, "number": n}, ensure_ascii=n % 2 == 0) for n, t in enumerate(lines)]
     (folder / "records.jsonl").write_text("\n".join(records) + "\n", encoding="utf-8")
     with open(folder / "table.csv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(
-            [["id", "text"], *([n, f'"{t}"\n{t}'] for n, t in enumerate(texts[40:50]))]
-        )
+        rows = [[number, f'"{text}"\n{text}'] for number, text in enumerate(texts[40:50])]
+        csv.writer(file).writerows([["id", "text"], *rows])
     with gzip.open(folder / "more.txt.gz", "wt", encoding="utf-8") as file:
         file.write("\n\n".join([*texts[50:], texts[20]]))
     found = {}
@@ -246,14 +225,8 @@ def test_shards_of_many_formats(golden_corpus: Path, tmp_path: Path) -> None:
         "given": {"tokenizer": str(golden_corpus / "tokenizer.json"), "shard_tokens": 2000},
         "bpe": {"tokenizer": "train:600", "model": "bpe", "lowercase": False, "han": "pieces"},
     }.items():
-        brimful.prepare(
-            paths=[str(folder)],
-            out=str(tmp_path / name),
-            validation_share=0.1,
-            workers=1,
-            read={"split": "paragraph"},
-            **options,
-        )
+        settings = options | {"read": {"split": "paragraph"}, "validation_share": 0.1, "workers": 1}
+        brimful.prepare(paths=[str(folder)], out=str(tmp_path / name), **settings)
         found[name] = hashes_of_corpus(tmp_path / name)
     compare("formats", found)
 
@@ -271,14 +244,11 @@ def test_row_plans() -> None:
         "best fit": best_fit(counts, 256),
         "best fit, depth 5": best_fit(counts, 256, 5),
     }
-    found: dict[str, Any] = {
-        name: {
-            "rows": plan.rows,
-            "lower_bound": int(plan.lower_bound),
-            "patterns": sha256([list(map(int, pattern)) for pattern in plan.patterns], plan.repeats.tolist()),
-        }
-        for name, plan in plans.items()
-    }
+    found: dict[str, Any] = {}
+    for name, plan in plans.items():
+        patterns = [list(map(int, pattern)) for pattern in plan.patterns]
+        found[name] = {"rows": plan.rows, "lower_bound": int(plan.lower_bound)}
+        found[name]["patterns"] = sha256(patterns, plan.repeats.tolist())
     row_offsets, order = assign(plans["best fit"], lengths, np.uint64(7))
     costs = np.add.reduceat(lengths[order] ** 2, row_offsets[:-1])[:32]
     found["assign"] = sha256(row_offsets.tolist(), order.tolist())
@@ -329,11 +299,11 @@ DRAWN = {"attention": "random", "vocabulary": "random"}
 
 def pretrain(corpus: Path, out: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Pretrain a tiny model; its batches, the plan of its first block, and its figures."""
-    values: dict[str, Any] = {"rows_per_micro_batch": 1}
+    values: dict[str, Any] = {"rows_per_micro_batch": 1, "recipe": "plain", "precision": "fp32", "seed": 3}
     if "sequences_per_update" not in options:
         values["rows_per_update"] = 4
-    values |= {"recipe": "plain"}
-    values |= {"model": "tiny", "initial": DRAWN} if "start_from" not in options else {}
+    if "start_from" not in options:
+        values |= {"model": "tiny", "initial": DRAWN}
     trainer = {"steps": 20, "log_every": 1, "clip": 0.0} | options.get("trainer", {})
     plan: dict[str, str] = {}
 
@@ -344,14 +314,9 @@ def pretrain(corpus: Path, out: Path, options: dict[str, Any]) -> dict[str, Any]
 
     with watched() as models:
         models.at_first_batch = hash_plan
-        brimful.pretrain(
-            data=str(corpus),
-            out=str(out),
-            precision="fp32",
-            seed=3,
-            packing={"max_length": 48, "capacity": 128},
-            **(values | options | {"trainer": trainer}),
-        )
+        packing = {"max_length": 48, "capacity": 128}
+        given = values | options | {"packing": packing, "trainer": trainer}
+        brimful.pretrain(data=str(corpus), out=str(out), **given)
     assert plan
     return {"plan": plan, "batches": models.hashes(), **metrics_of(out / "metrics.jsonl")}
 
@@ -369,6 +334,8 @@ def write_table(path: Path, count: int, seed: int) -> str:
     return str(path)
 
 
+TABLES = (("train", 64, 3), ("test", 20, 4))
+"""Names, rows and seeds."""
 TEXTS = [
     "The small kettle waters a garden.",
     "安静的河流记得高山。",
@@ -381,43 +348,23 @@ TEXTS = [
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
 def test_from_encoder_to_export(golden_corpus: Path, tmp_path: Path, architecture: str) -> None:
     """Fine-tuning, distillation, prediction and export, one after the other."""
-    encoder, teacher, student = (str(tmp_path / name) for name in ("encoder", "teacher", "student"))
-    trainer = {"log_every": 1, "clip": 0.0, "checkpoint_every": 0}
+    encoder, teacher, student, folder = (str(tmp_path / name) for name in ("encoder", "a", "b", "deployed"))
+    common = {"precision": "fp32", "trainer": {"log_every": 1, "clip": 0.0, "checkpoint_every": 0}}
     pretrain(golden_corpus, Path(encoder), {"architecture": architecture, "trainer": {"steps": 3}})
-    found: dict[str, Any] = {}
+    tables = {name: write_table(tmp_path / f"{name}.tsv", n, s) for name, n, s in TABLES}
     with watched() as models:
-        brimful.finetune(
-            encoder=encoder,
-            train=write_table(tmp_path / "train.tsv", 64, seed=3),
-            test=write_table(tmp_path / "test.tsv", 20, seed=4),
-            out=teacher,
-            epochs=2.5,
-            dropout=0.0,
-            precision="fp32",
-            seed=(5,),
-            ladder="none",
-            trainer=trainer,
-        )
+        options = {"epochs": 2.5, "dropout": 0.0, "seed": (5,), "ladder": "none"}
+        brimful.finetune(encoder=encoder, out=teacher, **tables, **options, **common)
     tokens = sha256(*(batch.tokens for batch in models.batches))
-    found["finetune"] = {"tokens": tokens, **metrics_of(Path(teacher, "metrics.jsonl"))}
+    found: dict[str, Any] = {"finetune": {"tokens": tokens, **metrics_of(Path(teacher, "metrics.jsonl"))}}
     with watched() as models:
-        brimful.distil(
-            teacher=teacher,
-            student_layers=1,
-            initialisation="pretrained",
-            out=student,
-            layers={"epochs": 1.5, "learning_rate": 5e-4},
-            logits={"epochs": 1.5, "learning_rate": 3e-4},
-            batch=16,
-            temperature=2.0,
-            precision="fp32",
-            seed=6,
-            trainer=trainer,
-        )
+        options = {"student_layers": 1, "initialisation": "pretrained", "batch": 16, "temperature": 2.0}
+        options |= {"layers": {"epochs": 1.5, "learning_rate": 5e-4}, "seed": 6}
+        options |= {"logits": {"epochs": 1.5, "learning_rate": 3e-4}}
+        brimful.distil(teacher=teacher, out=student, **options, **common)
     tokens = sha256(*(batch.tokens for batch in models.batches))
     stages = {path.parent.name: metrics_of(path) for path in Path(student, "stages").rglob("metrics.jsonl")}
     found["distil"] = {"tokens": tokens, **stages}
-    folder = str(tmp_path / "deployed")
     brimful.export(run=student, out=folder)
     found["export"] = outputs_of(folder, tmp_path)
     compare(f"tasks, {architecture}", found)

@@ -1,13 +1,10 @@
 """`brimful pretrain` killed, on a full disk, with damaged checkpoints: it goes on to the same bits."""
 
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +13,8 @@ from brimful.base.seals import check_seal
 from brimful.base.storage import TEMPORARY, sweep
 from brimful.runs import checkpoint
 from builders.disks import mounted
-from builders.verbs import SMALL, WEIGHTS, Call, command, kill_when, sha256, start, steps_and_losses
+from builders.verbs import SMALL, Call, check_same, command, kill_when, sha256
 
-ALL_AT_ONCE = (
-    *("--optimizer.name", "lamb", "--phases", "8:32", "12:64:6"),
-    *("--trainer.evaluate-every", 3, "--trainer.checkpoint-every", 1, "--validation-tokens", 500),
-)
 SLOW_DISK = """
 import sys, time
 from brimful.runs import checkpoint
@@ -45,68 +38,41 @@ def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def killed(line: list[str], now: Callable[[], bool], after: float = 0.0) -> bool:
-    """Run it and kill it `after` seconds from when `now` says so; false if it was done before."""
-    with start(line) as process:
-        while process.poll() is None and not now():
-            time.sleep(0.002)
-        time.sleep(after)
-        process.send_signal(signal.SIGKILL)
-        _, error = process.communicate()
-    assert process.returncode in (0, -signal.SIGKILL), error.decode()
-    return process.returncode != 0
-
-
-def check_same(out: Path, reference: Path) -> None:
-    assert sha256(out / WEIGHTS) == sha256(reference / WEIGHTS)
-    assert steps_and_losses(out) == steps_and_losses(reference)
-    states = [checkpoint.read_states(run / "checkpoints") for run in (out, reference)]
-    assert states[0].keys() == states[1].keys()
-    assert states[0][max(states[0])]["best"] == states[1][max(states[1])]["best"]
-    assert not list(out.rglob(".tmp-*"))
-
-
-def kill_often(
-    kills: int, draw: random.Random, settings: tuple, chained: Path, tmp_path: Path, call: Call
-) -> None:
-    """Kill a run at random moments, half of them while a checkpoint is being written; compare the end."""
-    new = ("pretrain", "--data", chained, "--seed", 3, *SMALL, *settings)
+@pytest.mark.slow
+@pytest.mark.parametrize("mixed", [False, True], ids=["muon", "lamb on a mixture"])
+def test_killed_many_times(chained, other, seed, tmp_path, call: Call, mixed):
+    """At random moments, half of them while a checkpoint is being written; in two phases."""
+    draw, out = random.Random(seed), tmp_path / "killed"
+    new = ("pretrain", "--seed", 3, *SMALL, "--phases", "8:32", "12:64:6", "--trainer.checkpoint-every", 1)
+    if mixed:
+        new += ("--optimizer.name", "lamb", "--trainer.evaluate-every", 3, "--validation-tokens", 500)
+        new += ("--data", f"{chained}:3", other)
+    else:
+        new += ("--optimizer.name", "muon", "--data", chained)
     assert call(*new, "--out", tmp_path / "whole").code == 0
-    out = tmp_path / "killed"
     metrics, checkpoints = out / "metrics.jsonl", out / "checkpoints"
-    writing = TEMPORARY + "*-step-*"
     line = command(*new, "--out", out)
-    for kill in range(kills):
+    for kill in range(8):
         done = lines_of(metrics)
         wanted = draw.randint(done + 1, max(done + 1, 18))
 
-        def trained(wanted: int = wanted) -> bool:
+        def is_trained(wanted: int = wanted) -> bool:
             return lines_of(metrics) >= wanted
 
+        def is_writing(is_trained: Callable[[], bool] = is_trained) -> bool:
+            return is_trained() and any(checkpoints.glob(TEMPORARY + "*-step-*"))
+
         if kill % 2:
-            made = killed(line, trained, draw.random() / 10)
+            was_killed = kill_when(line, is_trained, draw.random() / 10)
         else:
-            made = killed(slowly(line), lambda: trained() and any(checkpoints.glob(writing)))
-            assert not made or any(checkpoints.glob(writing)), "it was killed too late"
-        if not made:
+            was_killed = kill_when(slowly(line), is_writing)
+            assert not was_killed or is_writing(), "it was killed too late"
+        if not was_killed:
             break
         line = command("pretrain", "--resume", out)
     else:
         assert call("pretrain", "--resume", out).code == 0
     check_same(out, tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("--optimizer.name", "muon", "--phases", "8:32", "12:64:6", "--trainer.checkpoint-every", 1),
-        ALL_AT_ONCE,
-    ],
-    ids=["muon, two phases", "all at once"],
-)
-def test_killed_many_times(chained, seed, tmp_path, call: Call, settings):
-    kill_often(8, random.Random(seed), settings, chained, tmp_path, call)
 
 
 @pytest.fixture(scope="module")
@@ -115,33 +81,19 @@ def interrupted(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("interrupted")
     data, out = shutil.copytree(chained, folder / "data"), folder / "run"
     line = command("pretrain", "--data", data, "--out", out, "--seed", 3, *SMALL)
-    kill_when(start(slowly(line)), out / "checkpoints" / "step-15")
+    assert kill_when(slowly(line), out / "checkpoints" / "step-15")
     for step in (5, 20):  # it is killed before or after the first of them goes, and maybe late
         shutil.rmtree(out / "checkpoints" / f"step-{step}", ignore_errors=True)
     assert checkpoint.list_steps(out / "checkpoints") == [10, 15]
     return out
 
 
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[random.SystemRandom().randrange(len(data))] ^= 0x10
-    path.write_bytes(data)
-
-
-DAMAGES: dict[str, Callable[[Path], None]] = {
-    "a flipped bit": lambda folder: flip(folder / "tensors.safetensors"),
-    "garbage JSON": lambda folder: (folder / "checkpoint.json").write_bytes(b'{"step": 15, "\xff[[['),
-}
-
-
-@pytest.mark.cases(1)
-@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
-    interrupted, pretrained, tmp_path, call: Call, damage
+    interrupted, pretrained, tmp_path, call: Call
 ):
-    out = tmp_path / "run"
-    shutil.copytree(interrupted, out)
-    DAMAGES[damage](out / "checkpoints" / "step-15")
+    """Damages of each kind: tests/runs/test_checkpoint.py."""
+    out = shutil.copytree(interrupted, tmp_path / "run")
+    (out / "checkpoints" / "step-15" / "checkpoint.json").write_bytes(b'{"step": 15, "\xff[[[')
     answer = call("pretrain", "--resume", out)
     assert answer.code == 0
     assert answer.error.count("warning: skipping a checkpoint: ") == 1
@@ -213,28 +165,19 @@ def test_killed_at_any_step_of_finishing_it_is_finished_or_can_go_on(
     check_same(last, pretrained)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MB."""
-    with mounted(tmp_path / "disk", "64m") as place:
-        yield place
-
-
-def test_a_full_disk_is_one_line_and_the_run_goes_on_later(interrupted, pretrained, small_disk, call: Call):
-    out, ballast = small_disk / "run", small_disk / "ballast"
-    shutil.copytree(interrupted, out)
-    for folder in (out, out / "checkpoints"):
-        sweep(folder)  # the killed run may have left half of one
-    free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
-    ballast.write_bytes(bytes(free - 500_000))
-    before = checkpoint.read_states(out / "checkpoints")
-    message = call("pretrain", "--resume", out).message
-    assert "cannot write" in message
-    assert "step-20" in message
-    assert "free space" in message
-    assert checkpoint.read_states(out / "checkpoints") == before
-    ballast.unlink()
-    answer = call("pretrain", "--resume", out)
-    assert "resuming at step 15" in answer.error
-    assert "skipping" not in answer.error
-    check_same(out, pretrained)
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(interrupted, pretrained, tmp_path, call: Call):
+    with mounted(tmp_path / "disk", "64m") as disk:
+        out, ballast = disk / "run", disk / "ballast"
+        shutil.copytree(interrupted, out)
+        for folder in (out, out / "checkpoints"):
+            sweep(folder)  # the killed run may have left half of one
+        ballast.write_bytes(bytes(shutil.disk_usage(disk).free - 500_000))
+        before = checkpoint.read_states(out / "checkpoints")
+        message = call("pretrain", "--resume", out).message
+        assert all(part in message for part in ("cannot write", "step-20", "free space"))
+        assert checkpoint.read_states(out / "checkpoints") == before
+        ballast.unlink()
+        answer = call("pretrain", "--resume", out)
+        assert "resuming at step 15" in answer.error
+        assert "skipping" not in answer.error
+        check_same(out, pretrained)

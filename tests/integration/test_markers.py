@@ -31,18 +31,13 @@ def bert(folder: Path) -> None:
 
 
 def xlm_roberta(folder: Path) -> None:
-    pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    pieces += [
-        ("▁", -1.0),
-        *((c, -2.0) for c in "abcdefghijklmnopqrstuvwxyz[]<>/很好SEPMAKCLGNDRU"),
-        ("<mask>", 0.0),
-    ]
-    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=3))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    )
+    special, letters = ["<s>", "<pad>", "</s>", "<unk>"], "abcdefghijklmnopqrstuvwxyz[]<>/很好SEPMAKCLGNDRU"
+    pieces = [*((piece, 0.0) for piece in special), ("▁", -1.0), *((c, -2.0) for c in letters)]
+    tokenizer = Tokenizer(models.Unigram([*pieces, ("<mask>", 0.0)], unk_id=3))
+    words = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(words)
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    tokenizer.add_special_tokens([*(piece for piece, _ in pieces[:4]), "<mask>", "[DRUG]"])
+    tokenizer.add_special_tokens([*special, "<mask>", "[DRUG]"])
     tokenizer.save(str(folder / "tokenizer.json"))
 
 

@@ -1,30 +1,21 @@
 """What people do with tables: named columns, pairs, long documents, several tests."""
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import brimful
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
-from builders.encoders import small
+from builders.encoders import pair_template, small, word_tokenizer
 
 FAST = {"precision": "fp32", "dropout": 0.0, "initialisation": "random", "learning_rates": (3e-3,)}
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder of an encoder without training, whose tokens are the words w0 to w79."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(80))]
-    ids = {word: index for index, word in enumerate(words)}
-    tokenizer = Tokenizer(models.WordLevel(ids, "[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
-    model = small("bert", vocabulary_size=len(words), layers=2, initializer_range=0.05)
-    model.tokenizer = tokenizer
+    """A folder of an encoder without training, whose tokens are the words w0 to w89."""
+    model = small("bert", layers=2, initializer_range=0.05)
+    model.tokenizer = word_tokenizer()
+    model.tokenizer.post_processor = pair_template()
     folder = tmp_path_factory.mktemp("small") / "encoder"
     model.save(folder)
     return str(folder)
@@ -62,7 +53,6 @@ def test_a_layout_brings_its_task(encoder, tmp_path):
     files = {"encoder": encoder, "train": tmp_path / "train.tsv", "test": tmp_path / "train.tsv"}
     told = brimful.finetune(**files, layout="glue/sts-b", out=tmp_path / "run", dry_run=True)
     assert told["train"] == 9
-    with pytest.raises(BrimfulError, match="for the task regression, not multi-label"):
-        brimful.finetune(**files, layout="glue/sts-b", task="multi-label", out=tmp_path / "run")
-    with pytest.raises(BrimfulError, match="for the task regression, not classification"):
-        brimful.finetune(**files, layout="glue/sts-b", task="classification", out=tmp_path / "run")
+    for task in ("multi-label", "classification"):
+        with pytest.raises(BrimfulError, match=f"for the task regression, not {task}"):
+            brimful.finetune(**files, layout="glue/sts-b", task=task, out=tmp_path / "run")

@@ -74,10 +74,8 @@ def test_kills_and_the_same_bytes(tmp_path: Path, corpus_dir: Path) -> None:
             process.wait(timeout=draw.uniform(0, 1) * duration)
         except subprocess.TimeoutExpired:
             # The parent only, or all at once: workers must go by themselves, and never finish half.
-            if draw.random() < 0.5:
-                os.kill(process.pid, signal.SIGKILL)
-            else:
-                os.killpg(process.pid, signal.SIGKILL)
+            kill = os.kill if draw.random() < 0.5 else os.killpg
+            kill(process.pid, signal.SIGKILL)
             kills += 1
         process.wait()
         wait_for_workers(process.pid)

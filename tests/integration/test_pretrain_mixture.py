@@ -15,31 +15,9 @@ from brimful.base.storage import read_json
 from brimful.cli.main import main
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.metrics import read_metrics
-from builders.verbs import (
-    SMALL,
-    WEIGHTS,
-    Call,
-    chained_documents,
-    command,
-    kill_when,
-    run,
-    sha256,
-    start,
-    steps_and_losses,
-    write_table,
-)
+from builders.verbs import SMALL, Call, write_table
 
 TWELVE = (*SMALL, "--trainer.steps", 12, "--trainer.checkpoint-every", 4)
-
-
-@pytest.fixture(scope="session")
-def other(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared corpus with the tokenizer of `chained`."""
-    folder = tmp_path_factory.mktemp("other")
-    texts = write_table(folder / "texts.jsonl", [{"text": text} for text in chained_documents(200, seed=2)])
-    arguments = [texts, "--out", str(folder / "other"), "--tokenizer", str(chained), "--workers", "1"]
-    assert main(["prepare", *arguments]) == 0
-    return folder / "other"
 
 
 @pytest.fixture(scope="session")
@@ -87,19 +65,6 @@ def test_the_saved_configuration_of_a_mixture_is_a_valid_one(mixed: Path):
 
 
 @pytest.mark.slow
-def test_a_killed_mixture_goes_on_to_the_same_bits(recipe: Path, mixed: Path, tmp_path):
-    out = tmp_path / "run"
-    process = start(command("pretrain", "--config", recipe, "--out", out, *TWELVE))
-    kill_when(process, out / "checkpoints" / "step-4")
-    run("pretrain", "--resume", out)
-    assert sha256(out / WEIGHTS) == sha256(mixed / WEIGHTS)
-    assert steps_and_losses(out) == steps_and_losses(mixed)
-    packing = [read_json(run / "summary.json")["packing"] for run in (out, mixed)]
-    assert packing[0] == packing[1]
-    assert not list(out.rglob(".tmp-*"))
-
-
-@pytest.mark.slow
 def test_pairs(chained: Path, tmp_path, call: Call):
     out = tmp_path / "run"
     settings = ("--architecture", "bert", "--sequences.kind", "nsp", "--sequences-per-update", 16)
@@ -139,9 +104,9 @@ def refused(call: Call, out: Path, *arguments) -> str:
     return message
 
 
-def test_damaged_shards_are_refused(chained: Path, tmp_path, call: Call):
-    out, data = tmp_path / "run", tmp_path / "data"
-    shutil.copytree(chained, data)
+def test_damaged_corpora_are_refused(chained: Path, tmp_path, call: Call):
+    """The tokenizer always, tokens unless they are not to be verified."""
+    out, data = tmp_path / "run", shutil.copytree(chained, tmp_path / "data")
     shard = next(path for path in sorted((data / "shards").glob("*.tok")) if path.stat().st_size)
     whole = shard.read_bytes()
     shard.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
@@ -151,35 +116,32 @@ def test_damaged_shards_are_refused(chained: Path, tmp_path, call: Call):
     shard.unlink()
     for flags in ((), ("--no-verify-data",)):
         assert f"{shard} is missing" in refused(call, out, "--data", data, *flags)
-
-
-def test_another_tokenizer_is_refused(chained: Path, documents: list[str], tmp_path, call: Call):
-    out, data = tmp_path / "run", tmp_path / "data"
-    shutil.copytree(chained, data)
+    shard.write_bytes(whole)
     file = data / "tokenizer.json"
     text = file.read_text(encoding="utf-8")
     word = next(word for word in json.loads(text)["model"]["vocab"] if len(word) == 1 and word.isalpha())
     changed = text.replace(f'"{word}":', '"~":', 1).rstrip().encode()
     file.write_bytes(changed + b" " * (len(text.encode()) - len(changed)))
-    assert f"{file} is damaged" in refused(call, out, "--data", data)
-    assert f"{file} is damaged" in refused(call, out, "--data", data, "--no-verify-data")
+    for flags in ((), ("--no-verify-data",)):
+        assert f"{file} is damaged" in refused(call, out, "--data", data, *flags)
+
+
+def test_sources_that_cannot_be_used_are_refused(chained: Path, documents, tmp_path, call: Call):
     texts = write_table(tmp_path / "texts.jsonl", [{"text": text.upper()} for text in documents[:50]])
     assert main(["prepare", texts, "--out", str(tmp_path / "mine"), "--workers", "1"]) == 0
-    message = refused(call, out, "--data", chained, tmp_path / "mine")
-    assert "mine was made with another tokenizer" in message
-    assert "--tokenizer" in message
-
-
-def test_sources_that_cannot_be_used_are_refused(chained: Path, tmp_path, call: Call):
-    out, empty = tmp_path / "run", tmp_path / "empty"
-    empty.mkdir()
-    assert "holds no finished corpus" in refused(call, out, "--data", empty)
-    assert "no prepared corpus" in refused(call, out, "--data", tmp_path / "none")
-    assert "two sources are called" in refused(call, out, "--data", chained, chained)
-    for weight in ("0", "-1"):
-        assert "above 0" in refused(call, out, "--data", f"{chained}:{weight}")
-    assert "add up to 7" in refused(call, out, "--data", chained, "--phases", "3:32", "4:64")
-    assert "needs token types" in refused(call, out, "--data", chained, "--sequences.kind", "nsp")
+    (tmp_path / "empty").mkdir()
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump({"data": [{"path": str(chained), "wieght": 2}]}))
-    assert "data[0].wieght" in refused(call, out, "--config", config)
+    for arguments, message in (
+        (("--data", tmp_path / "empty"), "holds no finished corpus"),
+        (("--data", tmp_path / "none"), "no prepared corpus"),
+        (("--data", chained, chained), "two sources are called"),
+        (("--data", f"{chained}:0"), "above 0"),
+        (("--data", f"{chained}:-1"), "above 0"),
+        (("--data", chained, "--phases", "3:32", "4:64"), "add up to 7"),
+        (("--data", chained, "--sequences.kind", "nsp"), "needs token types"),
+        (("--config", config), "data[0].wieght"),
+        (("--data", chained, tmp_path / "mine"), "mine was made with another tokenizer"),
+        (("--data", chained, tmp_path / "mine"), "--tokenizer"),
+    ):
+        assert message in refused(call, tmp_path / "run", *arguments)

@@ -29,22 +29,28 @@ def review(rng: random.Random) -> tuple[str, str]:
     return "".join(words) + "。", label
 
 
+def write_texts(folder: Path, rng: random.Random, words: str = "") -> None:
+    """Files of reviews, each behind some of these words."""
+    folder.mkdir()
+    for index in range(300):
+        text = " ".join(rng.choices(words.split(), k=30)) if words else ""
+        (folder / f"{index}.txt").write_text(text + review(rng)[0], encoding="utf-8")
+
+
+def shorten(arguments: list[str]) -> list[str]:
+    if "--trainer.steps" in arguments:
+        arguments[arguments.index("--trainer.steps") + 1] = "3"
+    return arguments
+
+
 @pytest.mark.slow
 def test_commands_of_continued_pretraining_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     monkeypatch.chdir(tmp_path)
-    for folder, words in (
-        ("general", "the a of in to and book room price"),
-        ("reviews", "nice awful hotelroom"),
-    ):
-        (tmp_path / folder).mkdir()
-        for index in range(300):
-            text = " ".join(rng.choices(words.split(), k=30)) + review(rng)[0]
-            (tmp_path / folder / f"{index}.txt").write_text(text, encoding="utf-8")
+    write_texts(tmp_path / "general", rng, "the a of in to and book room price")
+    write_texts(tmp_path / "reviews", rng, "nice awful hotelroom")
     for arguments in commands("docs/continued-pretraining.md"):
-        if "--trainer.steps" in arguments:
-            arguments[arguments.index("--trainer.steps") + 1] = "3"
-        assert main(arguments) == 0, arguments
+        assert main(shorten(arguments)) == 0, arguments
     summary = json.loads((tmp_path / "runs/reviews/summary.json").read_text(encoding="utf-8"))
     for figures in ("validation_at_start", "validation"):
         assert {"loss.reviews", "loss.replay"} <= summary[figures].keys()
@@ -55,33 +61,28 @@ def test_commands_of_continued_pretraining_run(tmp_path: Path, monkeypatch: pyte
 def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(page)
     monkeypatch.chdir(tmp_path)
-    reviews = tmp_path / "reviews"
-    reviews.mkdir()
-    for index in range(300):
-        (reviews / f"{index}.txt").write_text(review(rng)[0], encoding="utf-8")
+    write_texts(tmp_path / "reviews", rng)
     for name in ("table", "train", "test"):
         rows = "".join(f"{text}\t{label}\n" for text, label in (review(rng) for _ in range(120)))
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + rows, encoding="utf-8")
     (tmp_path / "new.txt").write_text("".join(review(rng)[0] + "\n" for _ in range(5)), encoding="utf-8")
 
-    verbs = []
-    for arguments in commands(page):
+    verbs = set()
+    for arguments in map(shorten, commands(page)):
         if arguments[0] == "demo":
             continue  # minutes; it has a slow test of its own
         if "--resume" in arguments:
             run = tmp_path / arguments[arguments.index("--resume") + 1]
             (run / "summary.json").unlink()
-        if "--trainer.steps" in arguments:
-            arguments[arguments.index("--trainer.steps") + 1] = "3"
-        if arguments[0] == "pretrain" and "--resume" not in arguments:
+        elif arguments[0] == "pretrain":
             arguments += ["--rows-per-update", "8", "--validation-tokens", "500"]
         if arguments[0] == "serve":
             arguments += ["--dry-run", "--port", "0"]  # it would serve until a signal ends it
         if "downloaded-model" in arguments:
             shutil.copytree("runs/pretrain/encoder", "downloaded-model")
         assert main(arguments) == 0, arguments
-        verbs.append(arguments[0])
-    assert {"prepare", "pretrain", "finetune", "distil", "predict", "export", "report", "serve"} <= set(verbs)
+        verbs.add(arguments[0])
+    assert {"prepare", "pretrain", "finetune", "distil", "predict", "export", "report", "serve"} <= verbs
     assert len((tmp_path / "labels.tsv").read_text(encoding="utf-8").splitlines()) == 6
     assert (tmp_path / "deploy" / "config.json").exists()
     assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")

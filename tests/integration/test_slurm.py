@@ -1,6 +1,13 @@
-"""The scripts of recipes/cluster, run by bash with stand-ins for SLURM's commands."""
+"""The scripts of recipes/cluster, run by bash with stand-ins for SLURM's commands on one machine.
+
+Of a script's options only `--signal` is read, and a test says when the time limit is near. srun starts the
+tasks as processes, sets the variables that SLURM sets, and ends with the highest code of a task (128 + the
+number of a signal), as SLURM's does. scontrol knows `show hostnames` and `requeue`.
+"""
 
 import json
+import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,33 +17,105 @@ from pathlib import Path
 import pytest
 
 from brimful.runs.signals import SIGNALS
-from builders.slurm import RECIPES, Job
-from builders.verbs import SMALL, WEIGHTS, run, sha256, steps_and_losses
+from builders.training import lines
+from builders.verbs import ROOT, SMALL, WEIGHTS, run, sha256, wait_for
 
-SCRIPTS = sorted(RECIPES.iterdir())
+RECIPES = ROOT / "recipes" / "cluster"
 
+SRUN = """#!{python}
+import os, subprocess, sys
+command = sys.argv[1:]
+while command and command[0].startswith("-"):
+    command.pop(0)
+nodes, tasks = int(os.environ["SLURM_NNODES"]), int(os.environ["SLURM_NTASKS"])
+each = tasks // nodes
+started = []
+for task in range(tasks):
+    where = {{"SLURM_PROCID": task, "SLURM_LOCALID": task % each, "SLURM_NODEID": task // each}}
+    where["SLURM_STEP_TASKS_PER_NODE"] = f"{{each}}(x{{nodes}})" if nodes > 1 else each
+    values = os.environ | {{name: str(value) for name, value in where.items()}}
+    started.append(subprocess.Popen(command, env=values))
+with open("{folder}/tasks", "w") as file:
+    file.write(" ".join(str(process.pid) for process in started))
+codes = [process.wait() for process in started]
+sys.exit(max(code if code >= 0 else 128 - code for code in codes))
+"""
+SCONTROL = """#!/bin/bash
+if [ "$1" = show ]; then
+    tr , '\\n' <<< "$3"
+else
+    echo "$@" >> "{folder}/asked"
+fi
+"""
 RECORDER = """#!{python}
 import json, os, sys
 note = {{"arguments": sys.argv[1:], **os.environ}}
 with open("{folder}/rank-" + os.environ["RANK"], "w") as file:
     json.dump(note, file)
-if os.environ.get("CODE", "0") == "-10":
+if os.environ["CODE"] == "-10":
     os.kill(os.getpid(), 10)
-sys.exit(int(os.environ.get("CODE", "0")))
+sys.exit(int(os.environ["CODE"]))
 """
 
 
+class Job:
+    """train.slurm as a job, on nodes that are all this machine, whose `brimful` is the given program."""
+
+    def __init__(
+        self, folder: Path, brimful: str, *arguments: object, nodes: int = 2, tasks: int = 2
+    ) -> None:
+        self.folder = folder
+        self.line = ["bash", str(RECIPES / "train.slurm"), *map(str, arguments)]
+        self.environment = {
+            **os.environ,
+            "SLURM_JOB_ID": "41",
+            "SLURM_JOB_NODELIST": ",".join(["127.0.0.1"] * nodes),
+            "SLURM_NNODES": str(nodes),
+            "SLURM_NTASKS": str(tasks),
+            "PATH": f"{folder}:{os.environ['PATH']}",
+        }
+        folder.mkdir(exist_ok=True)
+        for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("brimful", brimful)):
+            (folder / name).write_text(text.format(python=sys.executable, folder=folder))
+            (folder / name).chmod(0o755)
+
+    def start(self) -> subprocess.Popen[str]:
+        """A start of the job: the first one, or the one after it was queued again."""
+        for noted in ("tasks", "asked"):
+            (self.folder / noted).unlink(missing_ok=True)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(self.line, cwd=ROOT, env=self.environment, text=True, **pipes)
+
+    def run(self) -> tuple[int, str]:
+        """A start of the job, to its end: its code, and what it said."""
+        with self.start() as process:
+            _, error = process.communicate(timeout=200)
+        return process.returncode, error
+
+    def near_its_limit(self) -> None:
+        """Send the signal that the script asked for to all tasks; without B:, the script itself gets none."""
+        found = re.search(r"^#SBATCH --signal=(\w+)@\d+$", Path(self.line[1]).read_text(), re.MULTILINE)
+        assert found
+        for task in (self.folder / "tasks").read_text().split():
+            os.kill(int(task), signal.Signals[f"SIG{found[1]}"])
+
+    @property
+    def queued_again(self) -> bool:
+        """Whether the last start asked for another one."""
+        noted = self.folder / "asked"
+        return noted.exists() and noted.read_text() == "requeue 41\n"
+
+
 def recorded(folder: Path, *arguments: object, code: int = 0, **values: int) -> tuple[Job, int, list[dict]]:
-    """The job of train.slurm, its code, and what a `brimful` that only records saw on each rank."""
-    environment = {"SLURM_CPUS_PER_TASK": "3", "CODE": str(code)}
-    job = Job(folder, "train.slurm", *arguments, environment=environment, **values)
+    """The job, its code, and what a `brimful` that only records saw on each rank."""
+    job = Job(folder, RECORDER, *arguments, **values)
+    job.environment |= {"CODE": str(code), "SLURM_CPUS_PER_TASK": "3"}
     job.environment.pop("OMP_NUM_THREADS", None)
-    job.install("brimful", RECORDER)
-    done = job.run()
-    return job, done.returncode, [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*"))]
+    returned, _ = job.run()
+    return job, returned, [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*"))]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", sorted(RECIPES.iterdir()), ids=lambda path: path.name)
 def test_the_scripts_are_clean_bash(script: Path) -> None:
     linter = shutil.which("shellcheck") or str(Path(sys.executable).with_name("shellcheck"))
     if not Path(linter).exists():
@@ -46,20 +125,13 @@ def test_the_scripts_are_clean_bash(script: Path) -> None:
 
 
 def test_each_task_is_a_rank(tmp_path: Path) -> None:
-    run = tmp_path / "a run"
-    job, code, ranks = recorded(
-        tmp_path / "bin", run, "pretrain", "--data", "a corpus", "*", nodes=2, tasks=4
-    )
-    assert code == 0
-    assert not job.queued_again
-    assert [(r["RANK"], r["LOCAL_RANK"], r["GROUP_RANK"]) for r in ranks] == [
-        ("0", "0", "0"),
-        ("1", "1", "0"),
-        ("2", "0", "1"),
-        ("3", "1", "1"),
-    ]
+    run, given = tmp_path / "a run", ("--data", "a corpus", "*")
+    job, code, ranks = recorded(tmp_path / "bin", run, "pretrain", *given, nodes=2, tasks=4)
+    assert (code, job.queued_again) == (0, False)
+    places = [(r["RANK"], r["LOCAL_RANK"], r["GROUP_RANK"]) for r in ranks]
+    assert places == [("0", "0", "0"), ("1", "1", "0"), ("2", "0", "1"), ("3", "1", "1")]
     for each in ranks:
-        assert each["arguments"] == ["pretrain", "--out", str(run), "--data", "a corpus", "*"]
+        assert each["arguments"] == ["pretrain", "--out", str(run), *given]
         assert (each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"], each["OMP_NUM_THREADS"]) == ("4", "2", "3")
         assert (each["MASTER_ADDR"], each["MASTER_PORT"]) == ("127.0.0.1", "20041")
 
@@ -87,9 +159,9 @@ def test_a_run_that_has_begun_goes_on(tmp_path: Path) -> None:
 
 
 def test_without_a_verb_nothing_starts(tmp_path: Path) -> None:
-    done = Job(tmp_path, "train.slurm", "run").run()
-    assert done.returncode == 2
-    assert done.stderr.startswith("usage: sbatch ")
+    code, error = Job(tmp_path, RECORDER, "run").run()
+    assert code == 2
+    assert error.startswith("usage: sbatch ")
     assert not (tmp_path / "tasks").exists()
 
 
@@ -100,12 +172,11 @@ def test_a_job_that_reaches_its_limit_twice_ends_with_the_bits_of_one_start(
 ) -> None:
     options = ("--data", chained, *SMALL, "--trainer.steps", 60)
     run("pretrain", "--out", tmp_path / "straight", *options, ranks=2)
-    out = tmp_path / "run"
-    job = Job(tmp_path / "bin", "train.slurm", out, "pretrain", *options)
-    job.install("brimful", '#!/bin/bash\nexec {python} -m brimful "$@"\n')
+    out, program = tmp_path / "run", '#!/bin/bash\nexec {python} -m brimful "$@"\n'
+    job = Job(tmp_path / "bin", program, out, "pretrain", *options)
     for waits in ("metrics.jsonl", "checkpoints/step-30"):
         with job.start() as process:
-            job.wait_for(process, out / waits)
+            wait_for(process, out / waits)
             job.near_its_limit()
             _, error = process.communicate(timeout=60)
         assert process.returncode == 138, error
@@ -113,8 +184,8 @@ def test_a_job_that_reaches_its_limit_twice_ends_with_the_bits_of_one_start(
         step = int(error.partition("stopped by SIGUSR1 at step ")[2].partition(";")[0])
         assert step < 60
         assert (out / "checkpoints" / f"step-{step}").exists()
-    last = job.run()
-    assert last.returncode == 0, last.stderr
+    code, error = job.run()
+    assert code == 0, error
     assert not job.queued_again
     assert sha256(out / WEIGHTS) == sha256(tmp_path / "straight" / WEIGHTS)
-    assert steps_and_losses(out) == steps_and_losses(tmp_path / "straight")
+    assert lines(out) == lines(tmp_path / "straight")

@@ -5,7 +5,6 @@ import random
 import re
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,19 +22,13 @@ from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.thin_encoders import thin_encoder
 from builders.training import TIMES
-from builders.verbs import Call, command, labelled_rows, run, sha256, start, write_table
+from builders.verbs import Call, command, kill_when, labelled_rows, run, sha256, write_table
 
-CLOCK = (
-    *("latency_ms", "texts_per_second", "examples_per_second", "overview"),
-    *TIMES,
-)
+CLOCK = ("latency_ms", "texts_per_second", "examples_per_second", "overview", *TIMES)
 LOOP = ("--trainer.checkpoint-every", 3, "--trainer.log-every", 1)
-RATES = (1e-3, 3e-3)
 TRAININGS = {
     "finetune": [
-        f"trials/seed-{seed}/{name}"
-        for seed in (0, 1)
-        for name in (*(f"rate-{rate}" for rate in RATES), "final")
+        f"trials/seed-{seed}/{name}" for seed in (0, 1) for name in ("rate-0.001", "rate-0.003", "final")
     ],
     "distil": [f"stages/seed-0/{stage}" for stage in ("layers", "logits")],
 }
@@ -52,75 +45,54 @@ def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def finetune_line(inputs: Path, out: Path) -> tuple[Any, ...]:
-    """Two seeds, two rates: six trainings of about ten updates."""
-    data = ("--encoder", inputs / "encoder", "--train", inputs / "train.tsv", "--test", inputs / "test.tsv")
-    choice = ("--learning-rates", *RATES, "--seed", 0, 1, "--epochs", 2, "--ladder", "none")
-    return ("finetune", *data, "--out", out, *choice, "--precision", "fp32", "--batch", 8, *LOOP)
+def line_of(verb: str, inputs: Path, runs: Path, out: Path) -> tuple[Any, ...]:
+    """The command line of a run. `distil` has `runs / "finetune"` for a teacher.
+
+    A fine-tuning has two seeds and two rates: six trainings of about ten updates. A distillation has two
+    stages of eleven updates; its projection has random weights of its own.
+    """
+    if verb == "finetune":
+        line = ("--encoder", inputs / "encoder", "--train", inputs / "train.tsv")
+        line += ("--test", inputs / "test.tsv", "--ladder", "none", "--batch", 8)
+        line += ("--learning-rates", 1e-3, 3e-3, "--seed", 0, 1, "--epochs", 2)
+    else:
+        line = ("--teacher", runs / "finetune", "--unlabelled", inputs / "more.txt", "--batch", 16)
+        line += ("--student-layers", 1, "--student-hidden", 16, "--layers.epochs", 2, "--logits.epochs", 2)
+    return (verb, *line, "--out", out, "--precision", "fp32", *LOOP)
 
 
 @pytest.fixture(scope="module")
-def straight(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of each verb that nothing interrupted."""
+def straight(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of each verb that nothing interrupted."""
     folder = tmp_path_factory.mktemp("straight")
-    for line in (finetune_line(inputs, folder / "finetune"), distil_line(inputs, folder, folder / "distil")):
-        assert main([*map(str, line)]) == 0
-    return {verb: folder / verb for verb in TRAININGS}
+    for verb in TRAININGS:
+        assert main([*map(str, line_of(verb, inputs, folder, folder / verb))]) == 0
+    return folder
 
 
-def distil_line(inputs: Path, runs: Path, out: Path) -> tuple[Any, ...]:
-    """Two stages of eleven updates; the projection has random weights of its own."""
-    shape = ("--student-layers", 1, "--student-hidden", 16, "--unlabelled", inputs / "more.txt")
-    epochs = ("--layers.epochs", 2, "--logits.epochs", 2, "--precision", "fp32", "--batch", 16)
-    return ("distil", "--teacher", runs / "finetune", "--out", out, *shape, *epochs, *LOOP)
-
-
-def line_of(verb: str, inputs: Path, straight: dict[str, Path], out: Path) -> tuple[Any, ...]:
-    if verb == "finetune":
-        return finetune_line(inputs, out)
-    return distil_line(inputs, straight["finetune"].parent, out)
+def without_clock(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in CLOCK}
 
 
 def made(directory: Path) -> dict[str, Any]:
     """All that a finished run says, but for what the clock decides; and which files it left."""
-    logs = {path.parent: read_metrics(path) for path in directory.rglob("metrics.jsonl")}
+    # Files of TensorBoard have the time in their names.
+    paths = [path for path in sorted(directory.rglob("*")) if path.parent.name != "tensorboard"]
     return {
-        "files": sorted(
-            str(path.relative_to(directory))
-            for path in directory.rglob("*")
-            if path.parent.name != "tensorboard"  # whose files have the time in their names
-        ),
+        "files": [str(path.relative_to(directory)) for path in paths],
         "weights": sha256(directory / "model" / "model.safetensors"),
         "predictions": (directory / "predictions.jsonl").read_text(encoding="utf-8"),
-        "summary": {k: v for k, v in read_json(directory / "summary.json").items() if k not in CLOCK},
-        "metrics": {
-            str(folder.relative_to(directory)): [
-                {key: value for key, value in line.items() if key not in CLOCK} for line in lines
-            ]
-            for folder, lines in logs.items()
-        },
+        "summary": without_clock(read_json(directory / "summary.json")),
+        "metrics": [list(map(without_clock, read_metrics(p))) for p in paths if p.name == "metrics.jsonl"],
     }
 
 
-def moments(verb: str, out: Path) -> list[Path]:
-    """What appears while a run goes on, in this order."""
-    found = [out / "config.yaml"]
+def draw_moment(verb: str, out: Path, seed: int) -> Path:
+    """Something that appears while a run goes on, before its last training has ended."""
+    moments = [out / "config.yaml"]
     for name in TRAININGS[verb]:
-        folder = out / name
-        found += [folder / "metrics.jsonl", folder / "checkpoints" / "step-3", folder / "result"]
-    return found
-
-
-def kill_when(process: Any, path: Path, later: float = 0.0) -> None:
-    """Kill a process with SIGKILL `later` seconds after `path` exists, unless it ends before."""
-    deadline = time.monotonic() + 240
-    while not path.exists() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    time.sleep(later)
-    process.kill()
-    _, error = process.communicate()
-    assert process.returncode in (0, -signal.SIGKILL), error.decode()
+        moments += [out / name / part for part in ("metrics.jsonl", "checkpoints/step-3", "result")]
+    return random.Random(seed).choice(moments[:-1])
 
 
 @pytest.mark.cases(1)
@@ -129,18 +101,30 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bits(
     verb, inputs, straight, tmp_path, call: Call, seed
 ):
     out = tmp_path / "run"
-    moment = random.Random(seed).choice(moments(verb, out)[:-1])
-    kill_when(start(command(*line_of(verb, inputs, straight, out))), moment)
+    line = line_of(verb, inputs, straight, out)
+    kill_when(command(*line), draw_moment(verb, out, seed))
     assert not (out / "summary.json").exists()
-    assert f"brimful {verb} --resume {out}" in call(*line_of(verb, inputs, straight, out)).message
+    assert f"brimful {verb} --resume {out}" in call(*line).message
     answer = call(verb, "--resume", out)
-    assert made(out) == made(straight[verb])
-    assert {k: v for k, v in answer.value.items() if k not in CLOCK} == made(out)["summary"]
+    assert made(out) == made(straight / verb)
+    assert without_clock(answer.value) == made(out)["summary"]
     assert answer.value["seconds"] > 0
 
 
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("verb", TRAININGS)
+def test_two_ranks_that_were_killed_go_on_to_the_same_bits(verb, inputs, straight, tmp_path, seed):
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    run(*line_of(verb, inputs, straight, whole), ranks=2)
+    assert kill_when(command(*line_of(verb, inputs, straight, out), ranks=2), draw_moment(verb, out, seed))
+    run(verb, "--resume", out, ranks=2)
+    assert made(out) == made(whole)
+
+
 def test_nothing_that_was_needed_to_go_on_is_left(straight):
-    for verb, directory in straight.items():
+    for verb in TRAININGS:
+        directory = straight / verb
         left = {path.name for path in directory.iterdir()}
         logs = {"finetune": {"trials", "metrics.jsonl", "held_out_rows.json"}, "distil": {"stages"}}[verb]
         assert left == {"config.yaml", "model", "predictions.jsonl", "summary.json", *logs}
@@ -163,10 +147,9 @@ def updates(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def updates_of(directory: Path) -> int:
-    """How many updates a finished run has logged."""
-    names = (name for names in TRAININGS.values() for name in names)
-    logs = [directory / name / "metrics.jsonl" for name in names]
-    return sum("learning_rate" in line for log in logs if log.exists() for line in read_metrics(log))
+    """How many updates a finished run has logged in its trainings."""
+    logs = [*directory.glob("trials/*/*/metrics.jsonl"), *directory.glob("stages/*/*/metrics.jsonl")]
+    return sum("learning_rate" in line for log in logs for line in read_metrics(log))
 
 
 @contextmanager
@@ -184,41 +167,33 @@ def signalled(number: int, method: str, name: str, step: int | None = None) -> I
         yield
 
 
-@pytest.mark.cases(1)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("verb", TRAININGS)
+@pytest.mark.parametrize("when", ["in an update", "after the last one"])
 def test_a_run_that_was_asked_to_stop_does_no_update_twice(
-    verb, inputs, straight, tmp_path, call: Call, seed, updates
+    verb, when, inputs, straight, tmp_path, call: Call, seed, updates
 ):
+    """Where a training has nothing left to stop itself, the next one does not begin."""
     out, draw = tmp_path / "run", random.Random(seed)
     name, step, number = draw.choice(TRAININGS[verb]), draw.randint(1, 8), draw.choice(SIGNALS)
-    with signalled(number, "_log", name, step):
+    if when == "after the last one":
+        name, following = TRAININGS[verb][:2]
+    where = ("_log", name, step) if when == "in an update" else ("evaluate", name)
+    with signalled(number, *where):
         answer = call(*line_of(verb, inputs, straight, out))
     assert answer.code == 128 + number
     assert f"stopped by {signal.Signals(number).name} in " in answer.error
     assert f"continue with brimful {verb} --resume {out}\n" in answer.error
-    assert (out / name / "checkpoints" / f"step-{step + 1}").is_dir()
     assert not list(out.glob("*/**/result/../checkpoints"))
+    if when == "in an update":
+        assert (out / name / "checkpoints" / f"step-{step + 1}").is_dir()
+    else:
+        left = sorted(path.name for path in (out / name).iterdir())
+        assert left == ["metrics.jsonl", "result", "tensorboard"]
+        assert not (out / following).exists()
     call(verb, "--resume", out)
-    assert made(out) == made(straight[verb])
-    assert len(updates) == updates_of(straight[verb])
-
-
-@pytest.mark.cases(1)
-@pytest.mark.parametrize("verb", TRAININGS)
-def test_a_request_that_comes_after_the_last_update_of_a_training_is_heard(
-    verb, inputs, straight, tmp_path, call: Call, updates
-):
-    """Where it has nothing left to stop itself, the next one does not begin."""
-    out = tmp_path / "run"
-    first, second = TRAININGS[verb][:2]
-    with signalled(signal.SIGTERM, "evaluate", first):
-        assert call(*line_of(verb, inputs, straight, out)).code == 128 + signal.SIGTERM
-    left = sorted(path.name for path in (out / first).iterdir())
-    assert left == ["metrics.jsonl", "result", "tensorboard"]
-    assert not (out / second).exists()
-    call(verb, "--resume", out)
-    assert made(out) == made(straight[verb])
-    assert len(updates) == updates_of(straight[verb])
+    assert made(out) == made(straight / verb)
+    assert len(updates) == updates_of(straight / verb)
 
 
 @pytest.fixture(params=TRAININGS)
@@ -226,13 +201,10 @@ def stopped(request, inputs, straight, tmp_path, call: Call) -> tuple[str, Path,
     """A verb, a run of it that was stopped in its second training, and a copy of what it read."""
     verb, copy, out = request.param, tmp_path / "inputs", tmp_path / "run"
     shutil.copytree(inputs, copy)
-    if verb == "finetune":
-        line = finetune_line(copy, out)
-    else:
-        shutil.copytree(straight["finetune"], tmp_path / "finetune")
-        line = distil_line(copy, tmp_path, out)
+    if verb == "distil":
+        shutil.copytree(straight / "finetune", tmp_path / "finetune")
     with signalled(signal.SIGTERM, "_log", TRAININGS[verb][1], 4):
-        assert call(*line).code == 128 + signal.SIGTERM
+        assert call(*line_of(verb, copy, tmp_path, out)).code == 128 + signal.SIGTERM
     return verb, out, copy
 
 
@@ -273,30 +245,3 @@ def test_a_configuration_that_has_changed_is_refused(stopped, call: Call):
     other = "finetune" if verb == "distil" else "distil"
     assert f"was not written by `brimful {other}`: unknown key" in call(other, "--resume", out).message
     assert call(verb, "--resume", out, "--dry-run").value["dry_run"] is True
-
-
-def kill_ranks_when(process: Any, path: Path) -> None:
-    """Kill torchrun and its ranks with SIGKILL as soon as `path` exists."""
-    while not path.exists():
-        assert process.poll() is None, process.communicate()[1].decode()
-        time.sleep(0.001)
-    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    process.kill()
-    for rank in ranks:
-        os.kill(int(rank), signal.SIGKILL)
-    process.communicate()
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-@pytest.mark.parametrize("verb", TRAININGS)
-def test_two_ranks_that_were_killed_go_on_to_the_same_bits(verb, inputs, tmp_path, seed):
-    straight = {"finetune": tmp_path / "finetune", "distil": tmp_path / "distil"}
-    run(*finetune_line(inputs, straight["finetune"]), ranks=2)
-    if verb == "distil":
-        run(*line_of(verb, inputs, straight, straight[verb]), ranks=2)
-    out = tmp_path / "run"
-    moment = random.Random(seed).choice(moments(verb, out)[1:-3])
-    kill_ranks_when(start(command(*line_of(verb, inputs, straight, out), ranks=2)), moment)
-    run(verb, "--resume", out, ranks=2)
-    assert made(out) == made(straight[verb])

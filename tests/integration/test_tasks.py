@@ -1,7 +1,6 @@
 """`brimful finetune`, `distil` and `predict`, from the tables of a user to the predictions on new texts."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from brimful.cli.main import main
 from brimful.hf.folders import load_model
 from brimful.train.metrics import read_metrics
 from builders.shared import made_once
-from builders.verbs import SMALL, Answer, Call, labelled_rows, made_up_words, run, write_table
+from builders.verbs import SMALL, Call, labelled_rows, made_up_words, run, write_table
 
 FIT = ("--precision", "fp32", "--batch", 8, "--max-length", 32)
 
@@ -21,10 +20,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A train table, a test table, and one whose rows are pairs; separable by which half words come from."""
     folder = tmp_path_factory.mktemp("tables")
     first = labelled_rows(120, seed=3)
-    pairs = [
-        {"text": " ".join(made_up_words()[:3]), "text_b": row["text"], "label": row["label"]}
-        for row in labelled_rows(90, seed=4)
-    ]
+    same = {"text": " ".join(made_up_words()[:3])}
+    pairs = [same | {"text_b": row["text"], "label": row["label"]} for row in labelled_rows(90, seed=4)]
     return {
         "train": write_table(folder / "train.tsv", first),
         "test": write_table(folder / "test.jsonl", labelled_rows(50, seed=6)),
@@ -49,96 +46,37 @@ def lines_of(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def column(name: str, path: Path) -> list:
+    return [row[name] for row in lines_of(path)]
+
+
 def test_two_rates_and_two_seeds_give_means_and_their_spread(finetuned):
     summary = read_json(finetuned / "summary.json")
-    test = summary["test"]
+    test, trials = summary["test"], summary["trials"]
+    first, second = test["accuracy_runs"]
     assert test["n"] == 50
-    assert len(test["accuracy_runs"]) == 2
-    assert test["accuracy"] == pytest.approx(sum(test["accuracy_runs"]) / 2)
-    assert test["accuracy_std"] == pytest.approx(
-        abs(test["accuracy_runs"][0] - test["accuracy_runs"][1]) / 2**0.5
-    )
+    assert test["accuracy"] == pytest.approx((first + second) / 2)
+    assert test["accuracy_std"] == pytest.approx(abs(first - second) / 2**0.5)
     assert summary["labels"] == ["high", "low"]
     assert summary["leaked_test_texts"] == 0
-    tried = [(trial["seed"], trial["learning_rate"]) for trial in summary["trials"]]
-    best = max(summary["trials"], key=lambda trial: trial["dev_accuracy"])
-    assert (summary["learning_rate"], summary["dev"]["accuracy"]) == (
-        best["learning_rate"],
-        best["dev_accuracy"],
-    )
+    tried = [(trial["seed"], trial["learning_rate"]) for trial in trials]
     assert tried == [(0, 1e-5), (0, 1e-3), (1, 1e-5), (1, 1e-3)]
-    predictions = lines_of(finetuned / "predictions.jsonl")
-    hits = sum(row["gold"] == row["prediction"] for row in predictions)
+    best = max(trials, key=lambda trial: trial["dev_accuracy"])
+    assert summary["learning_rate"] == best["learning_rate"]
+    assert summary["dev"]["accuracy"] == best["dev_accuracy"]
+    hits = sum(row["gold"] == row["prediction"] for row in lines_of(finetuned / "predictions.jsonl"))
     assert hits / 50 in test["accuracy_runs"]
     assert read_metrics(finetuned / "metrics.jsonl")[-1]["loss.classification"] > 0
 
 
-def predictions(answer: Answer, path: Path) -> list[dict]:
-    assert answer.value["output"] == str(path)
-    lines = path.read_text(encoding="utf-8").splitlines()
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in lines]
-    split = [line.split("\t" if path.suffix == ".tsv" else ",") for line in lines]
-    assert split[0] == ["row", "prediction", "probability"]
-    return [
-        {"row": int(row), "prediction": label, "probability": float(value)} for row, label, value in split[1:]
-    ]
-
-
 def test_the_model_predicts_the_test_table_as_finetuning_did(finetuned, tables, tmp_path, call: Call):
     """The best seed's model is the one in the folder."""
-    out = tmp_path / "out.jsonl"
+    out, told = tmp_path / "out.jsonl", finetuned / "predictions.jsonl"
     given = ("--model", finetuned, "--input", tables["test"], "--precision", "fp32")
-    answer = call("predict", *given, "--output", out)
-    assert answer.value["texts"] == 50
-    made = lines_of(out)
-    told = lines_of(finetuned / "predictions.jsonl")
-    assert [row["prediction"] for row in made] == [row["prediction"] for row in told]
-    assert [row["probability"] for row in made] == pytest.approx(
-        [row["probability"] for row in told], abs=1e-5
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl"])
-def test_predictions_are_in_order_and_those_of_single_texts(finetuned, tmp_path, call: Call, kind, seed):
-    draw = random.Random(seed)
-    texts = [
-        "",
-        *(" ".join(draw.choices(made_up_words(), k=draw.randint(1, 40))) for _ in range(12)),
-        "",
-        "？",
-    ]
-    draw.shuffle(texts)
-    rows = [{"id": str(index), "text": text} for index, text in enumerate(texts)]
-    table = write_table(tmp_path / ("in.jsonl" if kind == "jsonl" else "in.tsv"), rows)
-    out = tmp_path / f"out.{kind}"
-    answer = call("predict", "--model", finetuned / "model", "--input", table, "--output", out)
-    together = predictions(answer, out)
-    assert len(together) == len(texts)
-    for index in (texts.index(""), *draw.sample(range(len(texts)), 3)):
-        single = write_table(tmp_path / "one.jsonl", [rows[index]])
-        alone = tmp_path / "alone.jsonl"
-        answer = call("predict", "--model", finetuned / "model", "--input", single, "--output", alone)
-        (expected,) = predictions(answer, alone)
-        assert together[index]["prediction"] == expected["prediction"]
-        assert together[index]["probability"] == pytest.approx(expected["probability"], abs=2e-6)
-
-
-def test_what_cannot_be_predicted_says_so(finetuned, pretrained, tables, tmp_path, call: Call):
-    out = tmp_path / "out.jsonl"
-
-    def message(**changed: object) -> str:
-        values = {"model": finetuned, "input": tables["test"], "output": out} | changed
-        return call(
-            "predict", *(part for key, value in values.items() for part in (f"--{key}", value))
-        ).message
-
-    assert "no model" in message(model=tmp_path)
-    refused = message(output=tmp_path / "out.xlsx")
-    assert all(ending in refused for ending in (".jsonl", ".tsv", ".csv"))
-    assert "cannot read" in message(input=tmp_path / "absent.txt")
-    assert not out.exists()
+    answer = call("predict", *given, "--output", out).value
+    assert (answer["texts"], answer["output"]) == (50, str(out))
+    assert column("prediction", out) == column("prediction", told)
+    assert column("probability", out) == pytest.approx(column("probability", told), abs=1e-5)
 
 
 @pytest.mark.slow
@@ -149,45 +87,33 @@ def test_a_pair_task_reads_both_texts(pretrained, tables, tmp_path, call: Call):
     summary = call("finetune", *data, "--out", tmp_path / "run", *settings).value
     assert summary["test"]["accuracy"] > 0.9
     assert summary["test"]["n"] == 30
-    out = tmp_path / "out.tsv"
-    made = predictions(
-        call("predict", "--model", tmp_path / "run", "--input", tables["pairs test"], "--output", out), out
-    )
-    told = [row["prediction"] for row in lines_of(tmp_path / "run" / "predictions.jsonl")]
-    assert [row["prediction"] for row in made] == told
-    line = ("predict", "--model", tmp_path / "run", "--input", tables["test"], "--output", out)
-    assert "the model's training table has pairs of texts" in call(*line).message
-    export = call("export", tmp_path / "run", "--out", tmp_path / "deployed")
-    assert export.code == 0
+    line = ("predict", "--model", tmp_path / "run", "--output", tmp_path / "out.jsonl", "--input")
+    assert call(*line, tables["pairs test"]).code == 0
+    told = column("prediction", tmp_path / "run" / "predictions.jsonl")
+    assert column("prediction", tmp_path / "out.jsonl") == told
+    assert "the model's training table has pairs of texts" in call(*line, tables["test"]).message
+    assert call("export", tmp_path / "run", "--out", tmp_path / "deployed").code == 0
     assert read_json(tmp_path / "deployed" / "config.json")["text_pairs"] is True
 
 
 def test_bad_tables_and_settings_are_one_clear_line(pretrained, tables, tmp_path, call: Call):
-    def message(*arguments: object, **files: str) -> str:
-        data = {"train": tables["train"], "test": tables["test"]} | files
-        line = ("--encoder", pretrained, "--train", data["train"], "--test", data["test"])
-        return call("finetune", *line, "--out", tmp_path / "run", *FIT, *arguments).message
-
-    strange = write_table(
-        tmp_path / "strange.tsv", [{"text": "a", "label": "low"}, {"text": "b", "label": "lwo"}]
-    )
-    assert "strange.tsv, line 3: unknown label 'lwo'" in message(test=strange)
-    assert "'low'" in message(test=strange)
-    single = write_table(tmp_path / "single.tsv", [{"text": "a", "label": "low"}] * 3)
-    assert "single label" in message(train=single)
-    assert "no column 'label'" in message(
-        train=write_table(tmp_path / "bare.tsv", [{"text": "a", "lable": "x"}])
-    )
-    assert f"{tables['pairs']} has pairs of texts, {tables['test']} single ones" in message(
-        train=tables["pairs"]
-    )
-    assert "must be in all tables or in none" in message(test=tables["pairs test"])
-    assert "max_length is 1000" in message("--max-length", 1000)
-    assert "max_length is 2" in message("--max-length", 2)
-    assert "batch is 0" in message("--batch", 0)
-    assert "epochs is 0" in message("--epochs", 0)
-    assert "weight_decay is -1" in message("--optimizer.weight-decay", -1)
-    assert "no value twice" in message("--seed", 1, 1)
+    """Tables alone: tests/tables."""
+    bare = write_table(tmp_path / "bare.tsv", [{"text": "a", "lable": "x"}])
+    pairs, test = tables["pairs"], tables["test"]
+    for name, value, message in (
+        ("train", [bare], "no column 'label'"),
+        ("train", [pairs], f"{pairs} has pairs of texts, {test} single ones"),
+        ("test", [tables["pairs test"]], "must be in all tables or in none"),
+        ("max-length", [1000], "max_length is 1000"),
+        ("max-length", [2], "max_length is 2"),
+        ("batch", [0], "batch is 0"),
+        ("epochs", [0], "epochs is 0"),
+        ("optimizer.weight-decay", [-1], "weight_decay is -1"),
+        ("seed", [1, 1], "no value twice"),
+    ):
+        options = {"encoder": [pretrained], "train": [tables["train"]], "test": [test], name: value}
+        given = [part for option, values in options.items() for part in (f"--{option}", *values)]
+        assert message in call("finetune", *given, "--out", tmp_path / "run").message
     assert not (tmp_path / "run").exists()
 
 
@@ -220,9 +146,8 @@ def test_two_layers_are_distilled_into_one(finetuned, tmp_path, call: Call):
 
 def test_a_dry_run_writes_nothing(chained, pretrained, finetuned, tables, tmp_path, call: Call):
     out = tmp_path / "run"
-    before = {
-        path: path.stat().st_mtime_ns for run in (chained, pretrained, finetuned) for path in run.rglob("*")
-    }
+    runs = (chained, pretrained, finetuned)
+    before = [(path, path.stat().st_mtime_ns) for run in runs for path in run.rglob("*")]
     data = ("--encoder", pretrained, "--train", tables["train"], "--test", tables["test"])
     lines = [
         ("prepare", tables["test"], "--out", out),
@@ -236,9 +161,7 @@ def test_a_dry_run_writes_nothing(chained, pretrained, finetuned, tables, tmp_pa
     for line in lines:
         assert call(*line, "--dry-run").value["dry_run"] is True, line[0]
         assert list(tmp_path.iterdir()) == [], line[0]
-    assert before == {
-        path: path.stat().st_mtime_ns for run in (chained, pretrained, finetuned) for path in run.rglob("*")
-    }
+    assert before == [(path, path.stat().st_mtime_ns) for run in runs for path in run.rglob("*")]
 
 
 @pytest.mark.slow
@@ -266,9 +189,8 @@ def test_a_finetuning_says_what_it_noticed(finetuned, tables):
     assert 0 <= calibration["ece_calibrated"] <= 1
     told = lines_of(finetuned / "predictions.jsonl")
     wrong = [row for row in told if row["gold"] != row["prediction"]]
-    assert sorted(row["probability"] for row in summary["errors"]) == sorted(
-        row["probability"] for row in wrong
-    )
+    probabilities = [sorted(row["probability"] for row in rows) for rows in (summary["errors"], wrong)]
+    assert probabilities[0] == probabilities[1]
     rows = lines_of(Path(tables["test"]))
     assert all(rows[error["row"] - 1]["text"] == error["text"] for error in summary["errors"])
     assert len(wrong) == sum(row["rows"] for row in summary["confused"])

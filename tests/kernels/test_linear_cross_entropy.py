@@ -176,24 +176,20 @@ def test_a_label_outside_of_the_vocabulary_is_an_error(label):
         linear_cross_entropy(*given)
 
 
-def test_without_gradients():
+def test_without_gradients_with_some_and_backward_twice_but_not_of_itself():
     given = case(30, 40, 4)
-    expected = linear_cross_entropy(*given).detach()
-    with torch.inference_mode():
-        assert torch.equal(linear_cross_entropy(*given), expected)
-    frozen = given._replace(weight=given.weight.detach(), bias=None)
-    (found,) = torch.autograd.grad(linear_cross_entropy(*frozen), frozen.hidden)
-    (peer,) = torch.autograd.grad(plain(*frozen), frozen.hidden)
-    torch.testing.assert_close(found, peer, rtol=1e-12, atol=1e-12)
-
-
-def test_backward_twice_but_not_of_itself():
-    given = case(10, 12, 4)
     total = linear_cross_entropy(*given)
+    with torch.inference_mode():
+        assert torch.equal(linear_cross_entropy(*given), total.detach())
     (first,) = torch.autograd.grad(total, given.weight, retain_graph=True)
     (again,) = torch.autograd.grad(total, given.weight, retain_graph=True, create_graph=True)
     assert torch.equal(first, again)
     assert not again.requires_grad
+    frozen = given._replace(weight=given.weight.detach(), bias=None)
+    (found,), (peer,) = (
+        torch.autograd.grad(f(*frozen), frozen.hidden) for f in (linear_cross_entropy, plain)
+    )
+    torch.testing.assert_close(found, peer, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -225,30 +221,23 @@ def test_scores_neither_live_all_at_once_nor_stay_for_backward(monkeypatch):
     given = case(2048, 1024, 8, torch.float32)
 
     def peak_and_saved(function: Callable[..., Tensor]) -> tuple[int, int]:
-        saved: list[int] = []
-
-        def keep(tensor: Tensor) -> Tensor:
-            saved.append(tensor.nbytes)
-            return tensor
-
+        """The most bytes that were held at once, and those that wait for the backward pass."""
+        saved: list[Tensor] = []
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-            with saved_tensors_hooks(keep, lambda tensor: tensor):
+            with saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
                 total = function(*given)
+            kept = sum(tensor.nbytes for tensor in saved)
+            saved.clear()
             total.backward()
-        return peak(profiled), sum(saved)
+        events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+        changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+        return max(accumulate(changes)), kept
 
     ours, theirs = peak_and_saved(linear_cross_entropy), peak_and_saved(plain)
     assert theirs[0] > 16 << 20
     assert theirs[1] > 8 << 20
     assert ours[0] < 4 << 20
     assert ours[1] < 1 << 20
-
-
-def peak(profiled: profile) -> int:
-    """The most bytes that were held at once."""
-    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
-    changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
-    return max(accumulate(changes))
 
 
 def by_groups(given: Case, gradients: bool = True) -> list[Tensor]:

@@ -121,6 +121,8 @@ def test_every_parameter_has_one_group_vectors_do_not_decay_and_layers_have_thei
     assert sorted(on_muon) == (sorted(blocks) if name == "muon" else [])
     inside = {key for key, p in parameters.items() if p.ndim == 2 and key.startswith("encoder.layers")}
     assert inside == blocks.keys()
+    assert all(len(parameters[key]) % count == 0 for key, count in blocks.items())
+    assert blocks["encoder.layers.0.qkv.weight"] == 3
 
 
 REFUSED = [("learning_rate", -1.0), ("weight_decay", float("nan")), ("beta1", 1.0), ("beta2", -0.1)]

@@ -141,24 +141,23 @@ def test_a_step_is_that_of_the_unscaled_and_clipped_gradient(clips, fused):
     model, max_norm = Step().to(torch.float64 if clips == "unscaled" else torch.float32), 0.05
     twin = copy.deepcopy(model)
     watch_modules(model)
-    optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01, fused=fused) for each in (model, twin)]
+    ours, theirs = (torch.optim.AdamW(each.parameters(), lr=0.01, fused=fused) for each in (model, twin))
     scaler = AutomaticLossScaler(init_scale=2.0**7)
     for _ in range(4):
         tokens, labels = torch.randint(20, (6,)), torch.randint(5, (6,))
-        for each, optimizer in zip((model, twin), optimizers, strict=True):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(each(tokens), labels)
-            (scaler.scale(loss) if each is model else loss).backward()
+        model.zero_grad()
+        twin.zero_grad()
+        scaler.scale(F.cross_entropy(model(tokens), labels)).backward()
+        F.cross_entropy(twin(tokens), labels).backward()
         if clips == "unscaled":
-            scaler.unscale_(optimizers[0])
-            norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-        else:
-            norm = scaler.clip_grad_norm_(model.parameters(), max_norm)
+            scaler.unscale_(ours)
+        clip = nn.utils.clip_grad_norm_ if clips == "unscaled" else scaler.clip_grad_norm_
+        norm = clip(model.parameters(), max_norm)
         torch.testing.assert_close(norm, nn.utils.clip_grad_norm_(twin.parameters(), max_norm))
-        scaler.step(optimizers[0])
-        optimizers[1].step()
+        scaler.step(ours)
+        theirs.step()
         scaler.update()
-        assert not hasattr(optimizers[0], "grad_scale")
+        assert not hasattr(ours, "grad_scale")
     # torch adds 1e-6 to the norm before it clips; Adam's first steps magnify nothing else.
     tolerance = 0 if clips == "unscaled" else 1e-4
     for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
@@ -307,20 +306,20 @@ def test_the_state_of_another_scaler_is_refused():
     assert scaler.get_scale() == 8.0
 
 
+class Spectrum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, dtype=torch.complex64))
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x):
+        return torch.fft.irfft(torch.fft.rfft(x * self.scale) * self.weight, n=6)
+
+
 def test_complex_parameters_are_left_alone():
-    class Spectrum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(4, dtype=torch.complex64))
-            self.scale = nn.Parameter(torch.ones(6))
-
-        def forward(self, x):
-            return torch.fft.irfft(torch.fft.rfft(x * self.scale) * self.weight, n=6)
-
-    model = Spectrum()
+    model, scaler = Spectrum(), AutomaticLossScaler(init_scale=4.0)
     watch_modules(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = AutomaticLossScaler(init_scale=4.0)
     scaler.scale(model(torch.randn(3, 6)).square().sum()).backward()
     gradient = model.weight.grad
     assert gradient_norm([gradient.conj()]) == gradient_norm([gradient]) > 0

@@ -11,7 +11,6 @@ from brimful.train.objective import Runtime
 from builders.training import assert_same_bits, killed_and_resumed, trainer_of, weights
 
 CPU = torch.device("cpu")
-ROUNDINGS = ("stochastic", "kahan", "master", "nearest")
 
 
 def narrow_trainer(directory, seed, format="bf16", **settings):
@@ -44,7 +43,7 @@ def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, forma
     assert state.trained.encoder.embedding.weight.dtype == torch.float32
 
 
-@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("rounding", ["stochastic", "kahan", "master", "nearest"])
 @pytest.mark.parametrize("format", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(seed, tmp_path, rounding, format):
     settings = {"rounding": rounding, "checkpoint_every": 3, "steps": 9, "dropout": 0.1}
@@ -52,21 +51,6 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(seed, tmp_path, roun
     whole.run("test")
     resumed = killed_and_resumed(lambda: narrow_trainer(tmp_path / "stopped", seed, format, **settings))
     assert_same_bits(weights(whole), weights(resumed))
-
-
-@pytest.mark.slow
-def test_small_updates_are_lost_by_nearest_rounding_alone(seed, tmp_path):
-    """Those of norms begin at 1, below which bfloat16 has a spacing of 2^-8: four of the largest updates."""
-    moved = {}
-    for rounding in ROUNDINGS:
-        trainer = narrow_trainer(tmp_path / rounding, seed, rounding=rounding, rate=1e-3, steps=20)
-        before = weights(trainer)
-        trainer.run("test")
-        after = weights(trainer)
-        large = [(before[name].float(), after[name]) for name in before if name.endswith("norm.weight")]
-        moved[rounding] = sum(float((a - b).abs().sum()) for b, a in large)
-    assert moved.pop("nearest") == 0
-    assert min(moved.values()) > 0
 
 
 def test_many_micro_batches_are_not_lost_beside_their_sum():

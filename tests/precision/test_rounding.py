@@ -227,11 +227,10 @@ def test_steps_and_parameters_have_noise_of_their_own(seed):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_resumed_run_has_the_same_bits(name, rounding, way, seed):
     """By state_dict, and by the tensors of each parameter's state, as the trainer saves them."""
-    ps = parameters(torch.bfloat16, seed)
+    ps, file = parameters(torch.bfloat16, seed), io.BytesIO()
     optimizer = NarrowWeights(OPTIMIZERS[name](ps), rounding, seed=seed)
     train(optimizer, ps, seed, range(3))
-    file = io.BytesIO()
-    states = [dict(optimizer.state[p]) if p in optimizer.state else {} for p in ps]
+    states = [dict(optimizer.state.get(p, {})) for p in ps]
     assert all(isinstance(value, torch.Tensor) for state in states for value in state.values())
     torch.save({"weights": ps, "whole": optimizer.state_dict(), "states": states}, file)
     train(optimizer, ps, seed, range(3, 6))
@@ -242,8 +241,7 @@ def test_a_resumed_run_has_the_same_bits(name, rounding, way, seed):
     if way == "state_dict":
         again.load_state_dict(saved["whole"])
     else:
-        for p, state in zip(others, saved["states"], strict=True):
-            again.state[p] = state
+        again.state.update(zip(others, saved["states"], strict=True))
     train(again, others, seed, range(3, 6))
     assert torch.equal(bits(others), bits(ps))
     for p, other in zip(ps, others, strict=True):
@@ -345,9 +343,9 @@ def test_closures_absent_gradients_and_groups_added_later():
 
 def test_what_can_be_wrong():
     p = nn.Parameter(torch.ones(3, dtype=torch.float16))
-    with pytest.raises(BrimfulError, match="rounding is one of stochastic, kahan, master, nearest, not 'up'"):
-        NarrowWeights(torch.optim.SGD([p], lr=0.1), "up")
     used = torch.optim.SGD([p], lr=0.1, momentum=0.9)
+    with pytest.raises(BrimfulError, match="rounding is one of stochastic, kahan, master, nearest, not 'up'"):
+        NarrowWeights(used, "up")
     p.grad = torch.ones_like(p)
     used.step()
     with pytest.raises(BrimfulError, match="no state yet"):

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
+from brimful import distil, distil_encoder
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.commands.distil import distil
-from brimful.commands.distil_encoder import distil_encoder
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.stages.distil_options import DistilConfig, LayerStageConfig, StageConfig
 from builders.distillation import EPOCH, save_with_other_tokens

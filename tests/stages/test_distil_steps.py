@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from brimful import Encoder
+from brimful import BrimfulError, Encoder, distil, distil_encoder
 from brimful.base.distributed import SINGLE_RANK
-from brimful.base.errors import BrimfulError
 from brimful.base.types import IGNORED
-from brimful.commands.distil import distil
-from brimful.commands.distil_encoder import distil_encoder
 from brimful.stages import distil_encoder as distil_encoder_module
 from brimful.stages.distil_encoder import ShardTexts
 from brimful.stages.distil_options import DistilEncoderConfig

@@ -6,10 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from brimful import Encoder
-from brimful.base.errors import BrimfulError
+from brimful import BrimfulError, Encoder, distil
 from brimful.base.summary import read_overview
-from brimful.commands.distil import distil
 from brimful.hf.folders import load_model, save_model
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import spread_layers

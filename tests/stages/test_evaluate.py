@@ -9,14 +9,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from brimful import evaluate, finetune, prepare, report
 from brimful.base.console import print_messages
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.types import IGNORED
 from brimful.cli.main import main
-from brimful.commands.evaluate import evaluate
-from brimful.commands.finetune import finetune
-from brimful.commands.prepare import prepare
-from brimful.commands.report import report
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
 from brimful.precision import policy
@@ -197,32 +194,23 @@ def test_the_number_format_is_the_device_s(inputs, tmp_path, monkeypatch):
     assert evaluate(resume=str(tmp_path / "fp32"))["precision"] == "fp32"
 
 
-def test_text_without_a_masked_word_is_refused(inputs, tmp_path):
+def test_each_encoder_needs_a_head_and_text_of_its_own_tokenizer(inputs, tmp_path):
+    other, empty, short = (str(tmp_path / name) for name in ("other", "empty", "short"))
+    prepare(paths=[inputs["raw"]], out=other, tokenizer="train:300", validation_share=1)
+    prepare(paths=[inputs["raw"]], out=empty, tokenizer=inputs["one"], validation_share=0)
     (tmp_path / "short.txt").write_text("internationalisation\n")
     held_out(str(tmp_path / "short.txt"), tmp_path / "short", inputs["one"])
-    settings = {"precision": "fp32", "max_length": 32, "text": [str(tmp_path / "short")]}
-    with pytest.raises(BrimfulError, match="short is too short: none of its words is masked"):
-        evaluate(encoders=[inputs["one"]], out=str(tmp_path / "out"), **settings)
-
-
-def test_each_encoder_needs_a_head_and_text_of_its_own_tokenizer(inputs, tmp_path):
-    other, empty = tmp_path / "other", tmp_path / "empty"
-    prepare(paths=[inputs["raw"]], out=str(other), tokenizer="train:300", validation_share=1)
-    prepare(paths=[inputs["raw"]], out=str(empty), tokenizer=inputs["one"], validation_share=0)
     settings = {"encoders": [inputs["one"]], "out": str(tmp_path / "out"), "max_length": 32}
     for options, message in (
         ({"max_length": 500}, "max_length is 500"),
         ({"encoders": [inputs["bare"]]}, "no encoder has a masked-LM head"),
+        ({"text": [other]}, "no --text was prepared with the tokenizer of .*--validation-share 1"),
+        ({"text": [inputs["text"], other]}, "other was prepared with a tokenizer that no encoder has"),
+        ({"text": [empty]}, "empty holds no validation documents"),
+        ({"text": [short], "precision": "fp32"}, "short is too short: none of its words is masked"),
     ):
         with pytest.raises(BrimfulError, match=message):
             evaluate(**settings | {"text": [inputs["text"]]} | options)
-    for texts, message in (
-        ([other], "no --text was prepared with the tokenizer of .*--validation-share 1"),
-        ([inputs["text"], other], "other was prepared with a tokenizer that no encoder has"),
-        ([empty], "empty holds no validation documents"),
-    ):
-        with pytest.raises(BrimfulError, match=message):
-            evaluate(**settings, text=[str(text) for text in texts])
 
 
 def test_text_of_an_encoder_without_a_head_is_left_out(inputs, tmp_path, capsys):

@@ -8,14 +8,9 @@ import pytest
 import torch
 
 import brimful
-from brimful import Encoder
+from brimful import BrimfulError, Encoder, distil, export, finetune, predict
 from brimful.base.config import read_yaml
 from brimful.base.distributed import World
-from brimful.base.errors import BrimfulError
-from brimful.commands.distil import distil
-from brimful.commands.export import export
-from brimful.commands.finetune import finetune
-from brimful.commands.predict import predict
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types, write_modules

@@ -10,11 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from brimful import Encoder
+from brimful import BrimfulError, Encoder, TaskModel, distil, finetune
 from brimful.base.console import record_warnings
-from brimful.base.errors import BrimfulError
-from brimful.commands.distil import distil
-from brimful.commands.finetune import finetune
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.tables.question_files import Answer, QuestionTable, read_questions
@@ -23,7 +20,6 @@ from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.question_answering import QuestionAnswering, cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.task_data import load_task_data
-from brimful.tasks.task_model import TaskModel
 from builders.encoders import pair_template, small
 
 TASK = QuestionAnswering(no_answer_threshold=0.0)

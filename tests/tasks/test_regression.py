@@ -9,13 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from brimful.base.errors import BrimfulError
+from brimful import BrimfulError, distil, export, finetune, predict, report
 from brimful.base.storage import read_json
-from brimful.commands.distil import distil
-from brimful.commands.export import export
-from brimful.commands.finetune import finetune
-from brimful.commands.predict import predict
-from brimful.commands.report import report
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.hf.folders import load_model, save_model

@@ -43,17 +43,10 @@ def test_what_does_not_tell_texts_apart() -> None:
     assert groups.tolist()[:10] == [0, 0, 0, 0, 1, 2, 3, 2, 4, 5]
 
 
-def test_numbers_count_where_all_texts_differ_by_them_alone() -> None:
-    sums = [f"What is {a} plus {b}?" for a in range(9) for b in range(9)]
-    assert group_alike_rows(table(sums)).max() > 60
-    letters = [f"Order {n} of today was delivered late" for n in range(3)]
-    assert group_alike_rows(table([*letters, *sentences(60, 2)])).tolist()[:3] == [0, 0, 0]
-
-
 def test_numbers_count_in_a_table_of_templates(seed: int) -> None:
     """Twelve have less than a tenth of the table each; sixty are enough to cut, yet they are all of it."""
     draw = random.Random(seed)
-    for templates, rows in ((12, 100), (60, 20)):
+    for templates, rows in ((1, 80), (12, 100), (60, 20)):
         logs = [
             f"{text} in {draw.randrange(10**6)} ms, {draw.randrange(10**6)} bytes"
             for text in sentences(templates, seed)
@@ -130,9 +123,7 @@ def test_the_same_rows_are_cut_in_whatever_order_they_stand(seed: int) -> None:
     st.sampled_from([0.1, 0.2, 0.5]),
     st.text(max_size=3),
 )
-def test_a_cut_takes_whole_groups_and_the_share_of_each_label(
-    rows: list[tuple[int, str]], share: float, name: str
-) -> None:
+def test_a_cut_takes_whole_groups_and_the_share_of_each_label(rows, share, name) -> None:
     numbers, strata = zip(*rows, strict=True)
     groups = np.unique(numbers, return_inverse=True)[1]
     contents = np.arange(len(rows), dtype=np.uint64)

@@ -12,6 +12,7 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.task_options import FinetuneConfig
 from brimful.train.config import LoopConfig, TrainerConfig
 from brimful.train.trainer import Trainer
+from brimful.train.training import Progress
 from builders.training import TASK, KilledError, assert_same_bits, kill_at, trainer_of, weights
 
 EVERY = 2
@@ -95,3 +96,12 @@ def test_the_best_weights_need_checkpoints_and_evaluations():
             DistilConfig(trainer=LoopConfig(**setting, checkpoint_every=2))
         PretrainConfig(trainer=TrainerConfig(**setting, checkpoint_every=2, evaluate_every=2))
         assert FinetuneConfig(trainer=LoopConfig(**setting, checkpoint_every=2)).chooses  # once an epoch
+
+
+def test_a_state_without_a_best_evaluation_resets_it():
+    progress = Progress({"update": 0}, best=(4, 0.7))
+    state = Progress({"update": 2}).state_dict()
+    progress.load_state_dict(2, state)
+    assert (progress.step, progress.cursor, progress.best) == (2, {"update": 2}, None)
+    progress.load_state_dict(4, state | {"best": [4, 0.5]})
+    assert progress.best == (4, 0.5)

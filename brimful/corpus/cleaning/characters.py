@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.corpus.text.characters import code_points
 
 # Bits that a survey finds.
 UNWANTED = 1
@@ -83,13 +84,12 @@ class Survey:
 
 def survey(text: str) -> Survey:
     """Find the bits and the runs of symbols of a text, in one pass over its characters."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    return Survey(*_compiled(_look)(codes, _table()))
+    return Survey(*_compiled(_look)(code_points(text), _table()))
 
 
 def squeeze_blanks(text: str) -> tuple[str, int]:
     """Turn each run of whitespace into a space, or a line break if it has one; count dropped characters."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    codes = code_points(text)
     out = np.empty_like(codes)
     size = _compiled(_squeeze)(codes, _table(), out)
     return out[:size].tobytes().decode("utf-32-le", "surrogatepass"), len(text) - size
@@ -133,17 +133,14 @@ def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
         if bits & _BLANK:
             if blank:
                 bits_found |= BLANK_RUN
-            blank = True
-            symbol = False
+            blank, symbol = True, False
             continue
         blank = False
-        if bits & _SYMBOL:
-            if not symbol:
-                runs += 1
-            symbol = True
-        else:
+        if not bits & _SYMBOL:
             others += 1
-            symbol = False
+        elif not symbol:
+            runs += 1
+        symbol = bits & _SYMBOL != 0
         if code == 59 or code == 123:
             name = 1
         elif name:

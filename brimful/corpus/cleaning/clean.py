@@ -165,8 +165,7 @@ class Cleaner:
             return pieces
         self._count("long documents cut", 1, text, pieces[0], source)
         long_pieces = [piece for piece in pieces if len(piece) >= self.config.min_characters]
-        if len(long_pieces) < len(pieces):
-            self._count("short ends of cut documents", len(pieces) - len(long_pieces), pieces[-1], "", source)
+        self._count("short ends of cut documents", len(pieces) - len(long_pieces), pieces[-1], "", source)
         return long_pieces
 
     def _without_html(self, raw: str, source: tuple[int, int], is_html: bool) -> str:
@@ -185,9 +184,8 @@ class Cleaner:
         field = read_field(raw, boilerplate=not config.boilerplate, main_content=config.main_content)
         if field.is_html:
             self._count("html tags", field.tags, raw, field.text, source)
-            count_issue(self.issues, TAGS_GONE, field.tags, field.example)
-        else:
-            count_issue(self.issues, TAGS_LEFT, field.tags, field.example)
+        issue = TAGS_GONE if field.is_html else TAGS_LEFT
+        count_issue(self.issues, issue, field.tags, field.example)
         return field.text
 
     def _find_flaw(self, text: str, symbol_share: float) -> str | None:
@@ -247,14 +245,8 @@ def _make_rules(config: CleanConfig) -> list[_Rule]:
     if config.max_foreign_run:
         rules.append(_Rule("foreign runs", foreign_run_rule(config.max_foreign_run)))
     if config.blanks:  # last, since the other rules leave blanks behind
-        rules.append(
-            _Rule(
-                "blanks",
-                characters.squeeze_blanks,
-                characters.BLANK_RUN | characters.OTHER_BLANK,
-                settles=True,
-            )
-        )
+        needs = characters.BLANK_RUN | characters.OTHER_BLANK
+        rules.append(_Rule("blanks", characters.squeeze_blanks, needs, settles=True))
     return rules
 
 

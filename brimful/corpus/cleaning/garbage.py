@@ -56,7 +56,8 @@ def drop_tokens(text: str) -> tuple[str, int]:
 def _looks_hexadecimal(run: str) -> bool:
     """Return whether a token is a hash or a UUID.
 
-    In numbers such as 5.5511151231257827e-017 and in IBANs, letters and digits alternate less often.
+    In numbers such as 5.5511151231257827e-017 and in IBANs, letters and digits alternate less often:
+    they have fewer than five groups.
     """
     return bool(_HEXADECIMAL.fullmatch(run)) and len(_KINDS.findall(run[:_JUDGED_CHARACTERS])) >= 5
 
@@ -72,13 +73,11 @@ def _looks_random(run: str) -> bool:
         return False
     groups = _LETTERS_OR_DIGITS.findall(token)
     words = [group for group in groups if group[0] > "9"]
-    letters = sum(map(len, words))
-    return (
-        len(groups) >= 6
-        and (len(token) - letters) * 5 >= len(token)
-        and 2 * letters >= 3 * len(words)
-        and max(map(len, words)) <= 6
-    )
+    letters = len("".join(words))
+    # Names with a number or two have fewer than six groups, fewer digits than a fifth, or a longer word.
+    # Formulas have words of one letter: here they have 1.5 letters or more on average.
+    has_digits = len(groups) >= 6 and (len(token) - letters) * 5 >= len(token)
+    return has_digits and 2 * letters >= 3 * len(words) and max(map(len, words)) <= 6
 
 
 def _looks_like_base64(run: str) -> bool:
@@ -87,12 +86,11 @@ def _looks_like_base64(run: str) -> bool:
     Paths have more separators than base64, identifiers fewer digits.
     """
     size = len(run)
-    return (
-        size >= SHORTEST_BASE64
-        and len(_KINDS.findall(run)) * 3 >= size
-        and len(_DIGITS.findall(run)) * 16 >= size
-        and len(_SEPARATORS.findall(run)) * 10 <= size
-    )
+    if size < SHORTEST_BASE64 or len(_SEPARATORS.findall(run)) * 10 > size:
+        return False
+    # In random base64, the kind of character changes after 1.6 characters, and digits begin after 7.4, on
+    # average. The limits are about twice as many, to leave room for chance.
+    return len(_KINDS.findall(run)) * 3 >= size and len(_DIGITS.findall(run)) * 16 >= size
 
 
 def drop_css(text: str) -> tuple[str, int]:
@@ -101,9 +99,8 @@ def drop_css(text: str) -> tuple[str, int]:
     A rule is a block in braces with declarations of known properties only, and the selectors before it. A
     single declaration outside braces stays, since it may be a sentence.
     """
-    times = 0
     pieces = []
-    end = 0
+    times = end = 0
     for match in _RULE.finditer(text):
         begin = _find_selectors(text, max(end, match.start() - _LONGEST_SELECTOR_CHARACTERS), match.start())
         if begin == match.start() and ";" not in match[0]:
@@ -111,19 +108,15 @@ def drop_css(text: str) -> tuple[str, int]:
         pieces.append(text[end:begin])
         end = match.end()
     if pieces:
-        times = len(pieces)
-        text, count = _AT_RULE.subn(" ", " ".join([*pieces, text[end:]]))
-        times += count
-    text, count = _INLINE.subn(" ", text)
-    times += count
-    return text, times
+        text, times = _AT_RULE.subn(" ", " ".join([*pieces, text[end:]]))
+    text, declarations = _INLINE.subn(" ", text)
+    return text, len(pieces) + times + declarations
 
 
 def _find_selectors(text: str, earliest: int, end: int) -> int:
     """Return the start of the selectors that end at `end`."""
-    begin = end
     for part in reversed(list(_PART.finditer(text, earliest, end))):
         if not _SELECTOR.fullmatch(part[0]):
             break
-        begin = part.start()
-    return begin
+        end = part.start()
+    return end

@@ -80,20 +80,19 @@ def foreign_run_rule(longest: int) -> Callable[[str], tuple[str, int]]:
     letter of the document's own scripts, the next non-ASCII character other than a letter, or the next line
     break: `var x = 1;` in Chinese text is one run.
     """
-    letter = re.compile(_LETTER)
-    groups = [re.compile(group) for group in _GROUPS]
 
     def drop(text: str) -> tuple[str, int]:
-        letters = "".join(letter.findall(text))
-        counts = [len(group.findall(letters)) for group in groups]
-        counts.append(len(letters) - sum(counts))
+        letters = "".join(re.findall(_LETTER, text))
         least = _OWN_SHARE * len(letters)
         # A foreign letter is in none of the own scripts; if "all others" are own, in one of the three groups.
         conditions = ""
-        for pattern, count in zip(_GROUPS, counts, strict=False):
+        others = len(letters)
+        for group in _GROUPS:
+            count = len(re.findall(group, letters))
+            others -= count
             if count >= least:
-                conditions += f"(?!{pattern})"
-        if counts[-1] >= least:
+                conditions += f"(?!{group})"
+        if others >= least:
             conditions += f"(?={'|'.join(_GROUPS)})"
         run = re.compile(f"(?:{conditions}{_LETTER}{_BETWEEN}*+)++")
         times = 0

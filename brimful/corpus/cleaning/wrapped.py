@@ -23,11 +23,11 @@ def join_lines(text: str) -> str:
     lines = text.split("\n")
     pieces = [lines[0].rstrip()]
     for before, line in pairwise(lines):
-        is_empty = not before.strip() or not line.strip()
+        body = line.strip()
+        is_empty = not before.strip() or not body
         if is_empty or _indent(line) > _indent(before) or line.startswith("\u3000"):
             pieces += ["\n", line.rstrip()]
             continue
-        body = line.strip()
         if _HYPHEN.search(pieces[-1]) and body[0].isalpha():
             pieces[-1] = pieces[-1][:-1]
         elif not _WITHOUT_SPACE.match(pieces[-1][-1] + body[0]):

@@ -63,9 +63,7 @@ def by_key(
     """
     bits = ((max(total, 1) - 1) // max_sorted).bit_length()
     if bits == 0:
-        records = [part for part in parts if len(part)]
-        if records:
-            yield _sorted(np.concatenate(records))
+        yield _sorted(np.concatenate([np.empty(0, RECORD), *parts]))
         return
     folder = temporary_path(scratch / "partitions")
     folder.mkdir(0o700)
@@ -156,10 +154,8 @@ class NearKeys:
 
 def shingles(text: str) -> list[str]:
     """Return overlapping runs of five words, or of eight characters in text with few spaces (Chinese)."""
-    words = text.split()
+    words, separator, size = text.split(), " ", SHINGLE_WORDS
     if len(words) * SHINGLE_CHARACTERS < len(text):
-        text = "".join(words)
-        count = max(1, len(text) - SHINGLE_CHARACTERS + 1)
-        return [text[begin : begin + SHINGLE_CHARACTERS] for begin in range(count)]
-    count = max(1, len(words) - SHINGLE_WORDS + 1)
-    return [" ".join(words[begin : begin + SHINGLE_WORDS]) for begin in range(count)]
+        words, separator, size = list("".join(words)), "", SHINGLE_CHARACTERS
+    count = max(1, len(words) - size + 1)
+    return [separator.join(words[begin : begin + size]) for begin in range(count)]

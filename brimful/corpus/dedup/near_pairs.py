@@ -159,20 +159,19 @@ def signatures(texts: Sequence[str]) -> np.ndarray:
 
 def _find_candidates(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
     """Find pairs (row of `ours`, row of `theirs`) with equal hashes in some band, int64 (pairs, 2)."""
-    their_keys, our_keys = fold(_halves(theirs)), fold(_halves(ours))  # (texts, BANDS)
     their_rows = np.flatnonzero((theirs != NO_RUN).any(1))
     our_rows = np.flatnonzero((ours != NO_RUN).any(1))
+    their_keys, our_keys = fold(_halves(theirs[their_rows])), fold(_halves(ours[our_rows]))
     pairs = [np.empty((0, 2), np.int64)]
-    for band in range(BANDS):
-        order = their_rows[np.argsort(their_keys[their_rows, band], kind="stable")]
-        keys = their_keys[order, band]
-        start = np.searchsorted(keys, our_keys[our_rows, band], side="left")
-        end = np.searchsorted(keys, our_keys[our_rows, band], side="right")
+    for keys, our_band in zip(their_keys.T, our_keys.T, strict=True):
+        order = np.argsort(keys, kind="stable")
+        start = np.searchsorted(keys[order], our_band, side="left")
+        end = np.searchsorted(keys[order], our_band, side="right")
         count = np.minimum(end - start, MAX_CANDIDATES)
         # For our row r, the places start[r], start[r] + 1 ... of `order`, count[r] of them.
         owner = np.repeat(np.arange(len(our_rows)), count)
         place = np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(owner))
-        pairs.append(np.stack([our_rows[owner], order[place]], axis=1))
+        pairs.append(np.stack([our_rows[owner], their_rows[order[place]]], axis=1))
     return np.unique(np.concatenate(pairs), axis=0)
 
 

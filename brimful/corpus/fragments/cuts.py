@@ -216,9 +216,8 @@ class _Classifier:
         if joined is None or self._attaches(character):
             return memo.SOLID
         if not joined:
-            parts = len(probe.split(f"a{character}a")) - 2
             doubled_parts = len(probe.split(f"a{character}{character}a")) - 2
-            return memo.ALONE if doubled_parts == 2 * parts else memo.SOLID
+            return memo.ALONE if doubled_parts == 2 * (len(around) - 2) else memo.SOLID
         kind = next(_PROBES[letter] for letter in _PROBES if letter in joined)
         return kind if joined == self._joined_by[kind] else memo.SOLID
 
@@ -247,13 +246,13 @@ class _Classifier:
         """Return the probes that `character` joins on both sides; None if a probe gives neither result."""
         joined = set()
         for letter, single in self._single_splits.items():
+            size = len(single)
             parts = self._probe.split(f"{letter}{character}{letter}")
-            if len(parts) == len(single) and parts != single:
+            if len(parts) == size and parts != single:
                 joined.add(letter)
                 continue
             # The second letter has no mark of a word's beginning, unlike the letter by itself.
-            ends_apart = parts[: len(single)] == single and parts[-1] == single[-1].lstrip("▁Ġ")
-            if len(parts) < len(single) + 2 or not ends_apart:
+            if len(parts) < size + 2 or parts[:size] != single or parts[-1] != single[-1].lstrip("▁Ġ"):
                 return None
         return joined
 

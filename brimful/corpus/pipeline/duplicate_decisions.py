@@ -86,7 +86,7 @@ def _decide_lines(
     """Return which lines are dropped, bool (lines,); all False if recurring lines stay."""
     counts = np.concatenate([np.empty(0, np.uint32), *(part.documents["lines"] for part in parts)])
     ends = np.cumsum(counts, dtype=np.int64)
-    dropped = np.zeros(int(ends[-1]) if len(ends) else 0, bool)
+    dropped = np.zeros(int(counts.sum()), bool)
     if config.lines:
         eligible = (decisions == 0) & (counts > 1)  # whole documents are compared above
         records = _line_records(parts, np.repeat(eligible, counts))
@@ -121,9 +121,7 @@ def _line_records(parts: Sequence[TextPart], eligible: np.ndarray) -> Iterator[n
 
 
 def _records(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
-    records = np.empty(len(keys), RECORD)
-    records["key"], records["place"] = keys, places
-    return records
+    return np.rec.fromarrays([keys, places], RECORD)
 
 
 def read_decisions(directory: Path, name: str) -> np.ndarray:

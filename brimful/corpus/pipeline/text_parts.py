@@ -104,10 +104,11 @@ def write_text(
     suffixes = [".docs"]
     if dedup.lines:
         suffixes.append(".lines")
+    near_keys = None
     if dedup.near:
         suffixes.append(".bands")
+        near_keys = NearKeys()
     paths = [path, *map(path.with_suffix, suffixes)]
-    near_keys = NearKeys() if dedup.near else None
     counts = {"documents": 0, "characters": 0}
     with ExitStack() as stack:
         parquet, *others = stack.enter_context(atomic_files(path.with_suffix(".json"), paths))
@@ -139,10 +140,8 @@ def _facts(texts: tuple[str, ...], is_first: tuple[bool, ...]) -> tuple[np.ndarr
     keys = compute_keys(texts, LINE_BYTES)
     # The number of the first piece of each document, carried forward to the pieces behind it.
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(texts)), 0))
-    facts = np.empty(len(texts), DOCUMENT)
-    facts["key"], facts["tokens"], facts["lines"] = keys.documents, keys.tokens, keys.line_counts
-    facts["origin"] = keys.documents[first]
-    return facts, keys.lines
+    columns = [keys.documents, keys.documents[first], keys.tokens, keys.line_counts]
+    return np.rec.fromarrays(columns, DOCUMENT), keys.lines
 
 
 class TextPart:
@@ -181,9 +180,9 @@ class TextPart:
             first = group_begin = 0  # the first document of these groups, and of each group
             for group in range(file.num_row_groups):
                 group_end = group_begin + file.metadata.row_group(group).num_rows
-                if group_begin < end and group_end > begin:
-                    if not groups:
-                        first = group_begin
+                if group_end <= begin:
+                    first = group_end
+                elif group_begin < end:
                     groups.append(group)
                 group_begin = group_end
             for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups):

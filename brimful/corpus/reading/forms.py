@@ -147,9 +147,7 @@ def _parse(line: str) -> object:
 
 def _is_record(value: object) -> bool:
     """Return whether a value of JSON is an object, or a list of objects, texts or lists."""
-    if not value:
-        return False
-    return isinstance(value, dict) or is_list_of(value, dict | list | str)
+    return bool(value) and (isinstance(value, dict) or is_list_of(value, dict | list | str))
 
 
 def _holds_records(text: str, *, is_whole: bool) -> bool:

@@ -107,20 +107,21 @@ def require_forms(inputs: Iterable[Input], fields: Sequence[str], encoding: str)
         BrimfulError: `form_of` refuses a file. The message names the first one and all that the same
             command converts, and counts the others.
     """
-    refused: dict[str, str] = {}
+    message = ""
+    refused = []
     for item in inputs:
         try:
             form_of(item.path, fields, encoding)
         except BrimfulError as error:
-            refused[item.path] = str(error)
+            message = message or str(error)
+            refused.append(item.path)
     if not refused:
         return
-    first, *others = refused
-    message, paths = refused[first], [first]
-    form = many_texts_of(first, encoding)
+    paths = refused[:1]
+    form = many_texts_of(paths[0], encoding)
     if form:
-        paths += [path for path in others if many_texts_of(path, encoding) == form]
-        message = f"{first} {form.refuse(paths, encoding)}"
+        paths = [path for path in refused if many_texts_of(path, encoding) == form]
+        message = f"{paths[0]} {form.refuse(paths, encoding)}"
     more = len(refused) - len(paths)
     if more:
         message += f" ({more:,} more of the files are refused, too)"

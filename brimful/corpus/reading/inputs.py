@@ -109,7 +109,7 @@ def _files_below(folder: str, left_out: Counter[str]) -> Iterator[str]:
 
 
 def _holds_many_texts(path: str) -> bool:
-    if not os.path.isfile(path):
+    if not os.path.isfile(path):  # to open a pipe would wait for its writer
         return False
     try:
         with open(path, "rb") as file:

@@ -104,10 +104,10 @@ class RowNames:
             return self._name_values(row, report)
         if isinstance(row, _RepeatedKeys):
             report.lose(REPEATED, number)
-        if row is not None and not isinstance(row, dict | str):
-            report.lose(NOT_RECORD, number, f"must be a JSON object, not {json.dumps(row)[:40]}")
-            return None
-        return row
+        if row is None or isinstance(row, dict | str):
+            return row
+        report.lose(NOT_RECORD, number, f"must be a JSON object, not {json.dumps(row)[:40]}")
+        return None
 
     def _name_values(self, row: list[Any], report: Report) -> dict[str, Any] | str | None:
         are_texts = bool(row) and is_list_of(row, str)

@@ -115,7 +115,7 @@ def _is_in_pages(head: str) -> bool:
     for page, following in pairwise(pages):
         if counts_pages(page[-1], following[-1], 1):
             return True
-        # A number without a title at the top may be a chapter's.
+        # A number without a title at the top may be the number of a chapter.
         has_title = re.search(r"\S\s{2,}\S", page[0])
         if has_title and counts_pages(page[0], following[0], 1):
             return True

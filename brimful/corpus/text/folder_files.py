@@ -31,7 +31,7 @@ def read_values(folder: Path, name: str) -> dict[str, Any]:
     Raises:
         BrimfulError: the file cannot be read or holds something else.
     """
-    return read_object(folder / name, marked=True) if (folder / name).is_file() else {}
+    return read_object(folder / name) if (folder / name).is_file() else {}
 
 
 def find_vocabulary_file(folder: Path) -> Path | None:
@@ -112,7 +112,7 @@ def read_transformer_settings(folder: Path) -> dict[str, Any]:
         BrimfulError: the file cannot be read or is not a JSON object.
     """
     file = find_settings_file(folder)
-    return {} if file is None else read_object(file, marked=True)
+    return {} if file is None else read_object(file)
 
 
 def lowers_text(folder: Path) -> bool:

@@ -72,9 +72,9 @@ class TextTokenizer:
         words[firsts] = sentences[firsts] = True
         scripts = {}
         counts_of_scripts = _count_scripts(codes, begins, tokens, self._unknown, character_scripts())
-        for script, counts in zip(SCRIPTS, counts_of_scripts.tolist(), strict=True):
-            if any(counts):
-                scripts[script] = dict(zip(("characters", "tokens", "unknown"), counts, strict=True))
+        for script, (characters, count, unknown) in zip(SCRIPTS, counts_of_scripts.tolist(), strict=True):
+            if characters or count:
+                scripts[script] = {"characters": characters, "tokens": count, "unknown": unknown}
         batch = TokenBatch(tokens, words, sentences, lengths, np.empty((0, 2), np.int64))
         return EncodedTexts(batch, scripts, self._count_lacking(codes, tokens, begins))
 
@@ -90,8 +90,7 @@ class TextTokenizer:
         np.add.at(edges, begins[unknown], 1)
         np.add.at(edges, ends, -1)
         different, counts = np.unique(codes[np.cumsum(edges[:-1]) > 0], return_counts=True)
-        for code, count in zip(different.tolist(), counts.tolist(), strict=True):
-            character = chr(code)
+        for character, count in zip(map(chr, different), counts.tolist(), strict=True):
             if not character.isspace() and self._lacks(character):
                 lacking[character] = count
         return lacking

@@ -10,7 +10,7 @@ The order of the texts matters only where a sample is thinned to keep memory bou
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain, dropwhile
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -85,11 +85,13 @@ def train(
     Raises:
         BrimfulError: `size` is too small, or the texts hold no character.
     """
+    from tokenizers import normalizers
+
     smallest = smallest_vocabulary(model)
     if size < smallest:
         raise BrimfulError(f"a {model} vocabulary of {size} is too small; ask for at least {smallest}")
     if nfkc:
-        normalised = map(_nfkc(), texts)
+        normalised = map(normalizers.NFKC().normalize_str, texts)
         return with_nfkc(train(normalised, size, model=model, lowercase=lowercase, han=han))
     if han == "pieces":
         texts = thin_out(texts, MAX_CHARACTERS_IN_RUNS[model])
@@ -107,12 +109,6 @@ def train(
         tokenizer = bert(_wordpiece(texts, size, normal), lowercase)
         tokenizer.normalizer = normal
     return with_special_tokens(tokenizer)
-
-
-def _nfkc() -> Callable[[str], str]:
-    from tokenizers import normalizers
-
-    return normalizers.NFKC().normalize_str
 
 
 def thin_out(texts: Iterable[str], max_characters: int) -> list[str]:
@@ -174,11 +170,10 @@ class _Alphabet:
 
 def _can_continue(character: str) -> bool:
     """Whether BERT's pre-tokenizer leaves a character within a word."""
-    if any(first <= ord(character) <= last for first, last in BERT_HAN):
-        return False
     if character.isascii():
         return character.isalnum()
-    return not unicodedata.category(character).startswith("P")
+    is_han = any(first <= ord(character) <= last for first, last in BERT_HAN)
+    return not is_han and not unicodedata.category(character).startswith("P")
 
 
 def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
@@ -258,9 +253,7 @@ def train_pieces(texts: Iterable[str], size: int, folding: Folding | None) -> "T
         show_progress=False,
     )
     tokenizer.train_from_iterator(sample, trainer)
-    pieces = _order_pieces(tokenizer.get_vocab(with_added_tokens=False))
-    pieces = [piece for piece in pieces if len(piece) <= LONGEST_PIECE or piece.isascii()][:size]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    vocabulary = _select_short(tokenizer.get_vocab(with_added_tokens=False), LONGEST_PIECE, size)
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix=""))
     tokenizer.normalizer = normal
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
@@ -268,8 +261,11 @@ def train_pieces(texts: Iterable[str], size: int, folding: Folding | None) -> "T
     return tokenizer
 
 
-def _order_pieces(vocabulary: dict[str, int]) -> list[str]:
-    return sorted(vocabulary, key=vocabulary.__getitem__)
+def _select_short(vocabulary: dict[str, int], max_length: int, size: int) -> dict[str, int]:
+    """Number the first `size` pieces that are ASCII or have at most `max_length` characters."""
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    short = [piece for piece in pieces if piece.isascii() or len(piece) <= max_length]
+    return {piece: number for number, piece in enumerate(short[:size])}
 
 
 def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> "Tokenizer":
@@ -292,9 +288,8 @@ def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> 
         raise _empty()
     scratch.train_from_iterator(batch_by_characters(chain([first], visible), BATCH_CHARACTERS, len), trainer)
     trained = json.loads(scratch.to_str())["model"]
-    pieces = _order_pieces(trained["vocab"])
+    vocabulary = trained["vocab"]
     if han == "pieces":  # a Chinese character is three bytes
-        pieces = [piece for piece in pieces if piece.isascii() or len(piece) <= 3 * LONGEST_PIECE][:size]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+        vocabulary = _select_short(vocabulary, 3 * LONGEST_PIECE, size)
     merges = [tuple(sides) for sides in trained["merges"] if "".join(sides) in vocabulary]
     return byte_level(models.BPE(vocabulary, merges), folding, han)

@@ -57,14 +57,9 @@ class Lexicon:
         ends = np.cumsum(np.fromiter(map(len, ordered), np.int64, len(ordered)))
         depths, nodes = _find_depths(codes, ends)
         size = 1 << (nodes * 4 // 3).bit_length()  # a power of two; at most three quarters of it are filled
-        self._trie = _Trie(
-            slots=np.zeros((size, 2), np.uint64),
-            depths=depths,
-            codes=codes,
-            ends=ends,
-            firsts=np.zeros(1 << 16, np.uint8),
-            pairs=np.zeros(1 << int(_PAIR_BITS), np.bool_),
-        )
+        slots, firsts = np.zeros((size, 2), np.uint64), np.zeros(1 << 16, np.uint8)
+        pairs = np.zeros(1 << int(_PAIR_BITS), np.bool_)
+        self._trie = _Trie(slots, depths, codes, ends, firsts, pairs)
         _fill(self._trie)
 
     def mark_words(
@@ -127,11 +122,8 @@ def _fill(trie: _Trie) -> None:
             trie.slots[slot, 0] = (node + _ONE) << _CODE_BITS | np.uint64(trie.codes[place])
             node = slot + _ONE
         trie.slots[slot, 1] = entry + 1
-        first = trie.codes[begin] & 0xFFFF
-        if end - begin == 1:
-            trie.firsts[first] |= 1
-        else:
-            trie.firsts[first] |= 2
+        trie.firsts[trie.codes[begin] & 0xFFFF] |= 1 if end - begin == 1 else 2
+        if end - begin > 1:
             trie.pairs[_pair(trie.codes, begin)] = True
         begin = end
 
@@ -201,7 +193,6 @@ def _mark_spans(spans: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> No
     """Make one word of each span; what follows a span within a word starts another one."""
     for begin, end in spans:
         for place in range(begin, end):
-            starts[place], inside[place] = False, True
-        starts[begin] = True
+            starts[place], inside[place] = place == begin, True
         if end < len(starts):
             starts[end] |= inside[end]

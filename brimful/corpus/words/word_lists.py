@@ -73,9 +73,9 @@ def read_word_list(path: str | Path, what: str) -> WordList:
                 f" {len(lines):,} lines, such as {others[0]!r:.60}: write one word a line, as cut -f1 FILE or"
                 " awk '{print $1}' FILE does"
             )
-    changed = [number for number, line in enumerate(lines) if line != words[number]]
+    changed = [pair for pair in zip(lines, words, strict=True) if pair[0] != pair[1]]
     if changed:
-        example, word = lines[changed[0]], words[changed[0]]
+        example, word = changed[0]
         notes.append(
             f"{path}: frequencies and tags behind the words of {len(changed):,} of {len(lines):,} lines are"
             f" left out ({word!r:.40} is read of {example!r:.60})"

@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import escape_controls, pluralise
-from brimful.base.types import Facts, Metrics
+from brimful.base.types import Numbers, Values
 from brimful.corpus.dedup.near_pairs import find_near_pairs
 from brimful.corpus.text.characters import normalise
 from brimful.corpus.text.special_ids import unknown_id
@@ -248,9 +248,9 @@ def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     return tokens.astype(np.int64), unknown_tokens.astype(np.int64)
 
 
-def summarise_tokens(tokens: np.ndarray, unknown: np.ndarray) -> Metrics:
+def summarise_tokens(tokens: np.ndarray, unknown: np.ndarray) -> Numbers:
     """Return quantiles of the length, and the proportion of unknown tokens."""
-    facts: Metrics = {}
+    facts: Numbers = {}
     for name, quantile in (("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("longest", 1.0)):
         facts[name] = int(np.quantile(tokens, quantile, method="higher"))
     return facts | {"unknown": float(unknown.sum() / max(tokens.sum(), 1))}
@@ -275,7 +275,7 @@ def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list
     return _make_finding("unknown tokens", table, np.flatnonzero(unknown).tolist(), what, example)
 
 
-def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], Facts]:
+def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], Values]:
     """Return the findings in the tables of a run, and the facts for summary.json; `own_dev`: dev is a table
     of its own."""
     tokenizer = require_tokenizer(encoder, "the encoder")

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.base.errors import BrimfulError
-from brimful.commands.finetune import finetune
-from brimful.commands.report import report
+from brimful import BrimfulError, finetune, report
 from brimful.hf.folders import save_model
 from brimful.reports.screen import show_result
 from brimful.stages.task_options import default_rate
@@ -133,16 +131,13 @@ def test_no_ladder(inputs, tmp_path, monkeypatch, capsys):
     assert "pip install 'brimful[tasks]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"dev": "test"}, {"trainer": {"patience": 2}}], ids=["one rate", "a dev", "patience"]
-)
+@pytest.mark.parametrize("options", [{}, {"dev": "test"}, {"trainer": {"patience": 2}}], ids=str)
 def test_trial_epochs_that_no_trial_would_have_are_refused(inputs, tmp_path, options):
     settings = {**inputs, **SMALL, "out": str(tmp_path / "run"), "trial_epochs": 0.5, "dry_run": True}
     rates = {"learning_rates": [1e-4, 1e-3]}
-    if "dev" in options:
-        options = {"dev": inputs["test"]}
+    more = {"dev": inputs["test"]} if "dev" in options else options
     with pytest.raises(BrimfulError, match="trial_epochs"):
-        finetune(**settings | (options and rates) | options)
+        finetune(**settings | (rates if options else {}) | more)
     assert finetune(**settings | rates)["dry_run"]
 
 

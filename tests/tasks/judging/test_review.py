@@ -36,6 +36,17 @@ def encoded(labels: list, texts: list[str] | None = None, **targets: np.ndarray)
     return encode(table, word_tokenizer(), 16, targets=targets)
 
 
+NAMES = TokenClassification(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
+FOUND = [[Found(LabelledSpan(0, 3, "PER"), 0.9)], [Found(LabelledSpan(0, 2, "LOC"), 0.5)]]
+SETS = MultiLabel(["a", "b"])
+OF_SETS = np.array([[1, -1], [-1, -1], [-1, -1]], dtype=np.float32)
+
+
+def named() -> Encoded:
+    """A person, which FOUND has, and a place, of which it has a part."""
+    return encoded([[LabelledSpan(0, 3, "PER")], [LabelledSpan(3, 7, "LOC")]], ["Ann ran", "to Rome"])
+
+
 def test_the_most_confident_errors_come_first() -> None:
     task, data = Classification(["a", "b"]), encoded(list("aabb"), label=np.array([0, 0, 1, 1]))
     answers = np.array([[1, 0], [0, 1], [3, 0], [0, 2]], dtype=np.float32)
@@ -51,12 +62,8 @@ def test_errors_of_other_tasks() -> None:
     errors = list_worst_errors(Regression(), np.array([[1.5], [2.0], [0.0]], dtype=np.float32), numbers)
     assert [error["row"] for error in errors] == [3, 1]
     sets = encoded([["a"], ["a", "b"], []])
-    answers = np.array([[1, -1], [-1, -1], [-1, -1]], dtype=np.float32)
-    assert [e["row"] for e in list_worst_errors(MultiLabel(["a", "b"]), answers, sets)] == [2]
-    spans = encoded([[LabelledSpan(0, 3, "PER")], [LabelledSpan(3, 7, "LOC")]], ["Ann ran", "to Rome"])
-    task = TokenClassification(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
-    found = [[Found(LabelledSpan(0, 3, "PER"), 0.9)], [Found(LabelledSpan(0, 2, "LOC"), 0.5)]]
-    (error,) = list_worst_errors(task, found, spans)
+    assert [e["row"] for e in list_worst_errors(SETS, OF_SETS, sets)] == [2]
+    (error,) = list_worst_errors(NAMES, FOUND, named())
     assert (error["row"], error["text"], error["label"]) == (2, "to Rome", [LabelledSpan(3, 7, "LOC")])
     assert error["prediction"][0]["text"] == "to"
 
@@ -69,47 +76,34 @@ def test_each_label_has_its_f1_and_support() -> None:
         {"label": "a", "support": 3, "precision": 1.0, "recall": pytest.approx(2 / 3), "f1": 0.8},
         {"label": "b", "support": 1, "precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3)},
     ]
-    task = TokenClassification(["O", "B-LOC", "I-LOC", "B-PER", "I-PER"])
-    spans = encoded([[LabelledSpan(0, 3, "PER")], [LabelledSpan(3, 7, "LOC")]], ["Ann ran", "to Rome"])
-    found = [[Found(LabelledSpan(0, 3, "PER"), 0.9)], [Found(LabelledSpan(0, 2, "LOC"), 0.5)]]
-    told = score_labels(task, found, spans)["by_label"]
+    told = score_labels(NAMES, FOUND, named())["by_label"]
     assert [(one["label"], one["support"], one["f1"]) for one in told] == [("LOC", 1, 0.0), ("PER", 1, 1.0)]
-    sets = encoded([["a"], ["a", "b"], []])
-    answers = np.array([[1, -1], [-1, -1], [-1, -1]], dtype=np.float32)
-    of_sets = score_labels(MultiLabel(["a", "b"]), answers, sets)
-    told = of_sets["by_label"]
-    assert of_sets["never_predicted"] == ["b"]
-    lost = score_labels(task, [found[0], []], spans)
+    lost = score_labels(NAMES, [FOUND[0], []], named())
     assert lost["never_predicted"] == ["LOC"]
-    assert "never_predicted" not in score_labels(task, found, spans)
+    assert "never_predicted" not in score_labels(NAMES, FOUND, named())
+    of_sets = score_labels(SETS, OF_SETS, encoded([["a"], ["a", "b"], []]))
+    assert of_sets["never_predicted"] == ["b"]
+    assert [(one["support"], one["recall"]) for one in of_sets["by_label"]] == [(2, 0.5), (1, 0.0)]
+    assert score_labels(SETS, OF_SETS[:1], encoded([["a|b"]])) == {}
     many = Classification([f"c{number:02}" for number in range(60)])
     rows = encoded(many.labels, label=np.arange(60))
-    assert score_labels(many, np.eye(60, dtype=np.float32)[np.arange(60) // 2], rows) == {
-        "never_predicted": many.labels[30:]
-    }
-    assert [(one["support"], one["recall"]) for one in told] == [(2, 0.5), (1, 0.0)]
-    assert score_labels(MultiLabel(["a", "b"]), answers[:1], encoded([["a|b"]])) == {}
+    few = np.eye(60, dtype=np.float32)[np.arange(60) // 2]
+    assert score_labels(many, few, rows) == {"never_predicted": many.labels[30:]}
     values = encoded(["1"], label=np.array([1.0], dtype=np.float32))
     assert score_labels(Regression(), np.zeros((1, 1), np.float32), values) == {}
 
 
-def test_a_temperature_is_fitted_on_dev_and_measured_on_test(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-
-    def drawn(n: int) -> tuple[np.ndarray, Encoded]:
-        logits = rng.normal(0, 2, (n, 2)).astype(np.float32)
-        chance = 1 / (1 + np.exp(logits[:, 0] - logits[:, 1]))
-        labels = (rng.random(n) < chance).astype(np.int64)
-        return logits * 3, encoded(list("ab") * (n // 2), label=labels)
-
-    of_dev = drawn(4000)
-    told, temperature = review_classifier(*drawn(4000), ["a", "b"], of_dev)
+def test_a_temperature_is_fitted_on_dev_and_measured_on_test(rng) -> None:
+    parts = []
+    for _ in range(2):
+        logits, labels = drawn(rng, 4000, 2, 3.0)
+        parts.append((logits, encoded(list("ab") * 2000, label=labels)))
+    told, temperature = review_classifier(*parts[1], ["a", "b"], parts[0])
     assert temperature == told["calibration"]["temperature"] == pytest.approx(3, rel=0.15)
     assert told["calibration"]["ece_calibrated"] < 0.04 < told["calibration"]["ece"]
 
 
-def test_a_dev_with_few_errors_gives_no_temperature(seed: int, capsys) -> None:
-    rng = np.random.default_rng(seed)
+def test_a_dev_with_few_errors_gives_no_temperature(rng, capsys) -> None:
     logits = rng.normal(0, 2, (100, 2)).astype(np.float32)
     labels = logits.argmax(1)
     for wrong, fitted in ((0, False), (9, False), (10, True)):
@@ -148,9 +142,7 @@ def rng(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def drawn(
-    rng: np.random.Generator, n: int, classes: int, temperature: float
-) -> tuple[np.ndarray, np.ndarray]:
+def drawn(rng, n: int, classes: int, temperature: float) -> tuple[np.ndarray, np.ndarray]:
     """Logits, and labels drawn from softmax(logits / temperature)."""
     logits = rng.normal(0, 4, (n, classes)).astype(np.float32)
     chances = softmax(logits.astype(np.float64) / temperature, axis=1)
