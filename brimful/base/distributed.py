@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,7 +25,6 @@ import torch.distributed as dist
 from brimful.base.device import default_device
 from brimful.base.environment import rank_and_size
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Numbers
 
 MAX_WAIT_SECONDS = 86400.0
 """Seconds in a collective outside of training, where one rank may work for hours while the others wait."""
@@ -63,7 +62,7 @@ class World:
         dist.all_reduce(tensor)
         return tensor.tolist()
 
-    def sum_each(self, *groups: Numbers) -> list[Numbers]:
+    def sum_each(self, *groups: Mapping[Any, float]) -> list[dict[Any, float]]:
         """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
         # One iterator for all groups: each takes as many sums as it has keys.
         sums = iter(self.sum([value for group in groups for value in group.values()]))

@@ -9,7 +9,7 @@ import logging
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from brimful.base.console import warn
 from brimful.base.environment import require_packages
@@ -44,13 +44,13 @@ class Format:
         makes_vectors: whether it says how an encoder makes vectors of texts.
     """
 
-    name: ClassVar[str]
-    library: ClassVar[str]
-    file: ClassVar[str] = "model.safetensors"
-    packages: ClassVar[tuple[str, ...]] = ()
-    runs_with: ClassVar[tuple[str, ...]] = ()
-    rounds: ClassVar[bool] = False
-    makes_vectors: ClassVar[bool] = True
+    name: str
+    library: str
+    file = "model.safetensors"
+    packages: tuple[str, ...] = ()
+    runs_with: tuple[str, ...] = ()
+    rounds = False
+    makes_vectors = True
 
     def require_packages(self) -> None:
         """Check that what the format needs can be imported.
@@ -168,7 +168,7 @@ def save_folder(folder: Path, export: "Export", *, vectors: bool) -> None:
 class WeightFormat(Format):
     """Weights in float32, which `transformers` reads."""
 
-    runs_with: ClassVar[tuple[str, ...]] = ("transformers",)
+    runs_with: tuple[str, ...] = ("transformers",)
 
     def write(self, folder: Path, export: "Export") -> float | None:
         from brimful.exporting.gate import check_written

@@ -56,6 +56,7 @@ from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import Pooling
 
 E = TypeVar("E", bound=Encoder)
+AnyFolder = ModelFolder | Path | str
 
 HEADS: dict[type[Head], str] = {
     MaskedLMHead: "ForMaskedLM",
@@ -87,7 +88,7 @@ def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
     return type(head) in (SequenceHead, TokenHead)
 
 
-def load_encoder(folder: ModelFolder | Path | str, kind: type[E]) -> E:
+def load_encoder(folder: AnyFolder, kind: type[E]) -> E:
     """Read the encoder of a folder as a module of the class `kind`, in evaluation mode, without its head.
 
     Raises:
@@ -105,8 +106,9 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, Tensors, str]:
         with skip_initial_weights():
             encoder = kind(config)
     except (RuntimeError, MemoryError) as error:  # torch raises either for an impossible size
-        where = folder.config_file
-        raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
+        raise BrimfulError(
+            f"{folder.config_file}: an encoder of this size does not fit into memory"
+        ) from error
     tensors, path = named_tensors(folder, encoder)
     prefix = family_of(config).prefix
     bare_tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
@@ -196,7 +198,7 @@ def is_read_by_transformers(folder: ModelFolder, encoder: Encoder) -> bool:
     return is_named and not names.isdisjoint(read_weights(folder.encoder_path)[0])
 
 
-def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
+def load_model(folder: AnyFolder) -> tuple[Encoder, Head | None, list[str] | None]:
     """Read a folder: the encoder, its head, and the names of its classes; None for an absent one.
 
     Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS`, such as an
@@ -207,14 +209,13 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
     """
     folder = ModelFolder.open(folder, "model")
     encoder, tensors, where = _load(folder, Encoder)
-    values = folder.values
     kind = _head_kind(encoder, folder.class_name, tensors, where)
     head: Head | None
     if kind is None:
         head = _linear_head(folder, encoder)
     else:
         with skip_initial_weights():
-            head = _new_head(kind, encoder, values, tensors, where)
+            head = _new_head(kind, encoder, folder.values, tensors, where)
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
@@ -222,7 +223,7 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
     return encoder, head.eval(), labels
 
 
-def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLMHead | None]:
+def load_pretrained(folder: AnyFolder) -> tuple[Encoder, MaskedLMHead | None]:
     """Read the encoder and the heads of pretraining, from which training starts, in evaluation mode.
 
     The head is None, or a MaskedLMHead in place of a PretrainingHead, where one of its tensors is missing.

@@ -173,26 +173,29 @@ def write_modules(
         classifier: linear.weight (classes, width) and linear.bias, if there is one.
         unit, prompt: as in `TextReading`.
     """
-    modules = [("Transformer", ""), ("Pooling", POOLING)]
-    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
-    (folder / POOLING).mkdir()  # in a new folder: `atomic_directory`
     flags = {flag: THEIRS[pooling] == mode for mode, flag in FLAGS.items()}
-    write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **flags})
+    settings: dict[tuple[str, str], Values] = {
+        ("Pooling", POOLING): {"word_embedding_dimension": width, **flags}
+    }
     if classifier is not None:
-        modules.append(("Dense", CLASSIFIER))
-        (folder / CLASSIFIER).mkdir()
-        sizes = {"in_features": width, "out_features": len(classifier["linear.weight"])}
-        values = sizes | {"bias": True, "activation_function": IDENTITY}
-        write_json(folder / CLASSIFIER / "config.json", values)
-        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+        settings["Dense", CLASSIFIER] = {
+            "in_features": width,
+            "out_features": len(classifier["linear.weight"]),
+            "bias": True,
+            "activation_function": IDENTITY,
+        }
     if unit:
-        modules.append(("Normalize", NORMALIZE))
-        (folder / NORMALIZE).mkdir()
-        write_json(folder / NORMALIZE / "config.json", {})
+        settings["Normalize", NORMALIZE] = {}
+    for (_, path), values in settings.items():
+        (folder / path).mkdir()  # in a new folder: `atomic_directory`
+        write_json(folder / path / "config.json", values)
+    if classifier is not None:
+        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
     if prompt:
         write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
     entries = []
-    for number, (kind, path) in enumerate(modules):
+    for number, (kind, path) in enumerate([("Transformer", ""), *settings]):
         type_name = f"sentence_transformers.models.{kind}"
         entries.append({"idx": number, "name": str(number), "path": path, "type": type_name})
     write_json(folder / MODULES, entries)

@@ -41,8 +41,10 @@ def naming_weights(folder: ModelFolder) -> Iterator[None]:
         with suppress(BrimfulError):  # another fault of the files matters less than `error`
             for path, name, tensor in _read_tensors(folder.encoder_path):
                 if not tensor.isfinite().all():
-                    fault = f"{path}: the tensor {name} holds NaN or infinite numbers"
-                    message = f"{fault}: fetch the model again, or train it again"
+                    message = (
+                        f"{path}: the tensor {name} holds NaN or infinite numbers: fetch the model again, or"
+                        " train it again"
+                    )
                     break
         raise NotFiniteError(message) from error
 

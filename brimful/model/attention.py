@@ -24,6 +24,7 @@ from brimful.base.errors import BrimfulError, require_known
 from brimful.data.batch import PackedBatch
 from brimful.model.fast_forms import find_fast_form
 
+Windows = Iterable[int | None]
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 """Receives queries, keys and values, each (T, heads, head_dim)."""
 
@@ -41,7 +42,7 @@ class Layout(ABC):
 
     @classmethod
     @abstractmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "Layout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "Layout":
         """Return the layout of a batch, on the device of the batch's tensors.
 
         Args:
@@ -110,7 +111,7 @@ class SequenceLayout(Layout):
         return None
 
     @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "SequenceLayout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "SequenceLayout":
         lengths = torch.zeros(batch.offsets.numel() - 1, dtype=torch.int64)
         lengths[: len(batch.lengths)] = torch.tensor(batch.lengths, dtype=torch.int64)
         return cls(lengths)

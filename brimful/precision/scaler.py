@@ -14,7 +14,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import MAX_SCALE, MIN_SCALE, Numbers
 from brimful.precision import watching
 from brimful.precision.gradients import gradient_norm, list_parameters, require_dense
-from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD
+from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD, widen
 
 
 class AutomaticLossScaler:
@@ -67,7 +67,7 @@ class AutomaticLossScaler:
             # The gradient of such a loss is the scale, which must fit float16 itself.
             self.max_scale = min(self.max_scale, 2.0**15)
             self._scale.clamp_(max=self.max_scale)
-        return loss.to(torch.promote_types(loss.dtype, torch.float32)) * self._scale
+        return widen(loss) * self._scale
 
     def get_scale(self) -> float:
         """Return the scale. Waits for the device."""

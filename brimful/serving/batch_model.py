@@ -164,16 +164,22 @@ class BatchModel:
     def describe(self) -> Values:
         """Return the model's entry in /v1/models."""
         served = self.served
-        entry: Values = {"id": self.name, "object": "model", "task": self.task}
+        answers: Values = {"labels": [], "width": self.width}
         if isinstance(served, ServedTask):
-            labels = getattr(served.task, "kinds", served.task.labels)  # of tags B-X and I-X the kind X
-            entry |= {"labels": list(labels), "pairs": self.pairs}
-        else:
-            entry |= {"labels": [], "width": self.width}
-        entry |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision}
-        entry |= {"batch_tokens": self.budget, "batches_at_a_time": self.workers}
-        entry["tokens_per_second"] = round(self.speed)
-        return entry
+            labels = getattr(served.task, "kinds", served.task.labels)  # the kind X of tags B-X and I-X
+            answers = {"labels": list(labels), "pairs": self.pairs}
+        return {
+            "id": self.name,
+            "object": "model",
+            "task": self.task,
+            **answers,
+            "max_length": served.max_length,
+            "overlap": served.overlap,
+            "precision": served.precision,
+            "batch_tokens": self.budget,
+            "batches_at_a_time": self.workers,
+            "tokens_per_second": round(self.speed),
+        }
 
     def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
         """Find `workers`, `speed` and `budget` with made-up texts.

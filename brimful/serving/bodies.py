@@ -17,6 +17,8 @@ from brimful.serving.batch_model import BatchModel
 from brimful.serving.queue import LeftError, QueuedRequest, QueuedText, RefusedError
 from brimful.serving.served_model import abstain
 
+Texts = tuple[list[str], list[str] | None]
+"""Texts, and of pairs the second texts."""
 MAX_BODY_BYTES = 8 << 20
 MAX_TEXTS = 2048
 """Texts of a request."""
@@ -50,7 +52,7 @@ class ClassifyBody(CommonFields):
     abstain_below: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=1)] | None = None
 
-    def texts_and_seconds(self) -> tuple[list[str], list[str] | None]:
+    def texts_and_seconds(self) -> Texts:
         """Return the texts, and of pairs the second texts; refuse fields that are missing or contradict."""
         if (self.text is None) == (self.texts is None):
             message = f"one of text and texts is needed, not {'none' if self.text is None else 'both'}"
@@ -113,7 +115,7 @@ class EmbeddingsBody(CommonFields):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None
 
-    def texts_and_seconds(self) -> tuple[list[str], list[str] | None]:
+    def texts_and_seconds(self) -> Texts:
         if isinstance(self.input, str):
             return [self.input], None
         return self.input, None

@@ -1,12 +1,15 @@
-"""What may be replaced: words of letters that are no stop words, Chinese words and lexicon words whole."""
+"""What may be replaced: words of letters that are no stop words, Chinese words and lexicon words whole; and by
+what: the words of the highest cosine, by an encoder's input embeddings."""
 
 import numpy as np
 import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-from brimful.augmentation.neighbours import Pieces
+from brimful.augmentation.neighbours import Neighbours, Pieces
 from brimful.augmentation.words import BUILT_IN, Words, find_token_ranges, is_word, stop_words
 from brimful.base.errors import BrimfulError
-from builders.augmentation import byte_level, wordpiece
+from builders.augmentation import byte_level, masked_lm, wordpiece
 
 
 def words_of(text: str, *, stop=BUILT_IN, lexicon=None) -> list[str]:
@@ -71,8 +74,9 @@ def test_tokens_of_several_words_belong_to_none() -> None:
     found = find_token_ranges("abcd efgh", offsets, ids, spans, continues)
     assert found.tolist() == [[-1, -1], [-1, -1], [-1, -1]]
     assert find_token_ranges("abcd efgh", offsets, ids, spans, ~continues[[1, 1]]).tolist()[2] == [-1, -1]
-    assert find_token_ranges("ab efg h", np.array([[0, 2], [2, 6]]), np.array([1, 1]), np.array([[3, 6]]),
-                        np.array([False, False])).tolist() == [[1, 2]]  # fmt: skip
+    offsets, span = np.array([[0, 2], [2, 6]]), np.array([[3, 6]])
+    found = find_token_ranges("ab efg h", offsets, np.array([1, 1]), span, np.array([False, False]))
+    assert found.tolist() == [[1, 2]]
 
 
 def test_the_pieces_of_a_vocabulary() -> None:
@@ -84,18 +88,50 @@ def test_the_pieces_of_a_vocabulary() -> None:
     assert pieces.continues[ids["##happy"]]
     assert not pieces.continues[ids["un"]]
     assert not pieces.spaced.any()
+    spelled = [[pieces.tokenizer.id_to_token(i) for i in word] for word in pieces.tokens(["Unhappy", "喜欢"])]
+    assert spelled == [["un", "##happy"], ["喜", "欢"]]
     pieces = Pieces(byte_level())
     ids = pieces.tokenizer.get_vocab()
     assert pieces.texts[ids["\u0120cat"]] == pieces.texts[ids["cat"]] == "cat"
     assert pieces.spaced[ids["\u0120cat"]]
     assert not pieces.spaced[ids["cat"]]
     assert not pieces.continues.any()
+    assert pieces.tokens(["cat"])[0].tolist() == [ids["\u0120cat"]]
 
 
-def test_a_word_is_spelled_as_behind_a_space() -> None:
-    pieces = Pieces(byte_level())
-    assert pieces.tokens(["cat"])[0].tolist() == [pieces.tokenizer.get_vocab()["\u0120cat"]]
-    pieces = Pieces(wordpiece())
-    tokens = pieces.tokens(["Unhappy", "喜欢"])
-    spelled = [[pieces.tokenizer.id_to_token(i) for i in word.tolist()] for word in tokens]
-    assert spelled == [["un", "##happy"], ["喜", "欢"]]
+def test_a_word_is_not_its_own_neighbour_in_capitals(seed) -> None:
+    """In a cased vocabulary."""
+    words = ["good", "bad", "Good", "GOOD", "Bad", "straße", "STRASSE", "fine"]
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "(", *words]
+    tokenizer = Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(names), 3)))
+    known = Neighbours(vectors, Pieces(tokenizer), words)
+    for word, found in zip(words, known.nearest(words, 99), strict=True):
+        assert sorted(found) == sorted(other for other in words if other.casefold() != word.casefold())
+
+
+def test_the_vector_of_a_word_is_the_mean_of_its_pieces() -> None:
+    encoder, _ = masked_lm()
+    pieces = Pieces(encoder.tokenizer)
+    ids = encoder.tokenizer.get_vocab()
+    matrix = encoder.word_embeddings.detach()
+    found = Neighbours(matrix, pieces, ["unhappy", "marvelous", "Cat", "喜欢", "音乐"])
+    vectors = {word: matrix[ids[word]] for word in (text for text in pieces.texts if text)}
+    means = {
+        "unhappy": matrix[[ids["un"], ids["##happy"]]].mean(0),
+        "喜欢": matrix[[ids["喜"], ids["欢"]]].mean(0),
+        "音乐": matrix[[ids["音"], ids["乐"]]].mean(0),
+    }
+    known = vectors | means
+
+    def expected(word: str, others: list[str]) -> list[str]:
+        cosine = {w: torch.cosine_similarity(known[w], known[word], dim=0).item() for w in others}
+        return sorted(others, key=lambda w: -cosine[w])[:5]
+
+    english = [w for w in known if w.isascii() and w not in ("unhappy", "un")]
+    han = [w for w in known if not w.isascii() and w not in ("喜", "欢", "喜欢")]
+    assert found.nearest(["unhappy"], 5)[0] == expected("unhappy", english)
+    assert found.nearest(["喜欢"], 5)[0] == expected("喜欢", han)
+    cats = [w for w in known if w.isascii() and w != "cat"]
+    assert found.nearest(["Cat"], 5)[0] == expected("cat", cats)  # the same piece

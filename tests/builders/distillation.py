@@ -12,7 +12,7 @@ ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "
 EPOCH = {"epochs": 1.0, "learning_rate": 1e-3}
 STILL = {"epochs": 0.0, "learning_rate": 0.0}
 STAGE = {"epochs": 2.0, "learning_rate": 1e-2}
-CALM = {"layers": STILL, "logits": STAGE, "batch": 2, "precision": "fp32"}
+CALM = {"layers": STILL, "logits": STAGE, "batch": 2}
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

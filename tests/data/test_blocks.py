@@ -1,25 +1,22 @@
 """Blocks: each document in one block of an epoch, each sequence in one row, plans that can be made again."""
 
 import json
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import norm
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus, map_file
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks
-from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
+from brimful.data.config import PackingConfig, SequencesConfig
 from brimful.data.sequences import SEQUENCE_ARRAYS
 from brimful.packing.cutting_stock import cutting_stock
 from brimful.packing.histogram import count_lengths
-from builders.corpora import corpora, write_corpus
+from builders.corpora import write_corpus
 
 PACKING = PackingConfig(max_length=48, capacity=192)
 SENTENCES = SequencesConfig()
@@ -45,44 +42,6 @@ def same(one: Block, other: Block) -> bool:
     arrays += [(one.row_offsets, other.row_offsets), (one.order, other.order)]
     equal = all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in arrays)
     return equal and one.digest == other.digest
-
-
-def tokens_of_rows(blocks: Blocks, epoch: int) -> list[np.ndarray]:
-    """How often each token of each shard is in a row of the epoch."""
-    seen = [np.zeros(len(shard.tokens), dtype=int) for shard in blocks.corpus.shards]
-    packing = blocks.packing
-    for number in range(blocks.count):
-        block = blocks.open(epoch, number)
-        columns = block.sequences
-        assert sorted(block.order.tolist()) == list(range(len(columns)))
-        assert columns.length.max() <= packing.max_length == block.max_length
-        for index in range(block.rows):
-            row = block.row(index)
-            assert 0 < len(row) <= packing.depth
-            assert columns.length[row].sum() <= packing.capacity
-            for i in row.tolist():
-                second = int(columns.second_length[i]) if len(columns.pair) else 0
-                n = columns.length[i] - second - (PAIR_SPECIAL_TOKENS if second else SPECIAL_TOKENS)
-                seen[columns.shard[i]][columns.begin[i] :][:n] += 1
-                if second:
-                    seen[columns.second_shard[i]][columns.second_begin[i] :][:second] += 1
-        blocks.drop(epoch, number)
-    return seen
-
-
-NUMBERS = st.tuples(st.integers(5, 24), st.integers(1, 5), st.integers(0, 2**32), st.integers(0, 9))
-
-
-@given(corpora, st.sampled_from(KINDS), st.floats(0, 1), NUMBERS)
-def test_every_token_once_an_epoch(shards, kind, share, numbers):
-    max_length, count, seed, epoch = numbers
-    with tempfile.TemporaryDirectory() as name:
-        corpus = write_corpus(Path(name), shards)
-        packing = PackingConfig(max_length=max_length, capacity=3 * max_length)
-        config = SequencesConfig(kind=kind, short_share=share)
-        blocks = Blocks(corpus, packing, config, seed, Path(name) / "plans")
-        blocks.count = min(count, corpus.documents)
-        assert all((times == 1).all() for times in tokens_of_rows(blocks, epoch))
 
 
 @pytest.mark.parametrize("depth", [None, 3])

@@ -1,57 +1,12 @@
-"""Mixtures: how they are written down, what is refused, and the shares of the tokens at every moment."""
+"""Mixtures: how they are written down, and what is refused."""
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
-from brimful.data.config import PackingConfig, Phase
 from brimful.data.mixture import DataSource, parse_source, parse_sources
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.phases import PhaseConfig
-from builders.streams import contents, toy_corpus, toy_stream
-
-PACKING = PackingConfig(max_length=24, capacity=96)
-
-
-pytestmark = pytest.mark.usefixtures("six_row_blocks")
-
-
-@settings(max_examples=5)
-@given(
-    weights=st.lists(st.floats(0.05, 20), min_size=2, max_size=3),
-    rows=st.sampled_from([1, 5]),
-    seed=st.integers(0, 2**31),
-)
-def test_shares_of_tokens_are_those_of_the_weights(weights, rows, seed):
-    """After every update no source is further ahead of its share than one row; tokens that count are real."""
-    draw = np.random.default_rng(seed)
-    with TemporaryDirectory() as folder:
-        corpora = {}
-        for number, (name, weight) in enumerate(zip("zab", weights, strict=False)):
-            lengths = draw.integers(1, 90, 20).tolist()
-            corpora[name] = toy_corpus(Path(folder, name), lengths, seed, first=1900 * number), weight
-        stream = toy_stream(corpora, [Phase(9, PACKING, rows)], Path(folder, "blocks"), seed)
-        cursor, ids = stream.start(), dict.fromkeys(corpora, 0)
-        for _ in range(25):
-            batches, cursor = stream.take(cursor)
-            tokens = stream.tokens_by_source(cursor)
-            behind = min(tokens[name] / weight for name, (_, weight) in corpora.items())
-            for name, (_, weight) in corpora.items():
-                assert tokens[name] / weight <= behind + PACKING.capacity / weight + 1e-6
-            found = contents(batches)
-            for number, name in enumerate(corpora):
-                first = 5 + 1900 * number
-                ids[name] += sum(n for token, n in found.items() if first <= token < first + 1900)
-        for name, n in ids.items():  # special tokens count too: two to a sequence of at least one
-            assert n < tokens[name] <= 3 * n
-        stream.close()
-
 
 SOURCES = {"a": ("a", 1.0), "a:3": ("a", 3.0), "x/a:0.5": ("x/a", 0.5)}
 SOURCES |= {"c:\\data": ("c:\\data", 1.0), "c:\\data:2": ("c:\\data", 2.0)}

@@ -96,7 +96,12 @@ def test_every_token_comes_once_an_epoch(
         cursor = stream.start()
         for _ in range(3):
             groups, following = stream.micro_batches(cursor)
-            expected = sum((tokens_of(stream, row) for group in groups for row in group), Counter())
+            rows_taken = [row for group in groups for row in group]
+            lengths_of_rows = [row.block.sequences.length[row.chosen] for row in rows_taken]
+            at_once = 1 if counted == "rows" else micro
+            assert all(0 < len(each) <= at_once * (depth or 96 // 8) for each in lengths_of_rows)
+            assert all(each.sum() <= at_once * 96 and each.max() <= 24 for each in lengths_of_rows)
+            expected = sum((tokens_of(stream, row) for row in rows_taken), Counter())
             alone, _ = stream.take(cursor)
             assert contents(alone) == expected
             if counted == "sequences":

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from brimful.base.cpu_threads import use_threads
 from brimful.kernels.blockwise import MAX_GROUPED_TOKENS, blockwise_attention
 
 
@@ -74,31 +73,6 @@ def test_huge_scores_give_finite_gradients():
     out, gradient = results(row[:, :3], [80, 120], row[:, 3], 1.0)
     assert out.isfinite().all()
     assert gradient.isfinite().all()
-
-
-@settings(max_examples=10)
-@given(
-    lengths=st.lists(st.integers(0, 160), min_size=2, max_size=40),
-    chosen=st.integers(0, 39),
-    threads=st.integers(1, 3),
-    seed=st.integers(0, 2**31),
-)
-def test_neighbours_order_and_threads_change_no_bit(lengths, chosen, threads, seed):
-    torch.manual_seed(seed)
-    parts = [torch.randn(length, 4, 3, 64).bfloat16() for length in lengths]
-    index = chosen % len(lengths)
-
-    def of_chosen(order: list[int]) -> list[Tensor]:
-        row = torch.cat([parts[i] for i in order])
-        sizes = [lengths[i] for i in order]
-        place = order.index(index)
-        return [part.split(sizes)[place] for part in results(row[:, :3], sizes, row[:, 3])]
-
-    with use_threads(threads):
-        packed = of_chosen(list(range(len(lengths)))[::-1])
-    with use_threads(1):
-        alone = of_chosen([index])
-    assert all(torch.equal(a, b) for a, b in zip(packed, alone, strict=True))
 
 
 @pytest.mark.parametrize("part", range(4))

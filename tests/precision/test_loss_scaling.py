@@ -63,6 +63,22 @@ def test_scales_with_other_settings():
     assert scales_of(slow, [0, 0, 0, 2, 2, 0, 2, 0, 0]) == [16, 16, 32, 32, 32, 16, 16, 16, 32]
 
 
+def test_ranks_agree_on_a_scale_that_one_of_them_needs(monkeypatch):
+    """The counts of another rank, which sees large gradients, come in 8 bytes an update."""
+    sent = []
+
+    def all_reduce(counts):
+        sent.append(counts.nbytes)
+        counts += torch.tensor([100.0, 5.0])
+
+    monkeypatch.setattr("brimful.precision.scaler._has_ranks", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    scaler = AutomaticLossScaler()
+    assert scales_of(scaler, (0, 0, 0)) == [0.5, 0.25, 0.125]
+    assert sent == [8, 8, 8]
+    assert scaler.metrics()["upper_share"] == pytest.approx(5 / 115)
+
+
 def test_impossible_settings():
     wrong = {"init_scale": 0.0, "min_scale": 2.0, "max_scale": 0.5, "period": 0, "threshold": 1}
     for name, value in (wrong | {"bin_edge": 1e5}).items():

@@ -4,11 +4,18 @@ import copy
 import gc
 import math
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
+from brimful.base.errors import BrimfulError
+from brimful.precision.narrow import NarrowWeights
 from brimful.precision.scaler import AutomaticLossScaler
 from brimful.precision.watching import take_counts, watch, watch_modules
 from builders.watched import CPU, LARGEST, Step, convolutional, counted, histogram
@@ -25,6 +32,14 @@ def _clean(seed):
     torch.manual_seed(seed)
     AutomaticLossScaler()
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def group():
+    """A group of one rank."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 def transformer():
@@ -65,12 +80,12 @@ def test_counts_are_exact_beside_an_edge_that_16_bits_do_not_hold(dtype, largest
     assert torch.equal(x.grad, gradient.clamp(-limit, limit))
 
 
+@pytest.mark.parametrize("ranks", ["none", "ddp", "compressed"])
 @pytest.mark.parametrize("largest", [1.0, 60_000.0])
-def test_all_parameters_are_counted_in_each_backward_pass(largest):
+def test_all_parameters_are_counted_in_each_backward_pass(group, largest, ranks):
     """Against hooks of the test's own on an unwatched copy, which see each micro-batch's gradients."""
     model = Step()
-    twin = copy.deepcopy(model)
-    seen = []
+    twin, seen = copy.deepcopy(model), []
     for parameter in twin.parameters():
         parameter.register_hook(seen.append)
     for module in (twin.norm, twin.out):
@@ -81,16 +96,28 @@ def test_all_parameters_are_counted_in_each_backward_pass(largest):
     factor = 2.0 ** math.floor(math.log2(largest / max(gradient.abs().max() for gradient in seen)))
     seen.clear()
     twin.zero_grad()
-    watch_modules(model)
-    watch_modules(model)  # twice is once
-    for tokens in batches:
-        for each in (model, twin):
-            (each(tokens).square().mean() * factor).backward()
+    wrapped = model if ranks == "none" else DistributedDataParallel(model)
+    if ranks == "compressed":
+        wrapped.register_comm_hook(None, fp16_compress_hook)
+    watch_modules(wrapped)
+    watch_modules(wrapped)  # twice is once
+    for number, tokens in enumerate(batches):
+        with nullcontext() if ranks == "none" or number == 2 else wrapped.no_sync():
+            (wrapped(tokens).square().mean() * factor).backward()
+        (twin(tokens).square().mean() * factor).backward()
     expected = histogram(seen)
     assert (expected[1] > 0) == (largest > 2.0**13)
     assert counted() == expected
     for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(parameter.grad, other.grad)
+        assert ranks == "compressed" or torch.equal(parameter.grad, other.grad)
+
+
+def test_sharded_parameters_are_refused(group):
+    module = fully_shard(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for refused in (lambda: NarrowWeights(optimizer), lambda: watch_modules(module)):
+        with pytest.raises(BrimfulError, match="whole on each rank: use DDP in place of FSDP2"):
+            refused()
 
 
 @pytest.mark.parametrize("largest", [1.0, 1e9])

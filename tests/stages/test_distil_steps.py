@@ -21,7 +21,7 @@ def test_an_encoders_student_that_was_ended_goes_on_to_the_same_bits(
     teacher, corpus_dir, tmp_path, monkeypatch
 ):
     given = {"teacher": str(teacher.parent / "encoder"), "data": [str(corpus_dir)], "student_hidden": 16}
-    given |= {"layers": EPOCH | {"epochs": 0.1}, "batch": 16, "max_length": 16, "precision": "fp32"}
+    given |= {"layers": EPOCH | {"epochs": 0.01}, "batch": 16, "max_length": 16, "precision": "fp32"}
     distil_encoder(**given, out=str(tmp_path / "straight"))
     made = distil_encoder_module.save_model
 

@@ -116,12 +116,7 @@ def test_a_worker_is_small_and_sees_what_the_caller_sees(
 
 def script(command: list[str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, *command],
-        env=ENVIRONMENT,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [sys.executable, *command], env=ENVIRONMENT, check=True, capture_output=True, text=True, timeout=60
     )
 
 

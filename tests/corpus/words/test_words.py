@@ -132,7 +132,7 @@ def lay_plainly(text: str, lexicon: list[str]) -> list[list[int]]:
     return laid
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(st.text(NEAR_LEXICON, max_size=16), max_size=12),
     st.lists(st.text(NEAR_LEXICON, max_size=24), max_size=4),
