@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeGuard, TypeVar
 
 import torch
+from tokenizers import Tokenizer
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
@@ -375,3 +376,15 @@ def _holds_only_model(directory: Path) -> bool:
     except (BrimfulError, TypeError):  # a TypeError: the model_type is a list
         return False
     return is_model and all(path in parts or path.is_dir() for path in directory.rglob("*"))
+
+
+def require_tokenizer(encoder: Encoder, place: ModelFolder | Path | str) -> Tokenizer:
+    """Return the tokenizer of an encoder that was read from a folder, or raise a BrimfulError without one."""
+    if encoder.tokenizer is None:
+        raise BrimfulError(f"{place} has no tokenizer.json; add it beside config.json")
+    return encoder.tokenizer
+
+
+def count_parameters(*modules: torch.nn.Module | None) -> int:
+    """Return the number of parameters of all modules; shared ones count once in each module."""
+    return sum(parameter.numel() for module in modules if module for parameter in module.parameters())

@@ -11,8 +11,8 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.runs.start_checks import CONFIG, SUMMARY
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut, read_held_out
-from brimful.stages.task_options import FinetuneConfig, TablePaths
-from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
+from brimful.stages.task_options import FinetuneConfig
+from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, TablePaths, find_layout
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.cached_tables import RunTables
 

@@ -4,9 +4,8 @@ A student starts from layers of the teacher, from a folder, or from random weigh
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from inspect import getfile
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ import torch
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32
+from brimful.base.types import Values
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.corpus.text.tokenizer import tokenizer_hash
-from brimful.data.ragged import Ragged
-from brimful.hf.folders import load_pretrained
+from brimful.hf.folders import load_pretrained, require_tokenizer
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, choose_pooling
@@ -33,7 +32,7 @@ from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.start.narrowing import narrow
 from brimful.tables.table import Table
-from brimful.tasks.cached_tables import Facts, Rows, get_entry, hash_code
+from brimful.tasks.cached_tables import cache_column, hash_code
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.task_data import TaskData
@@ -105,8 +104,7 @@ def random_encoder(config: StudentOptions, teacher: Encoder) -> Encoder:
 def read_encoder(folder: ModelFolder) -> Encoder:
     """Read an encoder with its tokenizer, which it must have."""
     encoder, _ = load_pretrained(folder)
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
+    require_tokenizer(encoder, folder)
     return encoder
 
 
@@ -133,14 +131,12 @@ class ModelTeacher:
 
     def reads_as(self, student: TaskModel, data: Encoded) -> bool:
         """Whether it makes the student's examples of these texts, and can be imitated token by token."""
-        tokenizer, teacher_tokenizer = student.encoder.tokenizer, self.model.encoder.tokenizer
-        assert tokenizer is not None
-        assert teacher_tokenizer is not None
+        tokenizer, teacher_tokenizer = student.tokenizer, self.model.tokenizer
         if student.max_length > self.model.encoder.config.max_length:
             return False
         # Equal tokenizers that cut on the same side make the same tokens of every text.
-        has_same_hash = tokenizer_hash(tokenizer) == tokenizer_hash(teacher_tokenizer)
-        if has_same_hash and truncation_side(tokenizer) == truncation_side(teacher_tokenizer):
+        sides = {truncation_side(tokenizer), truncation_side(teacher_tokenizer)}
+        if tokenizer_hash(tokenizer) == tokenizer_hash(teacher_tokenizer) and len(sides) == 1:
             return True
         if tokenizer.get_vocab() != teacher_tokenizer.get_vocab():
             return False
@@ -298,22 +294,15 @@ class StudentStart:
         return replace(start, encoder=copy_layers(self.config, start.encoder, layers))
 
 
-def cache_outputs(
-    decides: Facts, data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
-) -> np.ndarray | Ragged:
-    """Return a model's outputs for examples, mapped from the cache if they are there. Every rank calls this.
+def cache_outputs(decides: Values, data: Encoded, compute: Callable[[], Outputs], ranks: World) -> Outputs:
+    """Return the outputs of a model for examples, from the cache if it has them. Every rank calls this.
 
     Args:
-        decides: what decides them, beside the examples and this package's code.
-        compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
+        decides: all that decides the outputs, except the examples and this package's code.
+        compute: computes the outputs. The main rank calls it.
     """
     key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
-    compute_once = cache(compute)  # what the disk refuses need not be computed again
-
-    def make_rows(facts: Facts) -> Iterator[Rows]:
-        yield {"outputs": compute_once()}
-
-    return get_entry(key, make_rows, ranks, "a teacher's outputs", "").columns["outputs"]
+    return cache_column(key, compute, ranks, "a teacher's outputs", "")
 
 
 def hash_content(data: Encoded) -> str:

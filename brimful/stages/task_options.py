@@ -10,7 +10,7 @@ from brimful.base.types import Precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
-from brimful.tables.layouts import LabelOptions
+from brimful.tables.layouts import LabelOptions, TablePaths
 from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
@@ -18,8 +18,6 @@ TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short, and metrics are compared: reproducible bits are worth the time."""
 NO_DEV = "none"
 """The value of --dev with which a training uses all rows of train."""
-TablePaths = tuple[str, str | None, str | None]
-"""Paths of train, and of dev and test where they are tables of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -409,8 +409,7 @@ class Trainer:
         best, _ = self.progress.best
         self.checkpoints.finish()
         self.world.barrier()  # the main rank has written it
-        tensors, _ = checkpoint.load(self.checkpoints.directory, best)
-        self.state.load(tensors)
+        self.state.load(checkpoint.load(self.checkpoints.directory, best).tensors)
         if self.world.is_main:
             say(f"the weights of update {best:,} are the best on held-out data")
         self.metrics = self._evaluate()

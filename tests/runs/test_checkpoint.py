@@ -161,7 +161,7 @@ def test_another_format_is_refused_in_one_line(seed, tmp_path, monkeypatch, numb
     written = write(tmp_path, 8)
     refused = [load_latest]
     if number == 1:
-        assert torch.equal(checkpoint.load(tmp_path, 8)[0]["weight"], written["weight"])
+        assert torch.equal(checkpoint.load(tmp_path, 8).tensors["weight"], written["weight"])
         assert list(checkpoint.read_states(tmp_path)) == [4, 8]
     else:
         refused.append(lambda directory: checkpoint.load(directory, 8))
@@ -177,7 +177,7 @@ def test_one_of_them_is_loaded_and_nothing_is_changed(seed, tmp_path):
     written = write(tmp_path, 4)
     write(tmp_path, 8)
     before = sorted(tmp_path.rglob("*"))
-    tensors, state = checkpoint.load(tmp_path, 4)
+    _, tensors, state = checkpoint.load(tmp_path, 4)
     assert torch.equal(tensors["weight"], written["weight"])
     assert state["cursor"]["row"] == 4
     with pytest.raises(BrimfulError, match=r"no checkpoint .*step-5: .* 4, 8"):
