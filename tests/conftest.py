@@ -46,14 +46,9 @@ def seed_of_the_code() -> int:
 SESSION_SEED = int(os.environ.setdefault("BRIMFUL_TEST_SEED", str(seed_of_the_code())))
 
 # Machines that run tests are busy: time proves nothing.
+SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 for profile, examples in (("default", 15), ("thorough", 100)):
-    settings.register_profile(
-        profile,
-        deadline=None,
-        max_examples=examples,
-        suppress_health_check=[HealthCheck.too_slow],
-        print_blob=True,
-    )
+    settings.register_profile(profile, max_examples=examples, print_blob=True, **SLOW)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -161,14 +156,8 @@ def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     from brimful.commands.prepare import prepare
 
     def make(folder: Path) -> None:
-        prepare(
-            paths=[raw_texts],
-            out=folder / "data",
-            tokenizer="train:800",
-            validation_share=0.05,
-            workers=1,
-            read={"split": "line"},
-        )
+        options = {"tokenizer": "train:800", "validation_share": 0.05, "workers": 1}
+        prepare(paths=[raw_texts], out=folder / "data", read={"split": "line"}, **options)
 
     return made_once(tmp_path_factory, "corpus", make) / "data"
 

@@ -4,18 +4,18 @@ import json
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from brimful.corpus.reading.inputs import Span
-from brimful.corpus.reading.read import ReadConfig, read_documents
+from brimful.corpus.reading.faults import Refusing
+from brimful.corpus.reading.json_records import RowNames
 from brimful.corpus.words.word_lists import read_word_list
 from brimful.tables.question_files import read_questions
 from brimful.tables.table_files import read_table
 from brimful.tables.tagged_files import read_tagged
 from brimful.tasks.multi_label import MultiLabel
+from builders.reading import read
 
 ROOT = Path(__file__).parents[1]
 FORMS = ROOT / "tests" / "data_forms"
@@ -38,19 +38,38 @@ def test_the_page_shows_each_example_as_its_file_begins() -> None:
 @pytest.mark.parametrize(
     ("name", "config", "documents"),
     [
-        ("corpus.txt", ReadConfig(), ["\n\n".join(SENTENCES)]),
-        ("corpus.txt", ReadConfig(split="paragraph"), SENTENCES),
-        ("corpus.jsonl", ReadConfig(), SENTENCES),
-        ("corpus.json", ReadConfig(), SENTENCES),
-        ("corpus-sentences.json", ReadConfig(), ["Anna Berg joined Nordbank.\nShe works in Oslo.", SECOND]),
-        ("corpus.csv", ReadConfig(), ["Anna Berg joined Nordbank, in Oslo.", SECOND]),
+        ("corpus.txt", {}, ["\n\n".join(SENTENCES)]),
+        ("corpus.txt", {"split": "paragraph"}, SENTENCES),
+        ("corpus.jsonl", {}, SENTENCES),
+        ("corpus.json", {}, SENTENCES),
+        ("corpus.csv", {}, ["Anna Berg joined Nordbank, in Oslo.", SECOND]),
+        ("corpus-telegram.json", {}, ["", SECOND, "Read nordbank.example, please."]),
+        ("corpus-numbered.txt", {"field": "2"}, ["Anna Berg joined Nordbank.", "She works in Oslo.", SECOND]),
     ],
 )
-def test_corpora(name: str, config: ReadConfig, documents: list[str]) -> None:
-    issues: Counter[str] = Counter()
-    rows = read_documents(Span(path=str(FORMS / name)), config, issues)
-    assert [text.strip() for _, text in rows] == documents
-    assert not issues or name == "corpus-sentences.json"  # which says how sentences are joined
+def test_corpora(name: str, config: dict[str, str], documents: list[str]) -> None:
+    texts, issues = read(FORMS / name, **config)
+    assert ([text.strip() for text in texts], issues) == (documents, {})
+
+
+def test_corpora_of_pages_and_sentences(tmp_path: Path) -> None:
+    (page,), _ = read(FORMS / "corpus.html")
+    assert f"<p>{SECOND}</p>" in page
+    joined = ["Anna Berg joined Nordbank.\nShe works in Oslo.", SECOND]
+    assert read(FORMS / "corpus-sentences.json")[0] == joined
+    texts, issues = read(FORMS / "corpus-sentences.json", field="1")
+    assert (texts, [*issues.values()]) == (["Anna Berg joined Nordbank.", SECOND], [1])
+    lists, whole = '["One.", "Two."]\n["Three."]\n', '[["One.", "Two."], ["Three."]]\n'
+    for name in ("a.jsonl", "a.json"):
+        for lines in (lists, whole, '[["One.", "Two."]]\n[["Three."]]\n'):
+            assert read(tmp_path / name, lines)[0] == ["One.\nTwo.", "Three."]
+
+
+def test_a_note_of_a_table_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    row_names, report = RowNames(["text"]), Refusing(path=tmp_path / "a.jsonl")
+    for number in range(3):
+        assert row_names.make_record(["One.", "Two."], number, report) == "One.\nTwo."
+    assert capfd.readouterr().err.count("has lists of sentences") == 1
 
 
 def test_pairs_and_values() -> None:
@@ -138,7 +157,5 @@ def test_programs(name: str, files: dict[str, str], out: str, spans: list[list[s
     run_program(name, files, tmp_path / out)
     table = read_tagged(tmp_path / out, labelled=True)
     assert table.labels is not None
-    assert [
-        [text[span.start : span.end] for span in row]
-        for text, row in zip(table.texts, table.labels, strict=True)
-    ] == spans
+    rows = zip(table.texts, table.labels, strict=True)
+    assert [[text[span.start : span.end] for span in row] for text, row in rows] == spans

@@ -43,11 +43,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_package_and_the_sdist_its_tests(built: Path) -> None:
     with zipfile.ZipFile(built / f"brimful-{VERSION}-py3-none-any.whl") as wheel:
         names = set(wheel.namelist())
-    here = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "brimful").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    files = [path for path in (ROOT / "brimful").rglob("*") if path.is_file()]
+    here = {str(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
     assert {name for name in names if not name.startswith("brimful-")} == here
     assert "brimful/py.typed" in names
     with tarfile.open(built / f"brimful-{VERSION}.tar.gz") as sdist:

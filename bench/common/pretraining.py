@@ -52,8 +52,8 @@ class Trial:
 class ClockedLog(MetricsLog):
     """metrics.jsonl with the CPU seconds that this process has trained, without evaluations."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, step: str = "step") -> None:
+        super().__init__(path, step)
         self.spent = 0.0
         self.last = time.process_time()
 

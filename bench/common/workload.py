@@ -13,7 +13,8 @@ from torch import Tensor
 from bench.common.lengths import cut, quantile_sample, read_histogram
 from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
-from brimful.model.shape import Architecture, EncoderConfig, preset
+from brimful.model.presets import preset
+from brimful.model.shape import Architecture, EncoderConfig
 
 VOCABULARY, MASKED, CAPACITY = 30522, 0.15, 512
 LOWEST = 1000  # below are special and unused tokens

@@ -52,7 +52,7 @@ def row_lengths(tokens: int, longest: int) -> list[int]:
 def sequence_slots(tokens: int, longest: int, lengths: list[int]) -> int:
     """S as training has it for micro-batches of `tokens` slots that need as many as these lengths."""
     needed = len(lengths) + len(split_filler(tokens - sum(lengths), longest))
-    return SequenceSlots(shown=False).choose("bench", needed)
+    return SequenceSlots(prints=False).choose("bench", needed)
 
 
 class GpuStep:

@@ -12,7 +12,7 @@ from typing import Any
 
 import brimful
 from bench.common.processes import machine_facts
-from brimful.packing.histogram import PUBLISHED
+from brimful.packing.published import PUBLISHED
 
 CAPACITIES = (512, 1024, 2048, 4096, 8192, 65536)
 COLUMNS = ("algorithm", "depth", "rows", "efficiency", "packing_factor", "seconds", "rows_above_bound")

@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, cast
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench.common.study import by_arm, paired, spread
+from bench.precision.tables import results
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = Path(__file__).parent
@@ -84,14 +85,24 @@ def collect(rows: list[Any], path: str) -> list[Any]:
     return [reduce(operator.getitem, keys, row) for row in rows]
 
 
+def scale(values: list[float], factor: float) -> list[float]:
+    """Return values times a factor."""
+    return [value * factor for value in values]
+
+
+def ratios(values: list[float], others: list[float]) -> list[float]:
+    """Return values divided by those of the same seeds."""
+    return [value / other for value, other in zip(values, others, strict=True)]
+
+
 def number(value: float, digits: int = 0) -> str:
     """Format a number with thousands separated."""
-    return f"{value:,.{digits}f}"
+    return f"{round(value, digits) + 0.0:,.{digits}f}"  # without a zero's minus sign
 
 
 def percent(value: float, digits: int = 0) -> str:
     """Format a share in percent, without the sign."""
-    return f"{100 * value:,.{digits}f}"
+    return number(100 * value, digits)
 
 
 class PageEnvironment(Environment):
@@ -107,7 +118,8 @@ def make_environment(templates: Path) -> Environment:
         loader=FileSystemLoader(templates), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(choose=choose, pick=pick, collect=collect, number=number, percent=percent)
-    environment.filters.update(by_arm=by_arm, mean=fmean, spread=spread, paired=paired)
+    environment.filters.update(by_arm=by_arm, mean=fmean, median=median, spread=spread, paired=paired)
+    environment.filters.update(scale=scale, ratios=ratios, scalers=lambda runs, study: results(study, runs))
     return environment
 
 
@@ -137,7 +149,10 @@ def describe_sources(results: dict[str, Any], old: str, folder: str, root: Path)
         for key in ("commit", "measures"):
             if key not in result:
                 raise FiguresError(f"bench/results/{name}.json names no {key}")
-        machine = result.get("device") or f"{result['cores']} cores of {result['cpu']}"
+        machine = result.get("device", "cpu")
+        if machine == "cpu":
+            cores = "one core" if result["cores"] == 1 else f"{result['cores']} cores"
+            machine = f"{cores} of {result['cpu']}"
         if "instructions" in result:
             machine += f" with {result['instructions'].split(',')[0]}"
         link = f"[{name}]({folder}bench/results/{name}.json)"

@@ -23,7 +23,8 @@ import torch
 from bench.common.corpora import DATA
 from bench.common.processes import machine_facts
 from bench.common.study import kept
-from bench.precision.study import FULL, QUICK, SHARE, SHOCK, WINDOW, Size, results, train, trials
+from bench.precision.study import FULL, QUICK, SHARE, SHOCK, WINDOW, Size, train, trials
+from bench.precision.tables import results
 from brimful.base.storage import write_json
 
 STUDIES = ("window", "start", "shock", "formats")

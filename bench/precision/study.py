@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.common.study import Run, by_arm, paired, spread, table
+from bench.common.study import Run
 from bench.precision.scalers import ConstantScale, Hysteresis, TorchScaler
 from brimful.base.config import config_hash
 from brimful.data.batch import PackedBatch, pack
@@ -30,8 +30,6 @@ WINDOW = 25
 """The first and the final loss are means over this many updates."""
 WARM_UP = 0.1
 LENGTH, TOKENS, FOLLOWS = 16, 31, 0.9
-NEAR = 2.0
-"""Octaves within which a scale is near another."""
 MARGIN = 0.05
 """A run has stalled if its final loss is within this proportion of its first loss."""
 LOW, GOOD, HIGH = 0, 24, 36
@@ -246,69 +244,3 @@ def trials(study: str, size: Size) -> list[tuple[str, Trial]]:
         for seed in size.seeds
         for arm, settings in arms_of(study, size).items()
     ]
-
-
-def turn(trace: Sequence[float]) -> int | None:
-    """The first update whose scale moved against the first move: the wrong start is over. None: never."""
-    first = 0.0
-    for update in range(1, len(trace)):
-        move = trace[update] - trace[update - 1]
-        if move * first < 0:
-            return update
-        first = first or move
-    return None
-
-
-def recovery(trace: Sequence[float], start: int, end: int) -> int | None:
-    """Updates from the end of a shock until the scale is near its median over the 20 updates before it.
-
-    Args:
-        start, end: the first update of the shock, and the first after it.
-    """
-    before = statistics.median(trace[max(0, start - 20) : start])
-    back = (update for update in range(end, len(trace)) if abs(trace[update] - before) <= NEAR)
-    return next((update - end for update in back), None)
-
-
-def span(values: Sequence[float | None]) -> str:
-    """The least and the greatest; a value that is None counts as "never"."""
-    known = sorted(value for value in values if value is not None)
-    ends = dict.fromkeys(f"{value:,}" for value in (*known[:1], *known[-1:]))
-    parts = [" to ".join(ends)] if known else []
-    if missing := len(values) - len(known):
-        parts.append(f"never in {missing}" if known else "never")
-    return ", ".join(parts) or "-"
-
-
-def results(study: str, runs: Sequence[Run]) -> str:
-    """A study's table: a row for each arm, over its seeds. Losses of float32 have the same seed and shock."""
-    reference = {(run["seed"], run["shock"]): run["final"] for run in runs if run["format"] == "fp32"}
-
-    def adapted(run: Run) -> int | None:
-        if study != "shock":
-            return turn(run["trace"])
-        start = (run["updates"] - run["shock"]) // 2
-        return recovery(run["trace"], start, start + run["shock"])
-
-    columns: dict[str, Callable[[list[Run]], str]] = {
-        "stalled": lambda each: f"{sum(run['outcome'] == 'stalled' for run in each)} of {len(each)}",
-        "diverged": lambda each: f"{sum(run['outcome'] == 'diverged' for run in each)} of {len(each)}",
-        "updates made": lambda each: span([run["ended"] - len(run["skipped"]) for run in each]),
-        "overflowed": lambda each: span([run["overflows"] for run in each]),
-        "clipped": lambda each: span([run["clipped"] for run in each]),
-        "NaN set to 0": lambda each: span([run["nan"] for run in each]),
-        "zero gradients": lambda each: f"{statistics.fmean(run['zeros'] for run in each):.1%}",
-        "updates to recover" if study == "shock" else "updates to the turn": lambda each: (
-            "-" if each[0]["scaler"] == "constant" else span([adapted(run) for run in each])
-        ),
-    }
-    rows = []
-    for arm, each in by_arm(runs).items():
-        whole = [run for run in each if run["final"] is not None]
-        final = against = "-"
-        if whole:
-            final = "{:.3f} ± {:.3f}".format(*spread([run["final"] for run in whole]))
-            others = [reference[run["seed"], run["shock"]] for run in whole]
-            against = "{:+.3f} ± {:.3f}".format(*paired([run["final"] for run in whole], others))
-        rows.append([arm, final, against, *(value(each) for value in columns.values())])
-    return table(["", "final loss", "minus fp32", *columns], rows)

@@ -53,7 +53,7 @@ class CandidateTable:
         spans: int64 (W, 2), the characters of each word.
         choices: int32 (W, K), indices in `vocabulary` of its candidates, the best first; then `NO_CANDIDATE`.
         vocabulary: all candidates.
-        facts: how many words got candidates from each source.
+        facts: numbers of words by the source of their candidates.
     """
 
     numbers: dict[str, int]
@@ -118,13 +118,11 @@ def find_candidates(texts: Sequence[str], config: AugmentTableConfig, device: to
         from_model[rows] = True
     others = np.flatnonzero(~from_model).tolist()
     if others:
-        distinct = list(dict.fromkeys(words_of_texts[row] for row in others))
         frequent = [word for word, _ in Counter(words_of_texts).most_common()]
         neighbours = Neighbours(encoder.word_embeddings, pieces, frequent)
-        nearest = dict(zip(distinct, neighbours.nearest(distinct, config.choices), strict=True))
-        for row in others:
-            neighbours_of_word = nearest[words_of_texts[row]]
-            choices[row, : len(neighbours_of_word)] = list(map(number_candidate, neighbours_of_word))
+        nearest = neighbours.nearest([words_of_texts[row] for row in others], config.choices)
+        for row, words_near in zip(others, nearest, strict=True):
+            choices[row, : len(words_near)] = list(map(number_candidate, words_near))
     has_candidates = choices[:, 0] != NO_CANDIDATE
     return CandidateTable(
         numbers={text: number for number, text in enumerate(texts)},

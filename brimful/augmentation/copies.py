@@ -12,7 +12,7 @@ import numpy as np
 
 from brimful.augmentation.candidates import Replaceable
 from brimful.base.randomness import derive_key, draw_uniform, hash_words
-from brimful.corpus.text.characters import WORD, character_classes
+from brimful.corpus.text.character_classes import WORD, character_classes
 
 MIN_RATE = 1.0 / (1 << 53)
 """The distance between draws; it stands in for a rate of 0, by which nothing can be divided."""

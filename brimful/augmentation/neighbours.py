@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.augmentation.words import is_word
-from brimful.corpus.text.characters import HAN, character_classes, character_scripts
+from brimful.corpus.text.character_classes import HAN, character_classes, character_scripts
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.data.ragged import Ragged
 from brimful.data.reader import list_ordinary_ids
@@ -144,7 +144,7 @@ class Neighbours:
         A word's neighbours do not include the word in other capitals, one of its pieces, or a word of another
         script: mean embeddings of pieces may be near to all of these.
         """
-        neighbours: dict[int, list[str]] = {}
+        neighbours = {}
         numbers = dict.fromkeys(self.number[word] for word in words if word in self.number)
         with_vector = [number for number in numbers if self.vectors[number].any()]
         for start in range(0, len(with_vector), WORDS_AT_ONCE):

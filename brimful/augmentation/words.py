@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from brimful.base.console import warn
-from brimful.corpus.text.characters import SPACE, character_classes, code_points
+from brimful.corpus.text.character_classes import SPACE, character_classes
+from brimful.corpus.text.characters import code_points
 from brimful.corpus.words.segmenter import Segmenter
 from brimful.corpus.words.word_lists import read_word_list
 

@@ -11,7 +11,7 @@ from brimful.base.storage import sweep
 VARIABLE = "BRIMFUL_CACHE"
 """The environment variable with the folder; `off` turns the cache off."""
 MAX_CACHE_BYTES = 20 << 30
-"""Above this size, the entries go that were not used for longest."""
+"""The most bytes of all entries; beyond, the entries that were not used for longest are removed."""
 RECORD = "entry.json"
 
 
@@ -32,7 +32,7 @@ def cache_folder() -> Path | None:
 
 
 def touch_entry(folder: Path) -> None:
-    """Note that an entry was used: the entries that were used last are removed last."""
+    """Record the use of an entry: the most recently used entries are removed last."""
     with suppress(OSError):
         os.utime(folder / RECORD)
 

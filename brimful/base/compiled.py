@@ -24,31 +24,32 @@ from numba.core import event
 
 from brimful.base.console import say, warn
 
+Function = Callable[..., Any]
 _SOURCES = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^ *(?:from|import) (brimful[\w.]*)(?: import ([\w ,]+|\([^)]*\)))?", re.MULTILINE)
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def compiled(function: Function) -> Any:
     """Compile a loop on its first call, or load its machine code. Other threads run while it runs."""
     return _compile(function, nogil=True)
 
 
-def compiled_briefly(function: Callable[..., Any]) -> Any:
-    """As `compiled`, for calls of microseconds: other threads wait; taking turns would cost more."""
+def compiled_briefly(function: Function) -> Any:
+    """Compile for calls of microseconds: other threads wait meanwhile, since turns would cost more."""
     return _compile(function, nogil=False)
 
 
-def compiled_floats(function: Callable[..., Any]) -> Any:
-    """As `compiled`, with sums in any order, and infinity for a division by 0: so loops are vectorised."""
+def compiled_floats(function: Function) -> Any:
+    """Compile as `compiled`, with sums in any order and infinity for x / 0, so that loops are vectorised."""
     return _compile(function, nogil=True, fastmath={"reassoc"}, error_model="numpy")
 
 
-def compiled_fused(function: Callable[..., Any]) -> Any:
-    """As `compiled`, with one rounding for a product and its sum where the CPU has that operation."""
+def compiled_fused(function: Function) -> Any:
+    """Compile as `compiled`, with one rounding for a product and its sum if the CPU has this operation."""
     return _compile(function, nogil=True, fastmath={"contract"}, error_model="numpy")
 
 
-def _compile(function: Callable[..., Any], **options: Any) -> Any:
+def _compile(function: Function, **options: Any) -> Any:
     loop = numba.njit(**options)(function)
     folder = _folder_of(Path(function.__code__.co_filename))
     if folder is None:
@@ -65,7 +66,7 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
     return loop
 
 
-def _load(load: Callable[..., Any], *values: Any) -> Any:
+def _load(load: Function, *values: Any) -> Any:
     try:
         return load(*values)
     except Exception:  # unpickling a file that a power failure cut short may raise anything
@@ -135,7 +136,7 @@ def _folder_of(file: Path) -> Path | None:
 
 
 class _Notice(event.Listener):
-    """Tells a person at a terminal, once, why the first start takes longer."""
+    """Tells a person at a terminal once why the first start takes longer."""
 
     _done = False
 

@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from brimful.base.errors import BrimfulError, require_range, suggest_name
-from brimful.base.storage import atomic_file
+from brimful.base.storage import AnyPath, atomic_file
 from brimful.base.types import Facts, Values
 
 C = TypeVar("C")
@@ -87,7 +87,7 @@ for _class in (_Loader, _Dumper):
     )
 
 
-def read_yaml(path: Path | str) -> Values:
+def read_yaml(path: AnyPath) -> Values:
     """Read a YAML mapping: UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
@@ -123,7 +123,7 @@ def read_yaml(path: Path | str) -> Values:
     return value
 
 
-def write_yaml(path: Path | str, config: Any) -> None:
+def write_yaml(path: AnyPath, config: Any) -> None:
     """Write a configuration as YAML, atomically; `build(type(config), read_yaml(path))` gives it back."""
     with atomic_file(path) as temporary:
         text = yaml.dump(to_dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)

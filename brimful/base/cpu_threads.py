@@ -17,7 +17,7 @@ import torch
 from brimful.base.machine import find_library_function
 
 MAX_JOBS = 8
-"""More threads than this would wait for the interpreter lock."""
+"""The most jobs at the same time: more threads would wait for the interpreter lock."""
 
 _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -33,7 +33,7 @@ def _parallel() -> Any:
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Torch computes on `count` threads in the thread that enters this, and then on as many as before."""
+    """Inside this context the calling thread's torch operations use `count` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -43,7 +43,7 @@ def use_threads(count: int) -> Iterator[None]:
 
 
 def count_workers() -> int:
-    """How many jobs `run_jobs` does at the same time on the CPU."""
+    """Return the number of jobs that `run_jobs` does at the same time on the CPU."""
     return 1 if _parallel() is None else min(torch.get_num_threads(), MAX_JOBS)
 
 
@@ -62,7 +62,7 @@ def run_jobs(job: Callable[..., None], items: Iterable[tuple], *, device: torch.
         with torch.inference_mode():
             job(*item)
 
-    with use_threads(torch.get_num_threads()):  # again, once it is done
+    with use_threads(torch.get_num_threads()):  # restores the number that a job changes
         run_loops(run_on_one_thread, list(items))
 
 
@@ -85,7 +85,7 @@ def run_loops(loop: Callable[..., None], items: Sequence[tuple]) -> None:
         except BaseException as failure:  # ctypes would print it and go on
             failures.append(failure)
 
-    # As many threads as torch's operations have: the runtime ends threads that are left over.
+    # As many threads as torch's operations have, since the runtime ends unused threads.
     _parallel()(_Region(drain), None, torch.get_num_threads(), 0)
     if failures:
         raise failures[0]

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,14 +25,13 @@ import torch.distributed as dist
 from brimful.base.device import default_device
 from brimful.base.environment import rank_and_size
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Numbers
 
 MAX_WAIT_SECONDS = 86400.0
-"""Seconds in a collective outside of training, where one rank may work for hours while the others wait."""
+"""The longest wait in a collective outside of training, where one rank may work for hours, in seconds."""
 MAX_START_SECONDS = 1800.0
-"""Seconds that ranks wait for the last one to start; also torch's limit for its store."""
+"""The longest wait of ranks for the last one to start, in seconds; also torch's limit for its store."""
 ANSWER_SECONDS = 0.02
-"""Between two looks of the main rank for ranks that ask to join."""
+"""Seconds between two checks of the main rank for ranks that ask to join."""
 _OF_RANKS = re.compile(r"gloo/transport|[Cc]onnection (closed|reset) by|Timed out waiting|DistBackendError")
 
 
@@ -56,25 +55,25 @@ class World:
         return self.rank == 0
 
     def sum(self, values: list[float]) -> list[float]:
-        """The sum of each value over all ranks, in float64 on the CPU: no device waits for it."""
+        """Return the sum of each value over all ranks, in float64 on the CPU: no device waits for it."""
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
 
-    def sum_each(self, *groups: Numbers) -> list[Numbers]:
-        """Mappings, with each value summed over all ranks in one all-reduce; the ranks' keys are the same."""
+    def sum_each(self, *groups: Mapping[Any, float]) -> list[dict[Any, float]]:
+        """Sum each value of mappings over all ranks, in one all-reduce; all ranks have the same keys."""
         # One iterator for all groups: each takes as many sums as it has keys.
         sums = iter(self.sum([value for group in groups for value in group.values()]))
         return [dict(zip(group, sums, strict=False)) for group in groups]
 
     def least(self, value: int) -> int:
-        """The smallest of the ranks' values."""
+        """Return the smallest of the ranks' values."""
         return min(self.gather(value))
 
     def gather(self, value: Any) -> list[Any]:
-        """The value of each rank, in the order of the ranks. It may be anything that can be pickled."""
+        """Return the value of each rank, in the order of the ranks. Any value that can be pickled will do."""
         if self.size == 1:
             return [value]
         values = [None] * self.size
@@ -82,7 +81,7 @@ class World:
         return values
 
     def from_main(self, value: Any) -> Any:
-        """The main rank's value, on every rank. It may be anything that can be pickled."""
+        """Return the main rank's value on every rank. Any value that can be pickled will do."""
         if self.size == 1:
             return value
         values = [value]
@@ -166,7 +165,7 @@ def _limit_waits(seconds: float) -> None:
 
 
 def is_rank_failure(error: BaseException | None) -> bool:
-    """Whether a collective failed because another rank has ended, or has not come."""
+    """Whether a collective failed because another rank has ended or did not take part."""
     return isinstance(error, RuntimeError) and bool(_OF_RANKS.search(f"{type(error).__name__}: {error}"))
 
 
@@ -179,7 +178,7 @@ def _describe_failure(error: RuntimeError) -> str:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    # torchrun sends SIGTERM to the ranks that are left. One that reports a lost rank goes on with that.
+    # torchrun sends SIGTERM to the remaining ranks. A rank that reports a lost rank finishes its report.
     if not is_rank_failure(sys.exc_info()[1]):
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

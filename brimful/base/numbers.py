@@ -10,9 +10,9 @@ NARROW_SPACE = "\u202f"
 """Narrow no-break space, between a number and its unit."""
 MINUS = "\u2212"
 MAX_ITEMS = 40
-"""Items of a list that are written on one line."""
+"""The most items of a list on one line."""
 MAX_CHARACTERS = 500
-"""Characters of a value that are written on one line."""
+"""The most characters of a value on one line."""
 
 
 def finite_number(value: Any) -> float | None:

@@ -1,8 +1,8 @@
 """Counter-based randomness: every draw is a pure function of its key and counter.
 
-There is no generator object and no stream: the value at (seed, epoch, index) is the same in any order, on any
-number of workers. The hash is splitmix64's finaliser (Steele, Lea and Flood, 2014), a
-bijection of 64-bit words whose values no library version can change.
+Generators and streams are not used: the value at (seed, epoch, index) is the same in any order, on any number
+of workers. The hash is splitmix64's finaliser (Steele, Lea and Flood, 2014), a bijection of 64-bit words,
+which is the same with every version of every library.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What this process may use of its machine: cores, memory and open files."""
+"""The cores, the memory and the open files that this process may use."""
 
 import os
 import resource
@@ -31,7 +31,7 @@ def read_groups(names: Sequence[str], root: Path) -> Iterator[list[str]]:
 
 
 def usable_cores(root: Path = ROOT) -> float:
-    """The cores that this process may use: by its affinity, and by the quotas of its control groups."""
+    """Return the number of cores that this process may use, by its affinity and its groups' quotas."""
     cores = float(count_cores())
     for (limit,) in read_groups(["cpu.max"], root):
         quota, period = limit.split()
@@ -41,9 +41,9 @@ def usable_cores(root: Path = ROOT) -> float:
 
 
 def available_memory(root: Path = ROOT) -> int:
-    """The bytes that are available on this machine and in this process's control groups.
+    """Return the bytes of memory that are available on this machine and in this process's control groups.
 
-    If the system does not report this (outside Linux), half of the installed memory.
+    Systems other than Linux do not report them; there it is half of the installed memory.
     """
     meminfo = read_kernel_file("proc/meminfo", root)
     if meminfo is None:

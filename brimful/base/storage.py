@@ -25,11 +25,12 @@ import msgspec
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Values
 
+AnyPath = Path | str
 CHUNK_BYTES = 1 << 22
 """Bytes of a file that are read at once for its CRC."""
 TEMPORARY = ".tmp-"
 LOCK = ".lock"
-"""The file with which a process locks a folder (folder_lock.py). It does not make a folder non-empty."""
+"""The file with which a process locks a folder (folder_lock.py). A folder with only this file is empty."""
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
 # HOST+RANDOM, and the id of the process.
@@ -51,12 +52,12 @@ def _sync(path: Path) -> None:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a new temporary name beside `path`, which tells `sweep` the id of this process."""
+    """Return a new temporary name beside `path`. It holds the id of this process, which `sweep` reads."""
     return path.with_name(f"{TEMPORARY}{_HOST}+{secrets.token_hex(8)}-{os.getpid()}-{path.name}")
 
 
 def _final_name(name: str) -> str:
-    """The final name of a temporary file or folder, without any of its temporary prefixes."""
+    """Return the final name of a temporary file or folder, without its temporary prefixes."""
     return _TEMPORARY_PREFIXES.sub("", name)
 
 
@@ -77,7 +78,7 @@ def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
     return failed != path.parent and not failed.is_relative_to(temporary) and not failed.is_relative_to(path)
 
 
-def require_utf8(path: Path | str) -> None:
+def require_utf8(path: AnyPath) -> None:
     """Refuse a name that is not UTF-8 (from a foreign archive, say): pyarrow and safetensors fail on it."""
     try:
         str(path).encode()
@@ -150,7 +151,7 @@ def _require_parents(path: Path) -> None:
 
 
 def _mode(path: Path) -> int | None:
-    """The mode of a file or folder; None if it does not exist."""
+    """Return the mode of a file or folder; None if it does not exist."""
     # One call decides: between `exists` and `is_dir`, another process may delete it.
     try:
         return path.stat().st_mode
@@ -161,7 +162,7 @@ def _mode(path: Path) -> int | None:
 
 
 @contextmanager
-def atomic_file(path: Path | str) -> Iterator[Path]:
+def atomic_file(path: AnyPath) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success sync it and rename it to `path`.
 
     Raises:
@@ -188,7 +189,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_directory(path: Path | str) -> Iterator[Path]:
+def atomic_directory(path: AnyPath) -> Iterator[Path]:
     """Yield a temporary directory beside `path`; on success rename it to `path`, replacing what was there.
 
     What a killed process left of an earlier attempt is removed first. A `path` that is a link stays one: the
@@ -263,7 +264,7 @@ def write_tensors(path: Path, tensors: Values) -> None:
         raise OSError(str(error)) from error
 
 
-def write_json(path: Path | str, value: Any) -> None:
+def write_json(path: AnyPath, value: Any) -> None:
     """Write `value` as UTF-8 JSON, atomically."""
     with atomic_file(path) as temporary:
         temporary.write_text(
@@ -271,7 +272,7 @@ def write_json(path: Path | str, value: Any) -> None:
         )
 
 
-def read_json(path: Path | str) -> Any:
+def read_json(path: AnyPath) -> Any:
     """Read a JSON file, which may begin with a byte order mark, as other programs write.
 
     Raises:
@@ -286,7 +287,7 @@ def read_json(path: Path | str) -> Any:
         raise BrimfulError(f"{path} is no JSON (line {line}): it is damaged or not Brimful's") from error
 
 
-def read_object(path: Path | str) -> Values:
+def read_object(path: AnyPath) -> Values:
     """Read a JSON file that holds an object.
 
     Raises:
@@ -298,7 +299,7 @@ def read_object(path: Path | str) -> Values:
     return value
 
 
-def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
+def crc32(path: AnyPath, begin: int = 0, end: int | None = None) -> int:
     """Compute the CRC-32 of a file's bytes, or of its bytes `begin` to `end`."""
     value = 0
     remaining = sys.maxsize if end is None else max(0, end - begin)
@@ -311,12 +312,12 @@ def crc32(path: Path | str, begin: int = 0, end: int | None = None) -> int:
 
 
 def _own_crc32(value: Values) -> int:
-    """The CRC-32 of a commit record's content, without its key `crc32`."""
+    """Return the CRC-32 of a commit record's content, without its key `crc32`."""
     facts = {key: fact for key, fact in value.items() if key != "crc32"}
     return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
 
-def commit(record: Path | str, files: Iterable[Path | str], **facts: Any) -> Values:
+def commit(record: AnyPath, files: Iterable[AnyPath], **facts: Any) -> Values:
     """Write the commit record of `files`, in its folder or below: their sizes and CRCs, and `facts`.
 
     Returns:
@@ -346,7 +347,7 @@ class Record(TypedDict):
     crc32: int
 
 
-def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None:
+def require_shape(value: Any, shape: Any, path: AnyPath, remedy: str) -> None:
     """Refuse a value read from `path` whose types differ from what Brimful writes there.
 
     The shape is a type that `msgspec.convert` knows, such as a TypedDict. Further keys are allowed.
@@ -358,7 +359,7 @@ def require_shape(value: Any, shape: Any, path: Path | str, remedy: str) -> None
         raise BrimfulError(f"{path} is damaged or not Brimful's: {why}; {remedy}") from error
 
 
-def read_record(record: Path | str, shape: Any = Record, *, remedy: str = "run the command again") -> Values:
+def read_record(record: AnyPath, shape: Any = Record, *, remedy: str = "run the command again") -> Values:
     """Read a commit record of this shape (see `require_shape`) without checking its files.
 
     Raises:
@@ -378,7 +379,7 @@ def read_record(record: Path | str, shape: Any = Record, *, remedy: str = "run t
 
 
 def read_commit(
-    record: Path | str, shape: Any = Record, *, verify: bool = False, remedy: str = "run the command again"
+    record: AnyPath, shape: Any = Record, *, verify: bool = False, remedy: str = "run the command again"
 ) -> Values:
     """Read a commit record as `read_record` does, and check the sizes of its files; with `verify`, also CRCs.
 
@@ -405,7 +406,7 @@ def read_commit(
 
 
 def find_commit(
-    record: Path | str,
+    record: AnyPath,
     shape: Any = Record,
     *,
     verify: bool = False,
@@ -435,7 +436,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def sweep(directory: Path | str, only: str | None = None) -> None:
+def sweep(directory: AnyPath, only: str | None = None) -> None:
     """Remove temporary files of ended processes of this machine, or only those with the final name `only`.
 
     A directory that a killed process moved aside and did not replace is moved back.

@@ -11,14 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from brimful.base.errors import BrimfulError
 from brimful.base.numbers import format_gap, format_metric
 from brimful.base.types import Facts, Numbers, Values
 
 OVERVIEW = "overview"
 """The key of a Summary in summary.json, export.json and MANIFEST.json."""
 CLEAR_ERRORS = 2.0
-"""A difference of more standard errors than this is taken as more than chance."""
+"""The number of standard errors above which a difference is taken as more than chance."""
 ABSENT = "–"
 
 
@@ -77,7 +76,7 @@ class SummaryChart:
 
 @dataclass(frozen=True)
 class MeasuredOn:
-    """The metric and the rows of a measurement: only models for which both are equal are compared.
+    """The metric and the rows of a measurement. Only models with equal metrics and rows are compared.
 
     Attributes:
         metric: the title of the metric.
@@ -141,18 +140,6 @@ class Summary:
 def with_overview(facts: Facts, summary: Summary) -> Values:
     """Return the facts of a result with its Summary, as JSON values."""
     return {**facts, OVERVIEW: msgspec.to_builtins(summary)}
-
-
-def read_overview(record: Facts, place: object) -> Summary | None:
-    """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
-
-    Raises:
-        BrimfulError: it is damaged; the message names `place`, the file with the record.
-    """
-    try:
-        return msgspec.convert(record.get(OVERVIEW), Summary | None)
-    except msgspec.ValidationError as error:
-        raise BrimfulError(f"{place} is damaged: its {OVERVIEW} has {error}; make it again") from error
 
 
 def make_table(

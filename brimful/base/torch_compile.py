@@ -17,7 +17,7 @@ from brimful.base.errors import is_out_of_memory
 
 
 class Compiled:
-    """A function that torch compiles on its first call; where that fails, one warning, and it runs eagerly.
+    """A function that torch compiles on its first call. If this fails, it warns and runs eagerly.
 
     Compiling fails for example without a C++ compiler, with an operator that is not supported, or after too
     many recompilations. Every error of the first call that is not one of memory counts as such a failure, if
@@ -25,11 +25,11 @@ class Compiled:
     side effects before it fails. Its backward pass is compiled with it.
 
     Args:
-        what: names the function in the warning.
-        options: of torch.compile.
+        what: the name of the function in the warning.
+        options: the options of torch.compile.
 
     Attributes:
-        failure: why the function runs eagerly; None: it does not.
+        failure: the reason why the function runs eagerly; None if it does not.
     """
 
     def __init__(self, function: Callable[..., Any], what: str, **options: Any) -> None:
@@ -69,10 +69,10 @@ def _reason_of(error: BaseException) -> str:
 
 
 def set_up_compiler() -> None:
-    """Set what every compiled function here needs of torch; for graphs of others that contain Brimful's
-    operators, call it first.
+    """Set the options of torch that every compiled function here needs. Call it before other code compiles
+    graphs with Brimful's operators.
 
-    The settings stay: to patch them costs each call tens of microseconds.
+    The settings stay, since to patch them would cost each call tens of microseconds.
     """
     # A backward pass that cannot be compiled fails in the first call too, and not when it runs.
     functorch_config.force_non_lazy_backward_lowering = True
@@ -83,7 +83,7 @@ def set_up_compiler() -> None:
 
 @cache
 def warn_once(line: str) -> None:
-    """Warn on the main rank. The next training of this process does not say the same again."""
+    """Warn on the main rank, once in this process."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
         warn(line)
 
@@ -102,7 +102,7 @@ _COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.", "triton
 
 
 def find_missing_compiler(device: torch.device) -> str | None:
-    """Say what this machine lacks to compile for a device; None if it lacks nothing."""
+    """Return in words what this machine lacks to compile for a device; None if it lacks nothing."""
     variable, usual = ("CC", "gcc") if device.type == "cuda" else ("CXX", "g++")
     compiler = os.environ.get(variable) or usual
     if shutil.which(compiler.split()[0]) is None:

@@ -1,7 +1,4 @@
-"""Aliases and protocols that modules of several folders share. One of them costs its reader no other module.
-
-An alias of one folder stands with the code that it belongs to.
-"""
+"""Aliases and protocols that modules of several folders share. It imports no other module of the package."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +10,6 @@ Numbers = dict[str, float]
 """By name: values (a JSON object, keyword arguments), values that are only read, and numbers (metrics)."""
 Cursor = Values
 """The state of a stream of updates, in JSON values."""
-
 IGNORED = -100
 """The label of everything that is in no loss and no metric."""
 Direction = Literal["highest", "lowest"]

@@ -48,7 +48,7 @@ SCHEMAS = {
     "pretrain": "brimful.stages.pretrain_config:PretrainConfig",
     "check": "brimful.stages.task_options:CheckConfig",
     "finetune": "brimful.stages.task_options:FinetuneConfig",
-    "evaluate": "brimful.stages.task_options:EvaluateConfig",
+    "evaluate": "brimful.stages.evaluate_config:EvaluateConfig",
     "distil": "brimful.stages.distil_options:DistilConfig",
     "distil-encoder": "brimful.stages.distil_options:DistilEncoderConfig",
     "augment": "brimful.augmentation.config:AugmentTableConfig",

@@ -13,12 +13,13 @@ from brimful.base.config import verb
 from brimful.base.console import show_progress
 from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.hf.model_folder import ModelFolder
 from brimful.tables.layouts import find_layout
 
 
 @verb(AugmentTableConfig)
-def augment(config: AugmentTableConfig) -> dict[str, Any]:
+def augment(config: AugmentTableConfig) -> Values:
     """Write copies of labelled texts in which some words are replaced, as TinyBERT trains its students on.
 
     They are written as they are made, so memory does not depend on how many there are.
@@ -39,7 +40,7 @@ def augment(config: AugmentTableConfig) -> dict[str, Any]:
     if path.resolve() == Path(config.input).resolve():
         raise BrimfulError(f"--output {path} is the input; name another file")
     texts = [row[column] for column in columns for row in rows]
-    facts: dict[str, Any] = {"rows": len(rows), "distinct_texts": len(set(texts))}
+    facts: Values = {"rows": len(rows), "distinct_texts": len(set(texts))}
     if config.dry_run:
         ModelFolder.open(config.encoder, "encoder")
         Words.read(config.stop_words, config.lexicon)

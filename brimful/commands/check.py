@@ -1,12 +1,12 @@
 """The verb `brimful check`: oddities in the tables of a task, before anything is trained on them."""
 
 from dataclasses import asdict
-from typing import Any
 
 from brimful.base.config import verb
 from brimful.base.console import pluralise, record_warnings
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.summary import Summary, make_table, with_overview
+from brimful.base.types import Values
 from brimful.stages.task_options import CheckConfig
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_file
@@ -14,7 +14,7 @@ from brimful.tasks.judging.checks import Finding, check_tables, count_labels
 from brimful.tasks.registry import choose_task
 
 
-def summarise_check(facts: dict[str, Any]) -> Summary:
+def summarise_check(facts: Values) -> Summary:
     """Return the findings, and a few facts about each file, as a screen shows them."""
     findings, files = facts["findings"], facts["files"]
     result = "nothing found"
@@ -32,7 +32,7 @@ def summarise_check(facts: dict[str, Any]) -> Summary:
 
 
 @verb(CheckConfig)
-def check(config: CheckConfig) -> dict[str, Any]:
+def check(config: CheckConfig) -> Values:
     """Find oddities in labelled tables, before training on them. Nothing is written.
 
     `finetune --dry-run` reports those that depend on an encoder: texts that are cut, unknown tokens.
@@ -59,7 +59,7 @@ def check(config: CheckConfig) -> dict[str, Any]:
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(tables[0])
     labels = task.facts.get("labels")
     findings += check_tables(tables, named=labels is not None)
-    files: dict[str, dict[str, Any]] = {}
+    files: dict[str, Values] = {}
     for table in tables:
         files[str(table.path)] = {"rows": len(table)}
         if labels is not None:

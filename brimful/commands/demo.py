@@ -1,9 +1,9 @@
 """The verb `brimful demo`: all stages on real text, from Chinese product reviews to a small classifier.
 
 The setting is a typical user's: 2,000 labelled reviews, and all other training reviews as unlabelled text. No
-stage sees a test review before the end, not even pretraining. The stages are lines of `brimful` as a user
-would type them: each is a process of its own and leaves a folder of its own. A complete folder is not made
-again, and an interrupted training goes on from its checkpoint.
+stage sees a test review before the end, not even pretraining. The stages are lines of `brimful` that a user
+could type. Each runs in its own process and leaves its own folder. A complete folder is not made again, and
+an interrupted training continues from its checkpoint.
 """
 
 import math
@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from brimful.base.config import build, read_yaml, require_seeds, verb, write_yaml
 from brimful.base.console import say
@@ -23,6 +22,7 @@ from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import EXPORT
 from brimful.base.storage import require_folder_place
+from brimful.base.types import Values
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.report import report
 from brimful.reports.run_records import CONFIG, SUMMARY
@@ -33,7 +33,7 @@ SETTINGS = "demo.yaml"
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 PRETRAIN_UPDATES = 800
 ALL_TEXTS = 13_900
-"""The texts of all reviews, for `PRETRAIN_UPDATES`; fewer texts take as many fewer updates."""
+"""Texts of all reviews, which take `PRETRAIN_UPDATES`; the updates of fewer texts are in proportion."""
 
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
 FINETUNE = (
@@ -61,7 +61,7 @@ LINES = (
     "export {out}/distil --out {out}/export/distil-onnx --format onnx",
 )
 REPORTED = ("finetune", "finetune-random", "distil", "student-undistilled", "pretrain", "data")
-"""The folders that the report compares and shows."""
+"""Folders in the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class DemoConfig:
 
 
 @verb(DemoConfig)
-def demo(config: DemoConfig) -> dict[str, Any]:
+def demo(config: DemoConfig) -> Values:
     """Build a Chinese review classifier from raw text: prepare, pretrain, fine-tune, distil, export, report.
 
     The same command continues an interrupted demo.
@@ -138,11 +138,13 @@ def require_place(config: DemoConfig) -> None:
     try:
         saved = build(DemoConfig, read_yaml(saved_file))
     except BrimfulError as error:
-        reason = f"{config.out} holds something else than a demo"
-        raise BrimfulError(f"{reason}: {error}; choose another --out") from error
+        problem = f"{config.out} holds something else than a demo: {error}; choose another --out"
+        raise BrimfulError(problem) from error
     if replace(saved, out=config.out, dry_run=config.dry_run) != config:
-        remedy = "give the same ones to continue it, or remove the folder"
-        raise BrimfulError(f"{config.out} holds a demo with other options, those in {saved_file}: {remedy}")
+        raise BrimfulError(
+            f"{config.out} holds a demo with other options, those in {saved_file}: give the same ones to"
+            " continue it, or remove the folder"
+        )
 
 
 def run_line(words: Sequence[str], request: StopRequest) -> None:
@@ -163,7 +165,7 @@ def run_line(words: Sequence[str], request: StopRequest) -> None:
     if verb != "prepare" and (out / CONFIG).exists():  # the same line continues a preparation
         words = [verb, "--resume", str(out)]
     say(f"brimful {shlex.join(words)}")
-    # What the line prints goes to standard error (2): with --json, standard output is the demo's result only.
+    # The line prints to standard error (2), since with --json standard output has only the demo's result.
     with subprocess.Popen([sys.executable, "-m", "brimful", *words], stdout=2) as process:
         is_forwarded = False
         while process.poll() is None:

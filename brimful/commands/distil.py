@@ -5,15 +5,14 @@ imitates the embeddings, hidden states and attention scores of its layers. Neith
 unlabelled text of the same kind is as good as the training table.
 """
 
-from typing import Any
-
 from brimful.base.config import verb
+from brimful.base.types import Values
 from brimful.stages.distil import DistilJob
 from brimful.stages.distil_options import DistilConfig
 
 
 @verb(DistilConfig)
-def distil(config: DistilConfig) -> dict[str, Any]:
+def distil(config: DistilConfig) -> Values:
     """Train a smaller student to imitate the outputs of a task's teacher, and first, if asked to, its layers.
 
     Returns:

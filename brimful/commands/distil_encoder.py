@@ -1,14 +1,13 @@
 """The verb `brimful distil-encoder`: a smaller encoder learns from an encoder without a task."""
 
-from typing import Any
-
 from brimful.base.config import verb
+from brimful.base.types import Values
 from brimful.stages.distil_encoder import DistilEncoderJob
 from brimful.stages.distil_options import DistilEncoderConfig
 
 
 @verb(DistilEncoderConfig)
-def distil_encoder(config: DistilEncoderConfig) -> dict[str, Any]:
+def distil_encoder(config: DistilEncoderConfig) -> Values:
     """Train a smaller encoder to imitate an encoder without a task: first its layers, then its vectors.
 
     Returns:

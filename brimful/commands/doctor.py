@@ -2,17 +2,17 @@
 
 import statistics
 from dataclasses import dataclass
-from typing import Any
 
 from brimful.base.config import verb
 from brimful.base.console import escape_controls
+from brimful.base.types import Values
 
 SLOW_FRACTION = 0.85
 """A device is slow if its speed is below this fraction of the others'."""
 SHARED_FRACTION = 0.2
-"""The fraction of a host's cores and of a GPU's memory that others may take without a line."""
+"""Fraction of a host's cores, and of a GPU's memory, that others may take without a finding."""
 MIN_FREE_BYTES = 4 << 30
-"""Free bytes of memory or disk, below which a line says so."""
+"""Free bytes of memory or disk; less is a finding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class DoctorConfig:
     """Say what these machines are, how fast they are, and what is wrong with them."""
 
 
-def show_report(report: dict[str, Any]) -> None:
+def show_report(report: Values) -> None:
     """Print the report."""
     for host in report["hosts"]:
         versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
@@ -38,7 +38,7 @@ def show_report(report: dict[str, Any]) -> None:
 
 
 @verb(DoctorConfig, show=show_report)
-def doctor(config: DoctorConfig) -> dict[str, Any]:
+def doctor(config: DoctorConfig) -> Values:
     """Say what these machines are, how fast they are, and what is wrong with them.
 
     Alone it measures this process and, of several GPUs, each in turn. Under torchrun each rank measures its
@@ -56,7 +56,7 @@ def doctor(config: DoctorConfig) -> dict[str, Any]:
     return report | {"findings": find_problems(report)}
 
 
-def find_problems(report: dict[str, Any]) -> list[str]:
+def find_problems(report: Values) -> list[str]:
     """Return a line for each fault: what is wrong, where, and what to do about it."""
     problems, devices = [], report["devices"]
     for host in report["hosts"]:
@@ -76,7 +76,7 @@ def find_problems(report: dict[str, Any]) -> list[str]:
         place = f"{device['name']} of rank {device['rank']}"
         if device.get("taken", 0) > SHARED_FRACTION * device.get("memory", 0):
             problems.append(f"{place}: others take {giga(device['taken'])} GB; nvidia-smi names them")
-        # Devices of one name should be equally fast. The higher median is the fast half's, if half are slow.
+        # Devices of one name should be equally fast. If half are slow, the high median is still a fast one.
         speeds = [each["flops"] or 0.0 for each in devices if each["name"] == device["name"]]
         speed, median = device["flops"] or 0.0, statistics.median_high(speeds)
         if speed < SLOW_FRACTION * median:

@@ -1,14 +1,13 @@
 """The verb `brimful evaluate`: encoders side by side, on held-out text and on a task."""
 
-from typing import Any
-
 from brimful.base.config import verb
+from brimful.base.types import Values
 from brimful.stages.evaluate import EvaluateJob
-from brimful.stages.task_options import EvaluateConfig
+from brimful.stages.evaluate_config import EvaluateConfig
 
 
 @verb(EvaluateConfig)
-def evaluate(config: EvaluateConfig) -> dict[str, Any]:
+def evaluate(config: EvaluateConfig) -> Values:
     """Compare encoders: masked-LM loss on held-out text, a probe of frozen embeddings, and fine-tuning.
 
     Returns:

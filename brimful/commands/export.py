@@ -24,6 +24,7 @@ from brimful.base.seals import EXPORT as RECORD
 from brimful.base.seals import PAGES
 from brimful.base.storage import atomic_directory, commit, crc32
 from brimful.base.summary import with_overview
+from brimful.base.types import Values
 from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.texts import read_texts
 from brimful.corpus.text.folder_files import PROMPTS
@@ -35,12 +36,15 @@ from brimful.exporting.formats import FORMATS, Format, format_of, require_export
 from brimful.exporting.gate import Gate, check_source
 from brimful.exporting.summary_and_card import fill_card, measure_model, summarise_export
 from brimful.hf.config_json import family_of
-from brimful.hf.folders import HEADS, list_unread_modules
+from brimful.hf.folders import HEADS, Head, count_parameters, named_tensors
 from brimful.hf.int8_steps import forget_steps
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
+from brimful.hf.tensor_names import decoder_weight, hf_names
 from brimful.hf.text_reading import TextReading, reading_of, reads_token_types
 from brimful.hf.tokenizer_check import check_ids
 from brimful.hf.weights import naming_weights
+from brimful.model.encoder import Encoder
+from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
 from brimful.runs.snapshot import load_snapshot
 from brimful.stages.run_tables import find_run_tables
@@ -68,7 +72,7 @@ def _save_arguments(source: ModelFolder, config: EncoderConfig) -> dict[str, Any
 
 
 @verb(ExportConfig)
-def export(config: ExportConfig) -> dict[str, Any]:
+def export(config: ExportConfig) -> Values:
     """Write a model as a folder for Hugging Face libraries or an ONNX file, and check it.
 
     In float32 the export has the model's outputs. A format that rounds, such as eight bits, is compared with
@@ -102,7 +106,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
         raise
 
 
-def _export(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
+def _export(config: ExportConfig, lock: FolderLock) -> Values:
     if config.format:
         FORMATS[config.format].require_packages()
     out = Path(config.out)
@@ -127,7 +131,7 @@ def _export(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
             dropped.append(PROMPTS)
     if dropped:
         warn(f"left out: {', '.join(dropped)}")
-    facts: dict[str, Any] = {"format": form.name, **about}
+    facts: Values = {"format": form.name, **about}
     old_ids: np.ndarray | None = None
     if config.keep_pieces_of:
         pruned = prune(tokenizer, _read_texts(config), [encoder.config.pad_id])
@@ -137,7 +141,7 @@ def _export(config: ExportConfig, lock: FolderLock) -> dict[str, Any]:
         facts["pruned"] = asdict(pruned.statistics)
     facts |= {
         "model": family_of(encoder.config).name + ("Model" if head is None else HEADS[type(head)]),
-        "parameters": sum(p.numel() for module in (encoder, head) if module for p in module.parameters()),
+        "parameters": count_parameters(encoder, head),
         "pieces": tokenizer.get_vocab_size(),
         "left_out": dropped,
     }
@@ -185,7 +189,7 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
     return Gate(model, *texts, f"{form.name} of {config.run}", config.most_loss)
 
 
-def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[str, Any]) -> dict[str, Any]:
+def _commit(folder: Path, out: Path, form: Format, model: Export, facts: Values) -> Values:
     """Write the pages that describe an export, and its commit record."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     facts["megabytes"] = measure_model(files)
@@ -197,3 +201,29 @@ def _commit(folder: Path, out: Path, form: Format, model: Export, facts: dict[st
         (folder / name).write_text(text, encoding="utf-8")
         facts[PAGES][name] = crc32(folder / name)
     return commit(folder / RECORD, files, kind="export", **with_overview(facts, summary))
+
+
+def list_unread_modules(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
+    """List the modules of a folder that `load_model` does not read: poolers, heads, and the subfolders of
+    modules of sentence-transformers. Names of parts of the encoder have no prefix.
+
+    Args:
+        encoder, head: the modules that `load_model` has returned for the folder.
+
+    Raises:
+        BrimfulError: the folder has no weights.
+    """
+    prefix = family_of(encoder.config).prefix
+    names = hf_names(encoder, encoder.config)
+    if head is not None:
+        names |= hf_names(head, encoder.config)
+    unread = named_tensors(folder, encoder)[0].keys() - names - {prefix + name for name in names}
+    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
+    owners = {name.rpartition(".")[0] for name in unread} - {decoder}
+    modules = sorted(owner.removeprefix(prefix) for owner in owners)
+    read_kinds = ["Transformer"]
+    if isinstance(head, SequenceHead) and head.linear:
+        read_kinds.append("Dense")
+    if encoder.pooling:
+        read_kinds.append("Pooling")
+    return modules + [path for kind, path in folder.modules if kind not in read_kinds]

@@ -1,14 +1,13 @@
 """The verb `brimful finetune`: an encoder and labelled tables become a task model."""
 
-from typing import Any
-
 from brimful.base.config import verb
+from brimful.base.types import Values
 from brimful.stages.finetune import FinetuneJob
 from brimful.stages.task_options import FinetuneConfig
 
 
 @verb(FinetuneConfig)
-def finetune(config: FinetuneConfig) -> dict[str, Any]:
+def finetune(config: FinetuneConfig) -> Values:
     """Train an encoder for a task, with the learning rate that is best on held-out examples.
 
     Returns:

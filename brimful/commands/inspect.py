@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import numpy as np
 from rich.text import Text
@@ -23,6 +23,7 @@ from brimful.base.randomness import derive_key, permutation
 from brimful.base.seals import CHECKSUMS, EXPORT, MANIFEST
 from brimful.base.storage import read_commit, read_json, read_object, read_record, require_shape
 from brimful.base.terminal import output_console
+from brimful.base.types import Values
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.inventory import PLAN
 from brimful.corpus.pipeline.text_parts import PartRecord, TextPart, text_path
@@ -84,7 +85,7 @@ class _Examples(TypedDict):
     examples: dict[str, list[str]]
 
 
-def show_findings(findings: dict[str, Any]) -> None:
+def show_findings(findings: Values) -> None:
     """Print documents with word boundaries and examples of each rule; or rows; or the counts of a check."""
     console = output_console()
     if "records" in findings:
@@ -115,7 +116,7 @@ def _heading(title: str) -> Text:
 
 
 @verb(InspectConfig, show=show_findings)
-def inspect(config: InspectConfig) -> dict[str, Any]:
+def inspect(config: InspectConfig) -> Values:
     """Show documents word by word, and what was dropped or changed and why; or what an update of a
     pretraining sees; or check all files.
 
@@ -141,7 +142,7 @@ def inspect(config: InspectConfig) -> dict[str, Any]:
     return _findings(config, Corpus.open(directory))
 
 
-def _rows(directory: Path, update: int, most: int) -> dict[str, Any]:
+def _rows(directory: Path, update: int, most: int) -> Values:
     """Return the rows of an update of a run, for all ranks together, with at most `most` tokens of each.
 
     Sequences are chosen again, without reading their tokens, from the last cursor before the update. Blocks
@@ -205,7 +206,7 @@ def _read_run_config(directory: Path) -> "PretrainConfig":
         raise BrimfulError(f"{message} (its {CONFIG}: {error})") from error
 
 
-def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
+def _findings(config: InspectConfig, corpus: Corpus) -> Values:
     from brimful.corpus.text.tokenizer import load
 
     directory = corpus.directory
@@ -227,7 +228,7 @@ def _findings(config: InspectConfig, corpus: Corpus) -> dict[str, Any]:
     return {"documents": documents, "examples": examples, "counts": counts}
 
 
-def _document(shard: Shard, number: int, tokenizer: "Tokenizer", max_tokens: int) -> dict[str, Any]:
+def _document(shard: Shard, number: int, tokenizer: "Tokenizer", max_tokens: int) -> Values:
     begin, whole_end = map(int, shard.ends(np.array(number)))
     end = min(whole_end, begin + max_tokens)
     starts = np.flatnonzero(shard.word_starts(begin, end)).tolist()
@@ -269,16 +270,14 @@ def _examples(directory: Path, corpus: Corpus, max_examples: int) -> dict[str, l
     return {rule: examples[:max_examples] for rule, examples in sorted(by_rule.items()) if examples}
 
 
-def _describe_source(text: dict[str, Any], number: int, record: int) -> str:
+def _describe_source(text: Values, number: int, record: int) -> str:
     inputs = text["inputs"]
     if not 0 <= number < len(inputs):
         raise BrimfulError(f"the record of {text['name']} is damaged: it has no input {number}; {_REMEDY}")
     return f"{inputs[number]['path']}, record {record}"
 
 
-def _dropped_duplicates(
-    directory: Path, text: dict[str, Any], code: int, max_examples: int
-) -> list[dict[str, str]]:
+def _dropped_duplicates(directory: Path, text: Values, code: int, max_examples: int) -> list[dict[str, str]]:
     """Return the first documents of a text part that were dropped as DECISIONS[code]."""
     try:
         decisions = read_decisions(directory, text["name"])
@@ -308,7 +307,7 @@ _RECORDED_FILES = {
 """By pattern of folder names: the pattern of files that need a commit record, and the record's name."""
 
 
-def verify_folder(directory: Path) -> dict[str, Any]:
+def verify_folder(directory: Path) -> Values:
     """Check every byte below a folder against its commit records.
 
     Returns:
@@ -360,7 +359,7 @@ def _is_record(path: Path) -> bool:
     return ("crc32" in value and "table" not in value) or isinstance(value.get("files"), dict)
 
 
-def _check_shards(path: Path, record: dict[str, Any]) -> None:
+def _check_shards(path: Path, record: Values) -> None:
     """Check that the shards of a manifest exist and are the ones it names."""
     if path.name != MANIFEST:
         return

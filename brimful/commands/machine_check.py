@@ -6,9 +6,8 @@ import socket
 import statistics
 import sys
 import time
-from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,6 +17,7 @@ from brimful.base.errors import is_out_of_memory
 from brimful.base.machine import ROOT, processor_name, read_kernel_file
 from brimful.base.resources import available_memory, usable_cores
 from brimful.base.torch_compile import find_missing_compiler
+from brimful.base.types import Values
 from brimful.precision.policy import DTYPES, resolve
 
 WATCH_SECONDS = 1.0
@@ -36,9 +36,10 @@ SUM_NUMBERS = 1 << 22
 
 def load_average() -> float:
     """Return the load average of the machine in the last minute; 0 where the system does not tell it."""
-    with suppress(OSError, AttributeError):
+    try:
         return os.getloadavg()[0]
-    return 0.0
+    except (OSError, AttributeError):
+        return 0.0
 
 
 def stolen_seconds(root: Path = ROOT) -> float:
@@ -49,7 +50,7 @@ def stolen_seconds(root: Path = ROOT) -> float:
     return float(fields[STEAL_FIELD]) / os.sysconf("SC_CLK_TCK")
 
 
-def check_machines() -> dict[str, Any]:
+def check_machines() -> Values:
     """Measure the machines of all ranks, and return the report of `brimful.doctor` without its findings."""
     with join_ranks() as ranks, ranks.waits(WAIT_SECONDS):
         stolen_before = stolen_seconds()
@@ -68,7 +69,7 @@ def check_machines() -> dict[str, Any]:
             "versions": {"python": sys.version.split()[0], "torch": torch.__version__},
             "lacks": find_missing_compiler(ranks.device) if ranks.device.type == "cuda" else None,
         }
-        hosts: dict[str, dict[str, Any]] = {}
+        hosts: dict[str, Values] = {}
         for each in ranks.gather(host):
             hosts.setdefault(each["name"], each)
         return {
@@ -78,14 +79,14 @@ def check_machines() -> dict[str, Any]:
         }
 
 
-def measure_devices(ranks: World, host: str) -> list[dict[str, Any]]:
+def measure_devices(ranks: World, host: str) -> list[Values]:
     """Return the devices of all ranks, with their speeds; alone, one process measures its GPUs in turn."""
     devices, own_facts = [ranks.device], []
     if ranks.size == 1 and ranks.device.type == "cuda":
         devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     for device in devices:
         precision = resolve("auto", device)
-        facts: dict[str, Any] = {"rank": ranks.rank, "host": host, "name": processor_name()}
+        facts: Values = {"rank": ranks.rank, "host": host, "name": processor_name()}
         if device.type == "cuda":
             free, total = torch.cuda.mem_get_info(device)
             name = torch.cuda.get_device_properties(device).name
@@ -93,7 +94,7 @@ def measure_devices(ranks: World, host: str) -> list[dict[str, Any]]:
         ranks.barrier()  # all at the same time, as in training
         flops = measure_flops(device, DTYPES[precision])
         own_facts.append(facts | {"precision": precision, "flops": flops})
-    return [facts for rank_facts in ranks.gather(own_facts) for facts in rank_facts]
+    return list(chain.from_iterable(ranks.gather(own_facts)))
 
 
 def measure_flops(device: torch.device, dtype: torch.dtype) -> float | None:

@@ -1,9 +1,8 @@
 """The verb `brimful pack`: how full rows get with each algorithm, and how close that is to the limit."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -13,14 +12,16 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
 from brimful.base.storage import write_json
 from brimful.base.summary import Summary, make_table, with_overview
+from brimful.base.types import Values
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SPECIAL_TOKENS, SequencesConfig
 from brimful.data.sequences import cut_documents
 from brimful.packing.config import Algorithm, Depth, PackConfig
 from brimful.packing.cutting_stock import cutting_stock
-from brimful.packing.histogram import Plan, check_counts, count_lengths, read_histogram
+from brimful.packing.histogram import Plan, check_counts, count_lengths
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.pack_first import lpfhp, spfhp
+from brimful.packing.published import read_histogram
 
 PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "spfhp": spfhp,
@@ -61,7 +62,7 @@ def _choose_plans(config: PackConfig) -> list[tuple[Algorithm, Depth]]:
     return choices
 
 
-def summarise_plans(facts: Mapping[str, Any]) -> Summary:
+def summarise_plans(facts: Values) -> Summary:
     """Return how full rows get with each plan: the result of `pack`, as a screen shows it."""
     plans = facts["plans"]
     first = plans[0]
@@ -91,7 +92,7 @@ def show_percent(share: float) -> str:
 
 
 @verb(PackConfig)
-def pack(config: PackConfig) -> dict[str, Any]:
+def pack(config: PackConfig) -> Values:
     """Plan rows for prepared data or a length histogram; show how close they are to the limit.
 
     Returns:
@@ -114,7 +115,7 @@ def pack(config: PackConfig) -> dict[str, Any]:
         """Return the bound of cutting stock's linear program, which holds for all algorithms."""
         return cutting_stock(counts, config.capacity, depth).lower_bound
 
-    plans: list[dict[str, Any]] = []
+    plans = []
     best: Plan | None = None
     with show_progress("planning", len(choices)) as advance:
         for algorithm, depth in choices:
@@ -130,30 +131,20 @@ def pack(config: PackConfig) -> dict[str, Any]:
                 warn(f"left out: {error}")
                 advance()
                 continue
-            plans.append(
-                {
-                    "algorithm": algorithm,
-                    "capacity": config.capacity,
-                    "depth": depth,
-                    "rows": plan.rows,
-                    "sequences": plan.sequences,
-                    "tokens": plan.tokens,
-                    "efficiency": plan.efficiency,
-                    "packing_factor": plan.packing_factor,
-                    "seconds": seconds,
-                    "lower_bound": find_bound(depth),
-                    "rows_above_bound": plan.rows - find_bound(depth),
-                }
-            )
+            facts: Values = {"algorithm": algorithm, "capacity": config.capacity, "depth": depth}
+            for name in ("rows", "sequences", "tokens", "efficiency", "packing_factor"):
+                facts[name] = getattr(plan, name)
+            facts |= {"seconds": seconds, "lower_bound": find_bound(depth)}
+            plans.append(facts | {"rows_above_bound": plan.rows - find_bound(depth)})
             if best is None or plan.rows < best.rows:
                 best = plan
             advance()
-    facts = {"plans": plans}
+    result: Values = {"plans": plans}
     if best is None:
-        return facts
+        return result
     if config.out:
         patterns = []
         for lengths, rows in zip(best.patterns, best.repeats.tolist(), strict=True):
             patterns.append({"lengths": lengths, "rows": rows})
         write_json(config.out, {"capacity": best.capacity, "patterns": patterns})
-    return with_overview(facts, summarise_plans(facts))
+    return with_overview(result, summarise_plans(result))

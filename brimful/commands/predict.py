@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from brimful.base.config import verb
 from brimful.base.console import escape_controls, pluralise, record_warnings, show_progress
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.serving.config import PredictConfig
 from brimful.serving.open_model import open_served
 from brimful.serving.served_model import ServedEncoder, ServedTask, abstain
@@ -26,7 +27,7 @@ MAX_NAMED_COLUMNS = 12
 """The most columns that the last printed line names."""
 
 
-def show_predicted(result: Mapping[str, Any]) -> None:
+def show_predicted(result: Values) -> None:
     """Print the end of a prediction, or of its dry run."""
     texts = pluralise(result["texts"], "text")
     if "dry_run" in result:
@@ -46,7 +47,7 @@ def show_predicted(result: Mapping[str, Any]) -> None:
 
 
 @verb(PredictConfig, show=show_predicted)
-def predict(config: PredictConfig) -> dict[str, Any]:
+def predict(config: PredictConfig) -> Values:
     """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
 
     A model that was exported to ONNX runs in onnxruntime, without torch.
@@ -104,7 +105,7 @@ def predict(config: PredictConfig) -> dict[str, Any]:
             advance(len(table))
     warn_of_lost_ends(cut, texts, config.input, served.max_length)
     seconds = time.perf_counter() - started
-    result: dict[str, Any] = {"texts": texts}
+    result: Values = {"texts": texts}
     if config.abstain_below is not None:
         result["abstained"] = abstained
     if task is not None and output.suffix == ARRAYS:

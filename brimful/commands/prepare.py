@@ -1,15 +1,15 @@
 """The verb `brimful prepare`: raw text files -> a folder of tokenized, word-bounded shards."""
 
 from pathlib import Path
-from typing import Any
 
 from brimful.base.config import verb
+from brimful.base.types import Values
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.preparing import prepare_corpus
 
 
 @verb(PrepareConfig)
-def prepare(config: PrepareConfig) -> dict[str, Any]:
+def prepare(config: PrepareConfig) -> Values:
     """Turn raw text files into a folder of tokenized shards.
 
     Finished work is kept. After a kill the same command continues; new files only add shards; a changed

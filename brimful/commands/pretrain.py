@@ -1,14 +1,13 @@
 """The verb `brimful pretrain`: masked language modelling on packed rows."""
 
-from typing import Any
-
 from brimful.base.config import verb
+from brimful.base.types import Values
 from brimful.stages.pretrain import PretrainJob
 from brimful.stages.pretrain_config import PretrainConfig
 
 
 @verb(PretrainConfig)
-def pretrain(config: PretrainConfig) -> dict[str, Any]:
+def pretrain(config: PretrainConfig) -> Values:
     """Train an encoder by masked language modelling on packed rows.
 
     Returns:

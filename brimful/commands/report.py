@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from brimful.base.config import Argument, verb
 from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import atomic_file, require_file_place
 from brimful.base.summary import with_overview
+from brimful.base.types import Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class ReportConfig:
 
 
 @verb(ReportConfig)
-def report(config: ReportConfig) -> dict[str, Any]:
+def report(config: ReportConfig) -> Values:
     """Show runs, prepared folders and exports on one self-contained HTML page: metrics, curves, comparisons.
 
     Returns:

@@ -1,16 +1,14 @@
 """The verb `brimful serve`: models behind HTTP."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from brimful.base.config import verb
 from brimful.base.console import pluralise
 from brimful.base.environment import require_packages
+from brimful.base.types import Values
 from brimful.runs.signals import catch_start_signals
 from brimful.serving.config import ServeConfig
 
 
-def show_served(result: Mapping[str, Any]) -> None:
+def show_served(result: Values) -> None:
     """Print the end of a server, or of its dry run."""
     if "dry_run" in result:
         for model in result["models"]:
@@ -21,7 +19,7 @@ def show_served(result: Mapping[str, Any]) -> None:
 
 
 @verb(ServeConfig, show=show_served)
-def serve(config: ServeConfig) -> dict[str, Any]:
+def serve(config: ServeConfig) -> Values:
     """Answer requests over HTTP with models, until a signal ends it.
 
     SIGTERM and SIGINT let what was accepted be answered first; SIGHUP loads the folders again.

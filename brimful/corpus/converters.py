@@ -9,7 +9,7 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, AnyStr
@@ -194,11 +194,9 @@ def _from_pages(source: _Source) -> Iterator[str]:
     text = source.read_text("rows")  # a kind of file that keeps its form feeds
     pages = [page.strip("\n") for page in text.rstrip("\f\n").split("\f")]
     for _ in range(2):  # a title and a number may be two lines
-        first_lines = [page.partition("\n")[0] for page in pages]
-        for index in _find_running_lines(first_lines):
+        for index in _find_running_lines([page.partition("\n")[0] for page in pages]):
             pages[index] = pages[index].partition("\n")[2].strip("\n")
-        last_lines = [page.rpartition("\n")[2] for page in pages]
-        for index in _find_running_lines(last_lines):
+        for index in _find_running_lines([page.rpartition("\n")[2] for page in pages]):
             pages[index] = pages[index].rpartition("\n")[0].strip("\n")
     yield "\n".join(pages)
 
@@ -213,7 +211,7 @@ def _find_running_lines(lines: list[str]) -> Iterator[int]:
             yield index
 
 
-CONVERTERS: dict[str, Callable[[_Source], Iterator[str]]] = {
+CONVERTERS = {
     "warc": _from_warc,
     "documents": _from_documents,
     "wiki": _from_wiki,

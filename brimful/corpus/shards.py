@@ -130,7 +130,7 @@ def write_shard(
     paths = [directory / f"{name}.{part}" for part in PARTS]
     record = directory / f"{name}.json"
     with ExitStack() as stack:
-        files: dict[str, BinaryIO] = {}
+        files = {}
         for part, temporary in zip(PARTS, stack.enter_context(atomic_files(record, paths)), strict=True):
             files[part] = stack.enter_context(open(temporary, "wb"))
         word_bits, sentence_bits = _BitFile(files["word.bits"]), _BitFile(files["sent.bits"])
@@ -179,11 +179,9 @@ def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict
     entries = []
     for name in shards:
         record = read_record(directory / "shards" / f"{name}.json")
-        entry = {"name": name, "split": record["split"]}
         for key in _TOTALS:
-            entry[key] = record[key]
             totals[key] += record[key]
-        entries.append({**entry, "crc32": record["crc32"]})
+        entries.append({"name": name} | {key: record[key] for key in ("split", *_TOTALS, "crc32")})
     return commit(
         directory / MANIFEST,
         [directory / "tokenizer.json"],
@@ -245,9 +243,9 @@ class Shard:
     """A committed shard, memory-mapped.
 
     Attributes:
-        name, record: its name and commit record.
+        name, record: the name and the commit record of the shard.
         split: `train` or `validation`.
-        documents: how many it holds.
+        documents: number of documents.
         tokens: ids, uint16 or uint32 (T,).
         offsets: where each document begins, and T at the end, uint64 (documents + 1,).
         word_bits, sentence_bits: one bit a token, eight a byte, the first in the lowest bit, uint8.
@@ -256,7 +254,7 @@ class Shard:
     def __init__(self, directory: Path, name: str, *, verify: bool = False) -> None:
         self.name = name
         self._path = directory / name
-        self.record: dict[str, Any] = self.check(read=verify)
+        self.record = self.check(read=verify)
         self.split: str = self.record["split"]
         self.documents: int = self.record["documents"]
         self.tokens = map_file(
@@ -346,8 +344,8 @@ class Corpus:
 
     Attributes:
         directory, shards, tokenizer_path, tokenizer_hash, vocabulary_size: as `prepare` wrote them.
-        documents, tokens: how many all shards hold together.
-        tokens_per_word: the mean number of tokens in a word.
+        documents, tokens: numbers of documents and of tokens in all shards.
+        tokens_per_word: mean number of tokens in a word.
     """
 
     def __init__(self, directory: Path, shards: list[Shard]) -> None:

@@ -30,14 +30,14 @@ class PackedBatch:
         segments: uint8 (T,), the token type (0 or 1).
         offsets: int32 (S + 1,), where sequences start; `offsets[-1] == T`.
         lengths: tokens of each real, then each filler sequence, on the host; sums to T. No empty sequences.
-        real_sequences: how many of `lengths` are real; the others are filler.
-        max_length: the longest that a sequence may be.
+        real_sequences: number of real sequences, which come first in `lengths`; the others are filler.
+        max_length: the most tokens of a sequence.
         mlm_positions: int64 (M,), unused slots 0.
         mlm_labels: int64 (M,), unused slots -100.
         targets: for sequences int64/float32 (S,) or (S, C), or packed bits; for tokens int64 (T,). -100, NaN
             or 0 stands for a missing target.
         sequence_index: int64 (real_sequences,) on the host: the index in the data of each sequence.
-        predictions, dropped_predictions: the number of predictions, and of those that did not fit M.
+        predictions, dropped_predictions: numbers of predictions that fit M, and of predictions that did not.
     """
 
     tokens: Tensor
@@ -115,7 +115,7 @@ def make_blank(
 
     Args:
         lengths: the tokens of each sequence, special ones included, 1 to `max_length`.
-        max_length: the longest that a sequence may be (filler sequences too).
+        max_length: the most tokens of a sequence, also of a filler sequence.
         slots: T; by default the tokens of the sequences.
         sequence_slots: S; by default the number of sequences and filler sequences.
         sequence_index: int64, the index in the data of each sequence.

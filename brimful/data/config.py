@@ -115,10 +115,10 @@ class Phase:
     """A phase of a run.
 
     Attributes:
-        steps: its updates.
-        packing: of the blocks that begin in it. The capacity is the same in all phases.
-        size: of an update, in rows or in sequences.
-        unit: of `size`; the same in all phases.
+        steps: number of updates.
+        packing: the packing of the blocks that begin in the phase. All phases have the same capacity.
+        size: size of an update, in rows or in sequences.
+        unit: the unit of `size`, the same in all phases.
     """
 
     steps: int

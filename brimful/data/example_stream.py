@@ -105,5 +105,5 @@ class ExampleStream:
     def _count_slots(self, update: Sequence[np.ndarray]) -> int:
         """Count the sequence slots that the micro-batches of an update need."""
         tokens = np.array([self.examples.lengths[index].sum() for index in update])
-        sequences = np.array([len(index) for index in update])
+        sequences = np.array(list(map(len, update)))
         return count_slots(sequences, tokens, self.tokens, self.examples.max_length)

@@ -31,16 +31,16 @@ class Examples:
     Attributes:
         tokens: int32 ids of each example, each at most `max_length` long.
         segments: uint8 token types of each example.
-        targets: by name; of each example int64 or float32 (n,) or (n, C), or uint8 bits; or of each token
-            int64, ragged. Empty for unlabelled text.
-        max_length: the longest that an example may be.
+        targets: the targets by name. Targets of examples are int64 or float32 (n,) or (n, C), or uint8 bits;
+            targets of tokens are int64, ragged. Empty for unlabelled text.
+        max_length: the most tokens of an example.
         pad: the id of the padding token.
         texts: int64 (n,), ascending: the text of each example, where a text may have several windows.
             None: example i is text i.
         characters: int32 (tokens, 2) of each example: where each token begins and ends in its text (in the
-            second of a pair), and -1 for all other tokens. None where they are not needed.
-        overlap: how many tokens neighbouring windows of a text share; None: there are no windows.
-        cut: how many texts lost tokens, since they are longer than `max_length` and not read in windows.
+            second text of a pair), and -1 for all other tokens. None where they are not needed.
+        overlap: number of tokens that neighbouring windows of a text share; None: there are no windows.
+        cut: number of texts that lost tokens: they are longer than `max_length` and not read in windows.
     """
 
     tokens: Sequence[np.ndarray] | Ragged
@@ -66,7 +66,7 @@ class Examples:
     @property
     def typed(self) -> bool:
         """Whether a token has another type than 0, as in pairs of texts."""
-        # Parts may hold elements of no example: they can answer no at once, which is the usual answer.
+        # Parts may hold elements of no example. If all elements are 0, as usual, no example has another type.
         if isinstance(self.segments, Ragged) and not any(part.any() for part in self.segments.parts):
             return False
         return any(types.any() for types in self.segments)
@@ -147,12 +147,12 @@ class Examples:
 
 
 def missing_target(dtype: np.dtype) -> int | float:
-    """The value of a missing target of this dtype; of bits, none is set."""
+    """Return the value of a missing target of this dtype; in missing bits, no bit is set."""
     return {"i": IGNORED, "u": 0}.get(dtype.kind, np.nan)
 
 
 def _chain_target(name: str, like: Any, parts: Sequence[Examples]) -> np.ndarray | Ragged:
-    """A target of all parts, in the form of the first one's."""
+    """Chain a target of all parts, in the form that it has in the first part."""
     missing = missing_target(like.dtype)
     chained = []
     for part in parts:
@@ -204,11 +204,11 @@ def encode_texts(
 
     Args:
         overlap: None cuts texts at `max_length` tokens, on their `truncation_side`. Otherwise a longer text
-            becomes windows of at most `max_length` tokens, and neighbours share `overlap` tokens of it; of a
-            pair, the second text is what the windows divide.
+            becomes windows of at most `max_length` tokens, and neighbours share `overlap` tokens of it. The
+            windows of a pair divide its second text.
         characters: whether to keep the place of each token in its text.
-        targets: of each text, by name; every window of a text has them.
-        where: what messages call a text, by its number from 0.
+        targets: the targets of each text, by name; every window of a text has them.
+        where: returns the name of a text in messages, by its number from 0.
 
     Raises:
         BrimfulError: a text is not a string, holds half a surrogate pair, or has more characters than
@@ -305,26 +305,26 @@ def _require_room(
 
 
 def check_length(max_length: int, longest: int) -> None:
-    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or is over the longest.
+    """Refuse a length that leaves no room for a token between [CLS] and [SEP], or that is above `longest`.
 
     Args:
-        longest: what the encoder takes.
+        longest: the most tokens of a sequence of the encoder.
     """
     if not 3 <= max_length <= longest:
         raise BrimfulError(f"max_length is {max_length}: it must be from 3 to the encoder's {longest}")
 
 
 def warn_of_cut(cut: int, max_length: int, remedy: str) -> None:
-    """Say that texts in memory lost their ends, if any did, and what would keep them.
+    """Warn that texts in memory lost their ends, if any did, and say how to keep the ends.
 
-    They are not counted: so the next call gives the same warning, which Python does not repeat.
+    The warning does not count the texts: Python does not repeat equal warnings, so it appears once.
     """
     if cut:
         warn(f"texts of more than {max_length:,} tokens are cut there; {remedy}")
 
 
 def warn_of_empty(texts: Sequence[str]) -> None:
-    """Say that texts in memory are empty, if any are: they are computed like all others."""
+    """Warn that texts in memory are empty, if any are. They are computed like all others."""
     empty = [number for number, text in enumerate(texts) if isinstance(text, str) and not text.strip()]
     if len(empty) == 1:
         warn(f"1 text (texts[{empty[0]}]) is empty")
@@ -333,7 +333,7 @@ def warn_of_empty(texts: Sequence[str]) -> None:
 
 
 def _locate_tokens(encodings: Sequence[Encoding], second: bool) -> Ragged:
-    """Where each token stands in the text, or in the second text of a pair: `Examples.characters`."""
+    """Return the place of each token in the text, or in the second text of a pair: `Examples.characters`."""
     places = []
     for encoding in encodings:
         offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)

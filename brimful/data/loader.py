@@ -44,9 +44,9 @@ class Update(NamedTuple):
 
     Attributes:
         batches: this rank's micro-batches, on the device.
-        normalizers: of each one's loss sums, from the host.
-        cursor: of the next update.
-        waited: seconds that the caller waited for it.
+        normalizers: the normalizers of each micro-batch's loss sums, computed on the host.
+        cursor: the cursor of the next update.
+        waited: seconds that the caller waited for the update.
         copied: the end of the copies to a GPU, which `prefetch` waits for.
     """
 
@@ -69,9 +69,9 @@ def prefetch(
     """Yield `updates` updates from `cursor` on.
 
     Args:
-        normalizers: a batch, with its tensors on the host -> its normalizers.
-        device: of the batches.
-        depth: the number of updates that are made ahead; 0 makes each on demand.
+        normalizers: returns the normalizers of a batch whose tensors are on the host.
+        device: the device of the batches.
+        depth: number of updates that are made ahead; 0 makes each on demand.
 
     An error in the stream is raised here, at its update. The thread ends with the generator.
     """

@@ -24,11 +24,11 @@ _S32 = np.uint64(32)
 
 @dataclass(frozen=True)
 class MaskingVocabulary:
-    """What masking needs to know about a tokenizer.
+    """The ids of a tokenizer by which masking hides tokens.
 
     Attributes:
-        mask: id of [MASK].
-        ordinary: int32, ids that may replace a token: without special and unused ones.
+        mask: the id of [MASK].
+        ordinary: int32, the ids that may replace a token: all except special and unused ones.
     """
 
     mask: int
@@ -104,11 +104,11 @@ def mask_tokens(
     Args:
         tokens: int32 (T,), ids; what the model sees afterwards.
         offsets: int32 (n + 1,), where sequences begin, and the end of the last one.
-        word_starts: bool (T,), true where a word starts; a token after one that is not maskable starts a
-        word.
+        word_starts: bool (T,), true where a word starts; a token behind one that is not maskable starts a
+            word in any case.
         maskable: bool (T,), false for special tokens and filler.
         keys: uint64 (n,), a hash of (seed, epoch, sequence) for each sequence.
-        vocabulary: the ids to hide tokens behind.
+        vocabulary: the ids that the model sees in place of hidden tokens.
         rate: expected fraction of tokens to predict.
         slots: M; if there are more predictions, whole words are dropped, the highest draws first.
 

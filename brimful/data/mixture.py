@@ -11,10 +11,10 @@ from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 
 MAX_WEIGHT = 1e15
-"""With 1 / MAX_WEIGHT the bounds that keep sums and quotients of proportions and tokens within the range and
-precision of float64."""
+"""Weights from 1 / MAX_WEIGHT to this keep sums and quotients of proportions and tokens within the range and
+the precision of float64."""
 SOURCES = Argument(form="PATH[:WEIGHT] ...")
-"""How a mixture stands on a command line; see `parse_source`."""
+"""The form of a mixture on a command line; see `parse_source`."""
 
 
 @dataclass(frozen=True, kw_only=True)

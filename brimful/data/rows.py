@@ -47,9 +47,9 @@ class _UpdatePlan(NamedTuple):
     """An update before it is read.
 
     Attributes:
-        rows: its rows, by block.
-        micro_batches: int64 each, indices into all rows.
-        sequence_slots: the S of its micro-batches; None if it is not fixed.
+        rows: the rows of the update, by block.
+        micro_batches: indices into all rows for each micro-batch, int64.
+        sequence_slots: the S of the micro-batches; None if it is not fixed.
         following: the cursor of the next update.
     """
 
@@ -73,9 +73,10 @@ class RowStream:
     row comes from the source that is furthest behind its proportion of the tokens.
 
     Attributes:
-        sources: of the mixture. Where updates are counted in sequences, each row of their blocks holds one.
-        phases: in their order; the last phase never ends.
-        seed: decides masks, and neighbours where updates are counted in sequences.
+        sources: the sources of the mixture. Where updates are counted in sequences, each row of their blocks
+            holds one sequence.
+        phases: the phases of the run, in order; the last one never ends.
+        seed: the seed of masks; where updates are counted in sequences, also of a sequence's neighbours.
         fixed_shapes: pad S and M to constants (T is constant anyway), for compilers and CUDA graphs. A phase
             has one S, and another one while it reads blocks of the phase before; see `slots`.
     """
@@ -166,7 +167,7 @@ class RowStream:
         return _UpdatePlan(rows, np.split(order, ends), S, following)
 
     def _kind(self, shortest: int, phase: Phase) -> tuple[int, ...]:
-        """What S depends on: rows of blocks of this length and longer ones, in this phase."""
+        """Return the key of S, for rows whose blocks have this length or a longer one, in this phase."""
         return shortest, phase.packing.max_length, phase.size, self.rows_per_micro_batch
 
     def _choose_rows(self, parts: list[BlockRows], chosen: np.ndarray, update: int) -> list[Row]:

@@ -18,16 +18,16 @@ from brimful.base.console import say
 STEP = 8
 """S is a multiple of this, so that matrices with a row for each slot are aligned."""
 DEVIATIONS = 2
-"""How many square roots of what is needed S is above it."""
+"""S is above the number of needed slots by this many square roots of that number."""
 
 
 def count_slots(sequences: np.ndarray, tokens: np.ndarray, slots: int, max_length: int) -> int:
     """Count the sequence slots that the fullest of several micro-batches needs, with its filler.
 
     Args:
-        sequences, tokens: int64 (n,), what each micro-batch holds.
+        sequences, tokens: int64 (n,), the numbers of sequences and of tokens in each micro-batch.
         slots: T.
-        max_length: the longest that a filler sequence may be.
+        max_length: the most tokens of a filler sequence.
     """
     return int((sequences + -(-(slots - tokens) // max_length)).max())  # filler is rounded up
 

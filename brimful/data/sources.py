@@ -51,11 +51,11 @@ class Source:
     """Rows of one corpus.
 
     Attributes:
-        number: its place in the mixture.
-        name: in metrics, and in the key of its masks.
-        proportion: of the tokens of the mixture, in any unit.
-        blocks: for each `max_length` of a phase; a block has the same documents at every length.
-        ahead: whether to plan the next block ahead; one rank does.
+        number: the place of the source in the mixture.
+        name: the name of the source in metrics and in the key of its masks.
+        proportion: the source's proportion of the tokens, in any unit.
+        blocks: the blocks by the `max_length` of a phase; a block has the same documents at every length.
+        ahead: whether this rank plans the next block ahead; one rank does.
     """
 
     number: int

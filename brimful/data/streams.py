@@ -30,8 +30,8 @@ def open_training_sources(
     """Open the training documents of each corpus, in the order of `data`.
 
     Args:
-        directory: where the plans of blocks are kept.
-        ahead: whether to plan blocks ahead; one rank does.
+        directory: the folder of the plans of blocks.
+        ahead: whether this rank plans blocks ahead; one rank does.
 
     Raises:
         BrimfulError: a corpus holds no training documents.
@@ -66,9 +66,9 @@ def make_validation_batches(
     """Read rows of held-out documents, at most `tokens` tokens, with masks that never change.
 
     Args:
-        name: of the source.
-        corpus: its validation documents, if it has any.
-        directory: where the plan is kept.
+        name: the name of the source.
+        corpus: the validation documents of the source, if it has any.
+        directory: the folder of the plan.
     """
     if not tokens:
         return []

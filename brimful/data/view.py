@@ -13,7 +13,8 @@ from brimful.base.console import escape_controls, pluralise
 from brimful.base.terminal import output_console
 from brimful.base.types import IGNORED
 from brimful.corpus.shards import Shard
-from brimful.corpus.text.characters import WORD, character_classes, code_points
+from brimful.corpus.text.character_classes import WORD, character_classes
+from brimful.corpus.text.characters import code_points
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS
 from brimful.data.pairs import NO_PAIR
 from brimful.data.rows import Row, RowStream

@@ -22,11 +22,11 @@ from brimful.model.initial_weights import Linear
 from brimful.model.int8_rounding import Steps, find_largest_weight, round_weights
 
 BATCH_ROWS = 256
-"""The most inputs that are kept of a batch, evenly spread over it."""
+"""The most inputs of a batch that are kept, evenly spread over the batch."""
 PRODUCT_ROWS = 8192
-"""Once a product has kept this many inputs, further batches add none."""
+"""The number of kept inputs of a product from which on further batches add no more."""
 SMALLEST_VALUE = 1e-5
-"""A lower bound for the values that a factor is made of, so that channels of zeros get one too."""
+"""The lower bound of the values from which a factor is computed, so that channels of zeros get a factor."""
 FRACTIONS = torch.linspace(1.0, 0.3, 15).tolist()
 """The fractions of the range of the inputs that a step may cover."""
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, permutation
@@ -31,9 +32,9 @@ from brimful.tasks.task_data import split_rows
 from brimful.tasks.task_model import TaskModel, load_task_model
 
 CALIBRATION_TEXTS = 300
-"""Texts by which activations get their ranges."""
+"""The most texts from which the ranges of activations are found."""
 COMPARED_TEXTS = 4000
-"""Rows that are compared; of a larger file, a random sample."""
+"""The most rows that are compared; a larger file is sampled at random."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +62,21 @@ class Export:
         """Tokens at which a text is cut."""
         return int(self.settings["max_length"])
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The encoder's tokenizer, which every model that is exported has."""
+        assert self.encoder.tokenizer is not None
+        return self.encoder.tokenizer
+
     @cached_property
     def special(self) -> dict[str, tuple[str, int]]:
         """The names and ids of special tokens, by role."""
-        assert self.encoder.tokenizer is not None
-        return special_tokens(self.encoder.tokenizer)
+        return special_tokens(self.tokenizer)
 
     @property
     def side(self) -> Side:
         """The side on which long texts are cut."""
-        assert self.encoder.tokenizer is not None
-        return truncation_side(self.encoder.tokenizer)
+        return truncation_side(self.tokenizer)
 
     @property
     def values(self) -> Values:
@@ -128,13 +133,12 @@ class Export:
         Args:
             labelled: whether the table's labels become targets; only with a task.
         """
-        tokenizer, model = self.encoder.tokenizer, self.task
-        assert tokenizer is not None
+        model = self.task
         if model is None:
             assert self.reading is not None
-            return encode(table, tokenizer, self.reading.max_length, prompt=self.reading.prompt)
+            return encode(table, self.tokenizer, self.reading.max_length, prompt=self.reading.prompt)
         if labelled:
-            return model.task.encode(table, tokenizer, model.max_length, model.overlap, labelled=True)
+            return model.task.encode(table, self.tokenizer, model.max_length, model.overlap, labelled=True)
         return model.encode(table)
 
     def read(self, path: Path, layout: FileLayout, *, labelled: bool, part: str = "given") -> "RealTexts":

@@ -6,16 +6,25 @@ line asks formats what they need before torch is loaded.
 
 import importlib.util
 import logging
+import os
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from brimful.base.console import warn
 from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import EXPORT, require_no_own_files
-from brimful.base.storage import read_json, read_object, require_folder_place, write_json
+from brimful.base.seals import EXPORT, PAGES
+from brimful.base.storage import (
+    LOCK,
+    crc32,
+    read_json,
+    read_object,
+    read_record,
+    require_folder_place,
+    write_json,
+)
 from brimful.corpus.text.folder_files import PROMPTS, SETTINGS, read_transformer_settings
 from brimful.exporting.padded_batches import Run, onnx_session
 from brimful.hf.model_folder import ModelFolder
@@ -44,13 +53,13 @@ class Format:
         makes_vectors: whether it says how an encoder makes vectors of texts.
     """
 
-    name: ClassVar[str]
-    library: ClassVar[str]
-    file: ClassVar[str] = "model.safetensors"
-    packages: ClassVar[tuple[str, ...]] = ()
-    runs_with: ClassVar[tuple[str, ...]] = ()
-    rounds: ClassVar[bool] = False
-    makes_vectors: ClassVar[bool] = True
+    name: str
+    library: str
+    file = "model.safetensors"
+    packages: tuple[str, ...] = ()
+    runs_with: tuple[str, ...] = ()
+    rounds = False
+    makes_vectors = True
 
     def require_packages(self) -> None:
         """Check that what the format needs can be imported.
@@ -168,7 +177,7 @@ def save_folder(folder: Path, export: "Export", *, vectors: bool) -> None:
 class WeightFormat(Format):
     """Weights in float32, which `transformers` reads."""
 
-    runs_with: ClassVar[tuple[str, ...]] = ("transformers",)
+    runs_with: tuple[str, ...] = ("transformers",)
 
     def write(self, folder: Path, export: "Export") -> float | None:
         from brimful.exporting.gate import check_written
@@ -370,3 +379,33 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
 
 def _is_export(folder: Path) -> bool:
     return (folder / EXPORT).is_file()
+
+
+def require_no_own_files(record: Path) -> None:
+    """Refuse to replace a folder that holds files of its user.
+
+    They are the files and links that its commit record does not list, and pages that were edited since.
+
+    Raises:
+        BrimfulError: there are such files; or the record is damaged, so that its list of files is lost.
+    """
+    if not record.is_file():
+        return
+    folder = record.parent
+    content = read_record(record, remedy="choose another folder")
+    listed = {record.name, LOCK, *map(os.path.normpath, content["files"])}
+    for name, crc in content.get(PAGES, {}).items():
+        if (folder / name).is_file() and crc32(folder / name) == crc:
+            listed.add(name)
+    # rglob does not follow links, and a link is the user's own even if it leads nowhere.
+    own = []
+    for path in sorted(folder.rglob("*")):
+        name = os.path.relpath(path, folder)
+        if (path.is_symlink() or path.is_file()) and name not in listed:
+            own.append(name)
+    if own:
+        others = f" and {len(own) - 1:,} more" if len(own) > 1 else ""
+        raise BrimfulError(
+            f"{folder} has {own[0]}{others}, of your own or edited since {record.name}: move it away, or"
+            " choose another folder"
+        )

@@ -50,7 +50,7 @@ LONGEST_RANDOM_TOKENS = 128
 REFERENCE_PRECISION: InferencePrecision = "fp32"
 """The number format of the model on every processor, so that its own rounding does not count."""
 PRODUCT_ERROR_LIMIT = 0.05
-"""The error of a product's outputs in int8, in units of their size, above which it stays in bfloat16."""
+"""The error of a product's outputs in int8, relative to their size, above which it stays in bfloat16."""
 BFLOAT16_SHARES = (0.0, 0.25, 0.5)
 """The shares of an encoder's products that stay in bfloat16, tried in turn until the loss is small enough."""
 DOT_PRODUCT_SETS = (*INSTRUCTIONS, "i8mm", "asimddp")
@@ -189,7 +189,7 @@ def _require_small(difference: tuple[float, float], named: str) -> float:
 
 @dataclass(frozen=True)
 class Gate:
-    """A model, the texts that its export is compared on, and its largest loss; `named` in messages."""
+    """A model, the texts on which its export is compared, and the largest loss; `named` is for messages."""
 
     export: Export
     compared: RealTexts

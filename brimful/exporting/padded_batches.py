@@ -13,7 +13,8 @@ from brimful.data.ragged import Ragged
 BATCH_SLOTS = 4096
 """The most slots of a batch of several examples: tokens and padding."""
 PADDING_SLOTS = 256
-"""A batch may have this much padding, since another run of the graph costs more, or else up to a quarter."""
+"""The most slots of padding in a batch, or a quarter of the batch if that is more: another run of the graph
+would cost more."""
 Inputs = dict[str, np.ndarray]
 """input_ids, attention_mask and token_type_ids, int64 (B, L)."""
 Run = Callable[[Inputs], np.ndarray]

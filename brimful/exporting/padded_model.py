@@ -3,7 +3,7 @@ computes it from a folder of weights."""
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from brimful.hf.folders import HEADS
 from brimful.hf.model_folder import CLASSIFIER, ModelFolder
 from brimful.hf.tensor_names import Head
 from brimful.hf.text_reading import VECTORS, TextReading, reading_of
-from brimful.model.attention import Layout
+from brimful.model.attention import Layout, Windows
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead
 from brimful.model.inference import scale_to_length_1
@@ -43,7 +43,7 @@ class DenseLayout(Layout):
         return None
 
     @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "DenseLayout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "DenseLayout":
         raise TypeError("DenseLayout is made from a mask, not from a packed batch")
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:

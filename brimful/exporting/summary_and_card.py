@@ -137,14 +137,14 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
     if primary is None:
         return None, []
     n = gate["texts"]  # the error of a proportion follows from it
-    is_high = primary.best == "highest"
-    test = MeasuredOn(primary.title, n, str(gate.get("fingerprint", "")), is_high, primary.percent)
-    errors = [find_error({primary.name: gate[key]}, primary, n) for key in ("before", "after")]
-    source = ModelResult(name="Its model", value=gate["before"], error=errors[0], folder=str(facts["source"]))
+    fingerprint = str(gate.get("fingerprint", ""))
+    test = MeasuredOn(primary.title, n, fingerprint, primary.best == "highest", primary.percent)
+    before, after = (find_error({primary.name: gate[key]}, primary, n) for key in ("before", "after"))
+    source = ModelResult(name="Its model", value=gate["before"], error=before, folder=str(facts["source"]))
     own = ModelResult(
         name=f"Export, {facts['format']}",
         value=gate["after"],
-        error=errors[1],
+        error=after,
         pairs={source.name: gate["standard_error"]},
         is_own=True,
         milliseconds=find_number(gate, "p50_ms"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeGuard, TypeVar
 
 import torch
+from tokenizers import Tokenizer
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
@@ -25,6 +26,7 @@ from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, w
 from brimful.hf.int8_steps import FILE as INT8
 from brimful.hf.int8_steps import forget_steps, products, read_steps
 from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
+from brimful.hf.sentence_modules import THEIRS, module_files, write_modules
 from brimful.hf.tensor_names import (
     Head,
     Tensors,
@@ -39,7 +41,6 @@ from brimful.hf.tensor_names import (
     to_hf,
     word_matrix,
 )
-from brimful.hf.text_reading import THEIRS, module_files, write_modules
 from brimful.hf.weights import read_weights, weight_files
 from brimful.model.encoder import Encoder
 from brimful.model.heads import (
@@ -55,6 +56,7 @@ from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import Pooling
 
 E = TypeVar("E", bound=Encoder)
+AnyFolder = ModelFolder | Path | str
 
 HEADS: dict[type[Head], str] = {
     MaskedLMHead: "ForMaskedLM",
@@ -78,7 +80,7 @@ _FILES = (
     INT8,
     CHECKSUMS,
 )
-"""Files of a model's folder, beside its weights and modules."""
+"""Files of a model's folder besides its weights and modules."""
 
 
 def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
@@ -86,7 +88,7 @@ def _is_labelled(head: Head | None) -> TypeGuard[SequenceHead | TokenHead]:
     return type(head) in (SequenceHead, TokenHead)
 
 
-def load_encoder(folder: ModelFolder | Path | str, kind: type[E]) -> E:
+def load_encoder(folder: AnyFolder, kind: type[E]) -> E:
     """Read the encoder of a folder as a module of the class `kind`, in evaluation mode, without its head.
 
     Raises:
@@ -104,8 +106,9 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, Tensors, str]:
         with skip_initial_weights():
             encoder = kind(config)
     except (RuntimeError, MemoryError) as error:  # torch raises either for an impossible size
-        where = folder.config_file
-        raise BrimfulError(f"{where}: an encoder of this size does not fit into memory") from error
+        raise BrimfulError(
+            f"{folder.config_file}: an encoder of this size does not fit into memory"
+        ) from error
     tensors, path = named_tensors(folder, encoder)
     prefix = family_of(config).prefix
     bare_tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
@@ -123,8 +126,8 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, Tensors, str]:
 def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[Tensors, str]:
     """Read the tensors of a folder under the names of `transformers` in a model with a head.
 
-    One of several tied matrices is enough. Older folders have the decoder's bias under two names; the bias
-    that `transformers` computes with counts.
+    If matrices are tied, one of them is enough. Older folders have the decoder's bias under two names; the
+    name that `transformers` reads has precedence.
 
     Args:
         encoder: an encoder of the folder's shape.
@@ -163,39 +166,16 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[Tensors, str]:
     return tensors, str(path)
 
 
-def list_unread_modules(folder: ModelFolder, encoder: Encoder, head: Head | None) -> list[str]:
-    """List the modules of a folder that `load_model`, which gave encoder and head, does not read: poolers,
-    heads, and the subfolders of modules of sentence-transformers. Parts of the encoder are without prefix.
-
-    Raises:
-        BrimfulError: the folder has no weights.
-    """
-    prefix = family_of(encoder.config).prefix
-    names = hf_names(encoder, encoder.config)
-    if head is not None:
-        names |= hf_names(head, encoder.config)
-    unread = named_tensors(folder, encoder)[0].keys() - names - {prefix + name for name in names}
-    decoder = decoder_weight(encoder.config).rpartition(".")[0]  # old folders have its bias twice
-    owners = {name.rpartition(".")[0] for name in unread} - {decoder}
-    modules = sorted(owner.removeprefix(prefix) for owner in owners)
-    read_kinds = ["Transformer"]
-    if isinstance(head, SequenceHead) and head.linear:
-        read_kinds.append("Dense")
-    if encoder.pooling:
-        read_kinds.append("Pooling")
-    return modules + [path for kind, path in folder.modules if kind not in read_kinds]
-
-
 def is_read_by_transformers(folder: ModelFolder, encoder: Encoder) -> bool:
-    """Whether `transformers` finds the encoder of a folder that `load_model` has read. If only the decoder's
-    tied matrix is there, it does not."""
+    """Whether `transformers` finds the encoder of a folder that `load_model` has read. It does not if the
+    folder has only the decoder's tied matrix."""
     is_named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
     words = word_matrix(encoder.config)
     names = {words, family_of(encoder.config).prefix + words}
     return is_named and not names.isdisjoint(read_weights(folder.encoder_path)[0])
 
 
-def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, list[str] | None]:
+def load_model(folder: AnyFolder) -> tuple[Encoder, Head | None, list[str] | None]:
     """Read a folder: the encoder, its head, and the names of its classes; None for an absent one.
 
     Both modules are in evaluation mode, as after `from_pretrained`. A head that is not in `HEADS`, such as an
@@ -206,14 +186,13 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
     """
     folder = ModelFolder.open(folder, "model")
     encoder, tensors, where = _load(folder, Encoder)
-    values = folder.values
     kind = _head_kind(encoder, folder.class_name, tensors, where)
     head: Head | None
     if kind is None:
         head = _linear_head(folder, encoder)
     else:
         with skip_initial_weights():
-            head = _new_head(kind, encoder, values, tensors, where)
+            head = _new_head(kind, encoder, folder.values, tensors, where)
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
@@ -221,7 +200,7 @@ def load_model(folder: ModelFolder | Path | str) -> tuple[Encoder, Head | None, 
     return encoder, head.eval(), labels
 
 
-def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLMHead | None]:
+def load_pretrained(folder: AnyFolder) -> tuple[Encoder, MaskedLMHead | None]:
     """Read the encoder and the heads of pretraining, from which training starts, in evaluation mode.
 
     The head is None, or a MaskedLMHead in place of a PretrainingHead, where one of its tensors is missing.
@@ -232,8 +211,7 @@ def load_pretrained(folder: ModelFolder | Path | str) -> tuple[Encoder, MaskedLM
     """
     encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
     forget_steps(encoder)  # of int8: they do not fit weights that training changes
-    kinds = (PretrainingHead, MaskedLMHead)
-    for kind in kinds:
+    for kind in (PretrainingHead, MaskedLMHead):
         with skip_initial_weights():
             head = kind(encoder)
         if hf_names(head, encoder.config) <= tensors.keys():
@@ -284,7 +262,7 @@ def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tenso
 
 
 def _is_tied(encoder: Encoder, tensors: Tensors, where: str) -> bool:
-    """Whether the decoder has the matrix of the embeddings, or no own one; if not, a warning says so."""
+    """Whether the decoder has no matrix of its own, or an equal one to the embeddings; if not, warn."""
     words, decoder = encoder.word_embeddings.detach(), tensors.get(decoder_weight(encoder.config))
     if decoder is None or torch.equal(decoder.to(words), words):  # `equal` is False for other shapes
         return True
@@ -398,3 +376,15 @@ def _holds_only_model(directory: Path) -> bool:
     except (BrimfulError, TypeError):  # a TypeError: the model_type is a list
         return False
     return is_model and all(path in parts or path.is_dir() for path in directory.rglob("*"))
+
+
+def require_tokenizer(encoder: Encoder, place: ModelFolder | Path | str) -> Tokenizer:
+    """Return the tokenizer of an encoder that was read from a folder, or raise a BrimfulError without one."""
+    if encoder.tokenizer is None:
+        raise BrimfulError(f"{place} has no tokenizer.json; add it beside config.json")
+    return encoder.tokenizer
+
+
+def count_parameters(*modules: torch.nn.Module | None) -> int:
+    """Return the number of parameters of all modules; shared ones count once in each module."""
+    return sum(parameter.numel() for module in modules if module for parameter in module.parameters())

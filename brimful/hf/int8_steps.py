@@ -69,33 +69,31 @@ def calibrated_precision(
 ) -> InferencePrecision:
     """Choose the number format of a model's inference, for any amount of text.
 
-    That is int8 if it is requested, or if `auto` is requested, the encoder has steps and the device computes
-    with them; else the choice of `resolve`.
+    The format is int8 if int8 or `auto` is requested, the encoder has steps, and the device computes with
+    them; otherwise it is the choice of `resolve`.
 
     Args:
         device: the device that will compute.
-        named: the folder, for errors.
+        named: the name of the model in errors.
 
     Raises:
         BrimfulError: int8 is requested, and the encoder has no steps or the device cannot compute in int8.
     """
     if requested not in ("auto", "int8"):
         return resolve(requested, device)
-    largest = 0
-    for linear in products(encoder).values():
-        if linear.steps is not None:
-            largest = max(largest, linear.steps.largest)
-    if requested == "int8" and not largest:
+    all_steps = [linear.steps for linear in products(encoder).values() if linear.steps is not None]
+    if all_steps:
+        need = lacks_for_int8(device, max(steps.largest for steps in all_steps))
+        if need is None:
+            return "int8"
+        if requested == "int8":
+            raise BrimfulError(f"int8 needs {need}; leave --precision out")
+    elif requested == "int8":
         raise BrimfulError(
             f"{named} is not calibrated for int8: `brimful export --format int8 --calibrate TEXTS` writes a"
             " calibrated folder"
         )
-    if not largest:
-        return resolve(requested, device)
-    need = lacks_for_int8(device, largest)
-    if requested == "int8" and need is not None:
-        raise BrimfulError(f"int8 needs {need}; leave --precision out")
-    return "int8" if need is None else resolve(requested, device)
+    return resolve(requested, device)
 
 
 def lacks_for_int8(device: torch.device, largest: int = NARROW) -> str | None:

@@ -32,7 +32,7 @@ PROBLEMS = {
     "ForTokenClassification": "token_classification",
     "ForQuestionAnswering": "question_answering",
 }
-"""The endings of the names of the classes that have a task's head, and the problem_type where config.json has
+"""The endings of the names of classes with a task's head, and the problem_type of each if config.json has
 none."""
 
 POOLING, CLASSIFIER, NORMALIZE = "1_Pooling", "2_Dense", "2_Normalize"
@@ -47,13 +47,14 @@ FLAGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""The key of each of their poolings in 1_Pooling/config.json before version 6, which reads them too."""
+"""The key of each pooling in 1_Pooling/config.json of sentence-transformers before version 6, which reads
+these keys too."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """The activation of a Dense without activation."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-"""The files that weights are in, each also as an index of several; the first that is there is read."""
+"""The files of weights, each also as an index of several files; the first that exists is read."""
 _CONFIGS = ("config.json", "bert_config.json")
-"""The names of the file that describes a model; the second is from Google's folders, and others copy it."""
+"""The names of the file that describes a model; Google's folders, and copies of them, have the second."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class ModelFolder:
 
     @cached_property
     def values(self) -> Values:
-        """The content of that file."""
+        """The content of `config_file`."""
         return read_object(self.config_file)
 
     @property
@@ -155,7 +156,7 @@ class ModelFolder:
 
     @property
     def pooling_modes(self) -> list[str]:
-        """The poolings whose vectors it puts side by side, under their names in sentence-transformers."""
+        """The poolings whose vectors the module concatenates, by their names in sentence-transformers."""
         values = self.pooling_values
         modes = values.get("pooling_mode") or [mode for mode, flag in FLAGS.items() if values.get(flag)]
         if values and not modes:

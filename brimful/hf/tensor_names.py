@@ -1,7 +1,7 @@
-"""The names of tensors in `transformers` and our parameters, one from the other.
+"""The names of our parameters in `transformers`.
 
-Our names are the same for every architecture. Their names follow the architecture, and those in heads the
-prefix of the family (`config_json.FAMILIES`).
+Our names are the same for every architecture. The names in `transformers` depend on the architecture; in
+heads they depend on the prefix of the family (`config_json.FAMILIES`).
 """
 
 import re
@@ -103,7 +103,8 @@ _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
     TokenHead: {**dict.fromkeys(_OLDER, _CLASSIFIER), "model.": _MODERN | _CLASSIFIER},
     SpanHead: {**dict.fromkeys(_OLDER, _ANSWERS), "model.": _MODERN | _CLASSIFIER},
 }
-"""By the prefix of the family. RoBERTa, Electra and ModernBERT have no pair head: these names are our own."""
+"""By the prefix of the family. RoBERTa, Electra and ModernBERT have no pair head; our pair head has names of
+our own there."""
 _DECODER = {
     "bert.": "cls.predictions.decoder",
     "roberta.": "lm_head.decoder",
@@ -156,7 +157,7 @@ def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
 def _name_parameters(
     module: Encoder | Head, config: EncoderConfig
 ) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
-    """Yield each parameter, without vocabulary padding, and its name in `transformers`; of `qkv`, three."""
+    """Yield each parameter, without vocabulary padding, and its names in `transformers`: three for `qkv`."""
     if isinstance(module, Encoder):
         rules = dict(_ENCODER[config.architecture])
         for index in range(config.layers):
@@ -236,7 +237,7 @@ def add_prefix(tensors: Tensors, names: Collection[str], prefix: str, where: str
 
 
 def count_layers(tensors: Iterable[str], config: EncoderConfig) -> int:
-    """Return the number of layers of the encoder in a folder: the highest in a name, from 0, and one."""
+    """Return the number of layers of the encoder in a folder: the highest number in a name plus 1."""
     layer = re.compile(rf"{re.escape(family_of(config).prefix + _LAYERS[config.architecture])}\.(\d+)\.")
     highest = -1
     for name in tensors:

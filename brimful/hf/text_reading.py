@@ -1,23 +1,17 @@
-"""How a folder reads a text and makes a vector of it, as sentence-transformers 6.2 does.
+"""The way in which a folder reads a text and makes a vector of it, as in sentence-transformers 6.2.
 
 Without modules.json, the vector is the mean over the tokens, or the first token if Brimful trained it so.
-From version 3, sentence-transformers can read the modules written here: a Transformer (the folder itself),
-a Pooling and, for a linear `SequenceHead`, its classifier as a Dense without activation.
 """
 
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import write_json, write_tensors
 from brimful.base.types import Values
 from brimful.corpus.text.folder_files import (
-    MODULES,
     PROMPTS,
     SETTINGS,
-    find_settings_file,
     find_vocabulary_file,
     read_transformer_settings,
     read_values,
@@ -25,23 +19,14 @@ from brimful.corpus.text.folder_files import (
 from brimful.corpus.text.special_ids import settings_of
 from brimful.corpus.text.tokenizer import read
 from brimful.hf.model_folder import (
-    CLASSIFIER,
-    FLAGS,
-    IDENTITY,
-    NORMALIZE,
-    POOLING,
-    POOLINGS,
-    WEIGHTS,
     ModelFolder,
 )
 from brimful.model.shape import EncoderConfig, TextPooling
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 REMEDY = "--pooling mean (or first, max) makes vectors of its encoder alone"
-THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
-"""The names of our poolings in sentence-transformers."""
 VECTORS = "sentence_embedding"
 """The name of a text's vector in sentence-transformers, and of the output of an export's graph."""
 
@@ -118,7 +103,7 @@ def reading_of(folder: ModelFolder, config: EncoderConfig) -> TextReading:
 
 
 def _find_problem(folder: ModelFolder, prompt: str) -> str:
-    """Return a setting of the modules that Brimful does not follow, in words; empty if it follows all."""
+    """Describe the first setting of the modules that Brimful does not follow; empty if it follows all."""
     kinds = [kind for kind, _ in folder.modules]
     if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"}:
         return f"its modules are {', '.join(kinds)}, but only Transformer, Pooling and Normalize are known"
@@ -145,54 +130,3 @@ def reads_token_types(folder: ModelFolder, config: EncoderConfig) -> bool:
     return config.reads_segments and (
         find_vocabulary_file(place) is None or settings_of(read(place)).token_types
     )
-
-
-def module_files(folder: ModelFolder) -> list[Path]:
-    """List the files of a folder that describe or hold its modules, without the encoder's."""
-    names = ("config.json", *WEIGHTS)
-    inside = [folder.path / path / name for _, path in folder.modules if path for name in names]
-    files = (folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path), *inside)
-    return [path for path in files if path is not None and path.is_file()]
-
-
-def write_modules(
-    folder: Path,
-    width: int,
-    pooling: TextPooling,
-    max_length: int,
-    classifier: "dict[str, Tensor] | None" = None,
-    *,
-    unit: bool = False,
-    prompt: str = "",
-) -> None:
-    """Write the files that make an encoder's folder one of sentence-transformers.
-
-    Args:
-        width: the size of the encoder's hidden states.
-        max_length: the length, in tokens, at which texts are cut.
-        classifier: linear.weight (classes, width) and linear.bias, if there is one.
-        unit, prompt: as in `TextReading`.
-    """
-    modules = [("Transformer", ""), ("Pooling", POOLING)]
-    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
-    (folder / POOLING).mkdir()  # in a new folder: `atomic_directory`
-    flags = {flag: THEIRS[pooling] == mode for mode, flag in FLAGS.items()}
-    write_json(folder / POOLING / "config.json", {"word_embedding_dimension": width, **flags})
-    if classifier is not None:
-        modules.append(("Dense", CLASSIFIER))
-        (folder / CLASSIFIER).mkdir()
-        sizes = {"in_features": width, "out_features": len(classifier["linear.weight"])}
-        values = sizes | {"bias": True, "activation_function": IDENTITY}
-        write_json(folder / CLASSIFIER / "config.json", values)
-        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
-    if unit:
-        modules.append(("Normalize", NORMALIZE))
-        (folder / NORMALIZE).mkdir()
-        write_json(folder / NORMALIZE / "config.json", {})
-    if prompt:
-        write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
-    entries = []
-    for number, (kind, path) in enumerate(modules):
-        type_name = f"sentence_transformers.models.{kind}"
-        entries.append({"idx": number, "name": str(number), "path": path, "type": type_name})
-    write_json(folder / MODULES, entries)

@@ -58,11 +58,11 @@ TEXTS = (
 """Texts that spell no marker."""
 _AROUND = ("{}", "a {} b", "x{}y", "{}{}", " {}, 中{}国")
 _ADDED_TOKENS = 24
-"""The most of a tokenizer's own added tokens that texts spell."""
+"""The largest number of the tokenizer's own added tokens that texts spell, about."""
 
 
 def sample_texts(tokenizer: "Tokenizer") -> tuple[list[str], list[str]]:
-    """Return texts that spell no marker, some with added tokens, and texts that do."""
+    """Return texts without markers, some of which spell added tokens, and texts that spell markers."""
     names = marker_names(tokenizer)
     added = []
     for _, token in sorted(tokenizer.get_added_tokens_decoder().items()):
@@ -94,7 +94,7 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
         source: the folder that was exported.
         folder: the folder that was written.
         max_length: tokens at which its texts are cut.
-        whole: whether it has all pieces of the source's; else only the written folder is compared.
+        whole: whether the written folder has all pieces of the source; if not, only its own ids are compared.
 
     Raises:
         BrimfulError: ids differ; the message has an example.

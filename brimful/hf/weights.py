@@ -1,4 +1,4 @@
-"""The weights of a Hugging Face folder in any of its four forms. Nothing in them is ever run.
+"""The weights of a Hugging Face folder in any of its four forms. Code in these files is never run.
 
 They are in model.safetensors or pytorch_model.bin, each either one file or several files named by an
 index. A .bin is read by torch's restricted reader (`weights_only`), which runs no code, or it is refused.
@@ -32,7 +32,8 @@ _POINTER = b"version https://git-lfs"
 def naming_weights(folder: ModelFolder) -> Iterator[None]:
     """Add the model's folder and the faulty tensor to an error about outputs that are not finite.
 
-    The weights are checked only then: a check at each loading would take longer than the loading.
+    The weights are checked only after such an error: a check at each loading would take longer than the
+    loading itself.
     """
     try:
         yield
@@ -41,8 +42,10 @@ def naming_weights(folder: ModelFolder) -> Iterator[None]:
         with suppress(BrimfulError):  # another fault of the files matters less than `error`
             for path, name, tensor in _read_tensors(folder.encoder_path):
                 if not tensor.isfinite().all():
-                    fault = f"{path}: the tensor {name} holds NaN or infinite numbers"
-                    message = f"{fault}: fetch the model again, or train it again"
+                    message = (
+                        f"{path}: the tensor {name} holds NaN or infinite numbers: fetch the model again, or"
+                        " train it again"
+                    )
                     break
         raise NotFiniteError(message) from error
 

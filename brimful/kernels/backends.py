@@ -1,6 +1,6 @@
 """Backends of attention for CUDA devices: `varlen` and `flex` (plain: `model.attention.SequenceLayout`)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -13,7 +13,7 @@ from brimful.base.torch_compile import Compiled
 from brimful.base.torch_compile import find_missing_compiler as compiler_lacks
 from brimful.base.types import Values
 from brimful.data.batch import PackedBatch
-from brimful.model.attention import Layout
+from brimful.model.attention import Layout, Windows
 
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 
@@ -39,7 +39,7 @@ class VarlenLayout(Layout):
         return None if dtype in HALF_DTYPES else "float16 or bfloat16"
 
     @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "VarlenLayout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "VarlenLayout":
         return cls(batch.offsets, batch.max_length)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, dropout: float) -> Tensor:
@@ -79,7 +79,7 @@ class FlexLayout(Layout):
         return compiler_lacks(device) if device.type == "cuda" else "a CUDA device"
 
     @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "FlexLayout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "FlexLayout":
         # A later layout may be copied into these tensors (`moved_to`), so they are not the batch's own.
         offsets = batch.offsets.clone()
         layout = cls(offsets, batch.sequence_of_token.int(), _flex_options(offsets.device))

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from brimful.base.cpu_threads import count_workers, run_loops
 
+Int16Array = np.ndarray[Any, np.dtype[np.int16]]
 MIN_WORKER_NUMBERS = 1 << 15
-"""Numbers below which a worker is not worth waking: another one would be done by then."""
+"""The fewest numbers for a worker: fewer are done before another worker wakes."""
 
 
 @cache
@@ -45,7 +46,7 @@ def _has_memory(x: Tensor) -> bool:
     return is_real and x.device.type == "cpu" and has_numba()
 
 
-def as_int16(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.int16]]:
+def as_int16(tensor: Tensor) -> Int16Array:
     """Return the memory of a bfloat16 tensor on the CPU as int16, since numpy has no bfloat16."""
     return tensor.detach().view(torch.int16).numpy()
 
@@ -85,14 +86,14 @@ def gate(up: Tensor) -> Tensor:
 
 class _Gate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, up: Tensor) -> Tensor:
+    def forward(ctx, up: Tensor) -> Tensor:
         ctx.save_for_backward(up)
         out = up.new_empty(len(up), up.shape[1] // 2)
         _run_rows(_loops().gate_rows, up, out)
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradients: Tensor) -> Tensor:
+    def backward(ctx, gradients: Tensor) -> Tensor:
         (up,) = ctx.saved_tensors
         return gate_gradients(up, gradients.contiguous())[0]
 

@@ -12,7 +12,6 @@ forward, 76 * T * H in backward.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +64,7 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx,
         x: Tensor,
         output_slots: Tensor | None,
         lengths: Tensor,
@@ -100,7 +99,7 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, d_x: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # once: activation checkpointing unpacks them only once
         x, output_slots, lengths, cosine, sine, first, second = saved[:7]
         statistics, qkv, attended, normalizer, middle, middle_statistics, up = saved[7:14]

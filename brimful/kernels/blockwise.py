@@ -94,18 +94,17 @@ def _probabilities(q: Tensor, k: Tensor, queries: slice, keys: slice, scale: flo
     return torch.softmax(scores, -1)
 
 
-def _dropout_factors(
-    p: Tensor, rate: float, seed: Tensor, token: int, heads: range, all_heads: int
-) -> Tensor:
+def _dropout_factors(p: Tensor, rate: float, seed: Tensor, token: int, head: int, all_heads: int) -> Tensor:
     """Return the factors of dropout for a tile's probabilities: 0, or 1 / (1 - rate).
 
-    Each head has its own random stream, keyed by the tile's first token, whatever thread or pass computes it.
+    Each head from `head` on has its own random stream, keyed by the tile's first token, in every thread and
+    pass.
     """
     generator = torch.Generator(p.device)
-    first_key = int(seed) + token * all_heads
+    first_key = int(seed) + token * all_heads + head
     factors = torch.empty_like(p)
-    for factor, head in zip(factors, heads, strict=True):
-        generator.manual_seed(first_key + head)
+    for number, factor in enumerate(factors):
+        generator.manual_seed(first_key + number)
         factor.bernoulli_(1 - rate, generator=generator)
     return factors.div_(1 - rate)
 
@@ -219,8 +218,7 @@ def _attention(
         for tile, queries, keys in _tiles(q.shape[0], q.shape[1], itemsize, reach):
             p = _probabilities(q[tile, queries], k[tile, keys], queries, keys, scale, reach)
             if seed is not None:
-                own_heads = range(head + tile.start, head + tile.stop)
-                p *= _dropout_factors(p, rate, seed, token + queries.start, own_heads, heads)
+                p *= _dropout_factors(p, rate, seed, token + queries.start, head + tile.start, heads)
             torch.bmm(p, v[tile, keys], out=out[tile, queries])
 
     grouped = _find_grouped(q, lengths, scale, reach, rate)
@@ -290,8 +288,7 @@ def blockwise_attention_backward(
             d_p = torch.bmm(grad_i, v_i.transpose(1, 2))
             dropped_p = p
             if seed is not None:
-                own_heads = range(head + tile.start, head + tile.stop)
-                factors = _dropout_factors(p, rate, seed, token + queries.start, own_heads, heads)
+                factors = _dropout_factors(p, rate, seed, token + queries.start, head + tile.start, heads)
                 dropped_p = p * factors
                 d_p *= factors
             d_v[tile, keys].baddbmm_(dropped_p.transpose(1, 2), grad_i, beta=beta)

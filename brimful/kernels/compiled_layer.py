@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from brimful.model.attention import CaptureFunction, Layout
 from brimful.model.layer import Layer, Rotation, select_rows
+from brimful.precision.policy import widen
 
 
 def applies(x: Tensor) -> bool:
@@ -74,8 +75,8 @@ class _Standardized(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    def forward(ctx, x: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        wide = widen(x)
         variance, mean = torch.var_mean(wide, 1, correction=0, keepdim=True)
         scale = (variance + eps).rsqrt()
         y = (wide - mean) * scale
@@ -86,7 +87,7 @@ class _Standardized(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx, d_y: Tensor) -> tuple[Tensor, None, None]:
         y, scale = ctx.saved_tensors  # (T, hidden), (T, 1)
         # LayerNorm's gradient without weights: the mean and the variance are taken out of d_y.
         y, d_y = y.to(scale.dtype), d_y.to(scale.dtype)
@@ -108,7 +109,7 @@ class _PlusProduct(torch.autograd.Function):
     """x (T, out) + a (T, in) @ weight (out, in)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, a: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx, x: Tensor, a: Tensor, weight: Tensor) -> Tensor:
         narrow = weight.to(a.dtype)
         ctx.save_for_backward(a, narrow)
         ctx.dtype = weight.dtype
@@ -117,7 +118,7 @@ class _PlusProduct(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx, d_total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         a, weight = ctx.saved_tensors
         narrow = d_total.to(a.dtype)
         return d_total, narrow @ weight, (narrow.t() @ a).to(ctx.dtype)

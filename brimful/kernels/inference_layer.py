@@ -36,14 +36,14 @@ from brimful.model.layer import Layer, Norm, Rotation, select_rows
 from brimful.precision.policy import has_onednn_bf16
 
 ROWS_STEP = 32
-"""oneDNN computes products whose number of rows is a multiple of this, ATen the others. oneDNN keeps what it
-compiles for each shape, some 100 kB."""
+"""The divisor of the number of rows of products that oneDNN computes; ATen computes the others. oneDNN keeps
+about 100 kB of compiled code for each shape."""
 
 MAX_ONEDNN_ROWS = 256
-"""Rows of a float32 product from which on torch computes it, where oneDNN is not faster at large products."""
+"""Rows of a float32 product from which on torch computes it, unless oneDNN is faster at large products."""
 
 MIN_COPY_TOKENS = 4096
-"""Tokens in a run in bfloat16 below which laying out the weights would cost what it gains."""
+"""Tokens in a run in bfloat16 below which laying out the weights would cost as much as it gains."""
 
 MIN_NUMBA_TOKENS = 1 << 14
 """Tokens of a run in float32 below which the layers are plain: loading numba takes half a CPU second."""

@@ -36,24 +36,24 @@ from brimful.data.batch import STEP
 from brimful.kernels import bfloat16
 
 GROUP_BYTES = 64 << 20
-"""Bytes of scores in memory at a time, on a CPU."""
+"""The most bytes of scores in memory at a time on a CPU."""
 
 DEVICE_GROUP_BYTES = 512 << 20
-"""Bytes of scores in float32 in memory at a time, elsewhere. Their 16-bit gradients take half of it. (The
-effect on a GPU's speed has not been measured.)"""
+"""The most bytes of float32 scores in memory at a time on other devices. Their 16-bit gradients take half of
+these bytes. (The effect on a GPU's speed has not been measured.)"""
 
 PLAIN_BYTES = 32 << 20
-"""Bytes of scores in float32 below which the plain form computes. With two CPU threads it is faster up to
-600 x 8,000 scores, and slower at 600 x 30,000."""
+"""Bytes of float32 scores below which the plain form computes. With two CPU threads the plain form is faster
+up to 600 x 8,000 scores, and slower at 600 x 30,000."""
 
 PLAIN_BYTES_WITH_LOOPS = 4 << 20
 """The same in bfloat16 on a CPU, whose loops are faster from about 300 x 4,096 scores on (AMX)."""
 
 TILE_BYTES = 2 << 20
-"""Bytes of a tile in float32, on a CPU: small enough for the fast caches."""
+"""The most bytes of a tile in float32 on a CPU: small enough for the fast caches."""
 
 ALIGNMENT = 64
-"""Not on a CPU: rows of a group and columns of its scores are a multiple of this."""
+"""The divisor of the rows of a group and the columns of its scores on devices other than a CPU."""
 
 MIN_ROWS = 256
 """The fewest rows of a group and columns of a tile: thinner matrix products are slow."""

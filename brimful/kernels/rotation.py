@@ -5,8 +5,6 @@ needs no queries or keys. The values are copied, since a view would keep all of 
 on a CPU a loop rotates. Compiled, forward and backward are one kernel each.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -26,13 +24,13 @@ def rotate_compiled(qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, 
 
 class _Rotate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(cosine, sine)
         q, k, v = qkv.unbind(1)
         return _stack_rotated(q, k, v, cosine, sine).unbind(1)
 
     @staticmethod
-    def backward(ctx: Any, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx, d_q: Tensor, d_k: Tensor, d_v: Tensor) -> tuple[Tensor, None, None]:
         cosine, sine = ctx.saved_tensors
         if not torch.compiler.is_compiling():
             return _stack_rotated(d_q, d_k, d_v, cosine, -sine), None, None
@@ -49,7 +47,7 @@ class _Rotate(torch.autograd.Function):
 
 class _RotateInPlace(_Rotate):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(cosine, sine)
         qkv = qkv.clone()  # autograd wants it; Inductor leaves it out
         _rotate_in_place(qkv, cosine, sine)

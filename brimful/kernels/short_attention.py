@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.cpu_threads import count_workers
-from brimful.kernels.bfloat16 import as_int16
+from brimful.kernels.bfloat16 import Int16Array, as_int16
 
 STEP = 32
 """Numbers that a matrix unit takes at a time: lengths of matrices are a multiple of it."""
@@ -40,7 +40,7 @@ Places = np.ndarray[Any, np.dtype[np.int64]]
 class TensorRows(NamedTuple):
     """The memory of a packed tensor (T, heads, head_dim), bfloat16 as int16."""
 
-    memory: np.ndarray[Any, np.dtype[np.int16]]
+    memory: Int16Array
     token_stride: int
     head_stride: int
 

@@ -1,8 +1,8 @@
 """The one interface of attention, `attend(q, k, v, layout)`, and its plain form.
 
 A layout says which tokens of a flat row see each other. A backend makes it once per batch, outside compiled
-code, and every layer uses it. Attention never leaves a sequence. A window narrows it to the tokens at most
-`window // 2` away on either side (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
+code, and every layer uses it. A token sees only tokens of its own sequence; with a window, only those at most
+`window // 2` away (`local_attention` of ModernBERT, Warner et al. 2024, section 2.1.2).
 
     sdpa    anywhere: exact, sequence by sequence, in float64 too; dropout of probabilities
     varlen  torch.nn.attention.varlen: CUDA with compute capability >= 8.0, float16 and bfloat16
@@ -24,6 +24,7 @@ from brimful.base.errors import BrimfulError, require_known
 from brimful.data.batch import PackedBatch
 from brimful.model.fast_forms import find_fast_form
 
+Windows = Iterable[int | None]
 CaptureFunction = Callable[[Tensor, Tensor, Tensor], None]
 """Receives queries, keys and values, each (T, heads, head_dim)."""
 
@@ -41,7 +42,7 @@ class Layout(ABC):
 
     @classmethod
     @abstractmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "Layout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "Layout":
         """Return the layout of a batch, on the device of the batch's tensors.
 
         Args:
@@ -110,7 +111,7 @@ class SequenceLayout(Layout):
         return None
 
     @classmethod
-    def prepare(cls, batch: PackedBatch, windows: Iterable[int | None] = ()) -> "SequenceLayout":
+    def prepare(cls, batch: PackedBatch, windows: Windows = ()) -> "SequenceLayout":
         lengths = torch.zeros(batch.offsets.numel() - 1, dtype=torch.int64)
         lengths[: len(batch.lengths)] = torch.tensor(batch.lengths, dtype=torch.int64)
         return cls(lengths)

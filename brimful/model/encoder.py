@@ -29,8 +29,8 @@ class Capture:
     """The inner states of a forward pass, for distillation.
 
     Attributes:
-        layers: the layers to keep states of, 0-based; by default all. Other states are freed as the pass goes
-            on.
+        layers: the layers whose states are kept, 0-based; by default all layers. Other states are freed
+            during the pass.
         hidden: tensors (T, hidden): 0 has the embeddings, i + 1 the output of layer i. The last one is the
             result of `forward` (after the final norm of prenorm and modern).
         queries, keys: the inputs of attention of each layer, (T, heads, head_dim), rotated.
@@ -126,7 +126,7 @@ class Encoder(nn.Module):
         return weight if len(weight) == self.config.vocabulary_size else weight[: self.config.vocabulary_size]
 
     def fused_blocks(self) -> dict[str, int]:
-        """Return how many logical matrices each weight of the layers stacks along its rows, by name."""
+        """Return the number of logical matrices that each weight of the layers stacks by rows, by name."""
         matrices = {"qkv": 3, "attention_out": 1, "up": 2 if self.config.gated else 1, "down": 1}
         blocks = {}
         for layer in range(self.config.layers):
@@ -135,11 +135,11 @@ class Encoder(nn.Module):
         return blocks
 
     def depths(self) -> dict[str, int]:
-        """Return how far below the head each parameter stands, by name.
+        """Return the depth of each parameter below the head, by name.
 
-        In an encoder of L layers the last layer has 1, the first L, and the embeddings have L + 1. The norm
-        after the last layer has 0, as a head has (Bao et al. 2022, "BEiT", whose decay of learning rates
-        counts like this).
+        In an encoder of L layers the last layer has depth 1, the first layer L, and the embeddings L + 1. The
+        norm after the last layer has 0, as a head has. The decay of learning rates of BEiT counts like this
+        (Bao et al. 2022).
         """
         layers = self.config.layers
         depths = {}
@@ -158,8 +158,8 @@ class Encoder(nn.Module):
         Norms compute in float32 all the same, and their weights keep their dtype.
 
         Args:
-            dtype: the dtype of autocast, under which `forward` must then run. None: what the operators
-                return, which under autocast is float32.
+            dtype: the dtype of autocast, under which `forward` must then run. None: the dtype that the
+                operators return, which under autocast is float32.
         """
         self._residual = dtype
         for module in self.modules():
@@ -253,8 +253,8 @@ class Encoder(nn.Module):
         """Return a new encoder with copies of the given layers, in that order: where a student starts.
 
         Embeddings and final norm are copied too. The first layer of modern has no norm before its attention:
-        a layer that becomes the first loses that norm, and the old first layer gets a unit norm elsewhere.
-        Whether a layer is local follows from its new place.
+        a layer that becomes the first loses that norm, and the old first layer gets a unit norm elsewhere. A
+        layer's new place decides whether it is local.
 
         Raises:
             BrimfulError: `indices` is empty, or names a layer that does not exist.

@@ -59,8 +59,8 @@ class ClassifierHead(nn.Module):
     The transform of modern is the same as in its masked-LM head: dense, GeLU and norm.
 
     Attributes:
-        unit, zero: a single output is `unit * score + zero`, so that values far from 0 and 1 are learnt in
-            units of their deviation.
+        unit, zero: the constants of a single output, `unit * score + zero`, so that values far from 0 and 1
+            are learnt in units of their deviation.
     """
 
     unit, zero = 1.0, 0.0
@@ -124,9 +124,9 @@ class SequenceHead(ClassifierHead):
     """Scores of classes (or values of a regression) for each sequence of a packed row.
 
     modern takes the mean or the first token through dense, GeLU and norm. In bert and prenorm the first token
-    goes through a dense layer and tanh (the pooler of `transformers`); RoBERTa and Electra have dropout
-    before that too, and Electra has GeLU in place of tanh. The mean goes to the classifier as it is: an
-    encoder that was trained with it has no other layer.
+    goes through a dense layer and tanh (the pooler of `transformers`); RoBERTa and Electra also have dropout
+    before this layer, and Electra has GeLU in place of tanh. The mean goes to the classifier unchanged: an
+    encoder that was trained with the mean has no other layer.
 
     Attributes:
         pooling: how the hidden states of a sequence become one vector.

@@ -22,9 +22,10 @@ from brimful.model.shape import TextPooling
 from brimful.precision.policy import autocast, resolve
 
 BATCH_TOKENS = 4096
-"""Tokens in a batch: enough for fast matrix products, few enough for the cache."""
+"""The most tokens in a batch: enough for fast matrix products, few enough for the cache."""
 SORTED_EXAMPLES = 1 << 18
-"""Neighbouring examples that are sorted by length together. A mapped file is thus read from front to back."""
+"""The number of neighbouring examples that are sorted by length together, so that a mapped file is read from
+its beginning to its end."""
 Forward = Callable[[PackedBatch], Tensor]
 _outer_products: ContextVar[AbstractContextManager[Any] | None] = ContextVar("products", default=None)
 
@@ -161,7 +162,7 @@ def make_batches(
 ) -> Iterator[PackedBatch]:
     """Yield every example once, in micro-batches of at most `tokens` tokens (or one longer example).
 
-    The longest come first, so that most of a batch are equally long; the shortest fill what these leave.
+    The longest examples come first, so that lengths in a batch are similar; the shortest ones fill it up.
 
     Args:
         fills: see `make_rounded_batch`.

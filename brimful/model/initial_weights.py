@@ -29,8 +29,8 @@ class Linear(nn.Linear):
     """torch's Linear, whose initial weights `skip_initial_weights` leaves out.
 
     Attributes:
-        steps: how int8 inference rounds the inputs (`model.int8_rounding.Steps`); None: not in int8.
-        integers: the weights in the form that int8 inference made of them, kept for its next run.
+        steps: the rounding of the inputs in int8 inference (`model.int8_rounding.Steps`); None: not in int8.
+        integers: the weights in the form for int8 inference, kept for its next run.
     """
 
     steps: Any = None

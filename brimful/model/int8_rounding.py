@@ -15,12 +15,12 @@ WHOLE, NARROW = 127, 64
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """How the inputs of a product become integers from 0 to 255: round(x / factors / size) + zero.
+    """The rounding of a product's inputs to integers from 0 to 255: round(x / factors / size) + zero.
 
     Attributes:
-        size: of a step, above 0.
+        size: the size of a step, above 0.
         zero: the integer that stands for 0.
-        factors: float32 (in,), of each channel, above 0; None: all are 1.
+        factors: the factor of each channel, float32 (in,), above 0; None: all are 1.
         largest: the largest integer of the weights.
     """
 
@@ -70,7 +70,7 @@ def _sums_exactly(largest: int) -> bool:
 def is_wide() -> bool:
     """Whether numbers between int8 products are float32.
 
-    They are where VNNI and AMX are missing: oneDNN's bfloat16 is hundreds of times slower there.
+    They are without VNNI and AMX, where oneDNN's bfloat16 is hundreds of times slower.
     """
     return find_largest_weight() < WHOLE
 

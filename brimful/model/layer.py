@@ -32,7 +32,7 @@ class Layer(nn.Module):
 
     Attributes:
         window: the width of local attention; None: global.
-        gate_draws: whether the activation draws dropout, so that backward must draw the same numbers again.
+        gate_draws: whether the activation has dropout, whose numbers backward must draw again.
         has_dropout: whether anything in the layer draws random numbers in training.
     """
 

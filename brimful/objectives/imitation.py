@@ -9,8 +9,8 @@ gradient. So memory is O(T * width), and a sequence costs nothing beyond its own
 masked inside a packed sequence.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,9 @@ from brimful.model.attention import Layout
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.objectives.layer_losses import LayerLosses
-from brimful.objectives.supervised import Evaluate, no_evaluation
+from brimful.objectives.supervised import Evaluate, HeadObjective, no_evaluation
 from brimful.precision.policy import widen
-from brimful.train.objective import Modules, Objective, Runtime, Sums
+from brimful.train.objective import Modules, Objective, Sums
 
 TEACHER = "teacher"
 """The target that holds the teacher's outputs for each example: float32, of a sequence or of each token."""
@@ -78,20 +78,17 @@ class LayerDistillation(Objective):
         real = batch.real_tokens  # real sequences come first
         # Hidden states: [0] are the embeddings (Jiao et al. 2020, "TinyBERT", equation 9), [i + 1] the output
         # of layer i (equation 8), (T, width) each.
-        embedding = []
-        hidden = []
-        attention = []
+        sums = defaultdict(list)  # by term
         if "embedding" in self.coefficients:
-            embedding.append(self._square_sum(ours.hidden[0][:real], theirs.hidden[0][:real]))
+            sums["embedding"].append(self._square_sum(ours.hidden[0][:real], theirs.hidden[0][:real]))
         for layer, teacher in enumerate(self.layers):
             if "hidden" in self.coefficients:
                 states = ours.hidden[layer + 1][:real], theirs.hidden[teacher + 1][:real]
-                hidden.append(self._square_sum(*states))
+                sums["hidden"].append(self._square_sum(*states))
             if "attention" in self.coefficients:
                 student_scores = ours.queries[layer], ours.keys[layer]
                 teacher_scores = theirs.queries[teacher], theirs.keys[teacher]
-                attention.append(attention_score_sum(student_scores, teacher_scores, batch))
-        sums = {"embedding": embedding, "hidden": hidden, "attention": attention}
+                sums["attention"].append(attention_score_sum(student_scores, teacher_scores, batch))
         return {name: torch.stack(sums[name]).sum() for name in self.coefficients}
 
     def _square_sum(self, ours: Tensor, theirs: Tensor) -> Tensor:
@@ -101,7 +98,7 @@ class LayerDistillation(Objective):
         return (widen(ours) - widen(theirs)).square().sum()
 
 
-class LogitDistillation(Objective):
+class LogitDistillation(HeadObjective):
     """The objective of the stage of the outputs: `logits`, the student's mean loss against the teacher's."""
 
     def __init__(
@@ -119,14 +116,10 @@ class LogitDistillation(Objective):
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
         """
+        super().__init__(head, evaluate)
         self.coefficients = {"logits": 1.0}
-        self.head = head
         self.imitation = imitation
         self.primary_metric = primary_metric
-        self._evaluate = evaluate
-
-    def modules(self) -> Modules:
-        return {"head": self.head}
 
     def normalizers(self, batch: PackedBatch) -> Numbers:
         return {"logits": float(self._count_outputs(batch))}
@@ -136,14 +129,9 @@ class LogitDistillation(Objective):
         return batch.real_tokens if isinstance(self.head, TokenHead) else batch.real_sequences
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
-        layout = layout or encoder.prepare(batch)
         outputs = self.head(encoder(batch, layout), batch)
         n = self._count_outputs(batch)
         return {"logits": self.imitation(widen(outputs[:n]), widen(batch.targets[TEACHER][:n]))}
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> Numbers:
-        """The student's metrics on held-out examples; empty without any."""
-        return self._evaluate(encoder, runtime)
 
 
 Projections = tuple[Tensor, Tensor]
@@ -193,7 +181,7 @@ class _AttentionScores(torch.autograd.Function):
     """`attention_score_sum` of projections with equal numbers of heads."""
 
     @staticmethod
-    def forward(ctx: Any, q_s: Tensor, k_s: Tensor, q_t: Tensor, k_t: Tensor, batch: PackedBatch) -> Tensor:
+    def forward(ctx, q_s: Tensor, k_s: Tensor, q_t: Tensor, k_t: Tensor, batch: PackedBatch) -> Tensor:
         total = widen(q_s.new_zeros(()))
         needs_gradient = any(ctx.needs_input_grad)
         if needs_gradient:
@@ -227,6 +215,6 @@ class _AttentionScores(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, d_total: Tensor) -> tuple[Tensor | None, ...]:
         d_q, d_k = ctx.saved_tensors
         return d_q * d_total.to(d_q.dtype), d_k * d_total.to(d_k.dtype), None, None, None

@@ -56,8 +56,8 @@ def span_cross_entropy_sum(logits: Tensor, spans: Tensor, batch: PackedBatch) ->
     `transformers` it includes the padding of a batch.)
 
     Args:
-        logits: (T, 2), of each token as the first and as the last.
-        spans: int64 (S, 2), the place of both in their sequence; -100: without a span.
+        logits: (T, 2), the score of each token as the first and as the last of the span.
+        spans: int64 (S, 2), the places of the first and the last token in their sequence; -100: no span.
     """
     logits, owner = widen(logits), batch.sequence_of_token  # (T, 2), (T,)
     # The log of a sum of exponentials for each sequence, (S, 2). Its highest logit is subtracted first, so

@@ -83,33 +83,28 @@ class MaskedLM(Objective):
         which is there if `loss` is another mean. With several sources, each has its own metrics too:
         `loss.SOURCE`.
         """
-        # A sum and a normalizer for each metric of each source: on every rank, also without a batch of its
-        # own.
-        sums = torch.zeros(len(self.metrics), len(self.validation), 2, dtype=torch.float64)
-        for index, batches in enumerate(self.validation.values()):
+        # By source and metric. All ranks have all keys, also those without a batch of a source.
+        sums = {(source, name): 0.0 for source in self.validation for name in self.metrics}
+        normalizers = dict(sums)
+        for source, batches in self.validation.items():
             for batch in batches[runtime.world.rank :: runtime.world.size]:
                 batch = batch.to(runtime.device)
                 with runtime.autocast():
                     measured = self.measure(encoder(batch, output_slots=self.output_slots(batch)), batch)
-                sums[:, index] += torch.tensor([measured[name] for name in self.metrics], dtype=torch.float64)
-        sums = torch.tensor(runtime.world.sum(sums.flatten().tolist()), dtype=torch.float64).view_as(sums)
-        means: Numbers = {}
-        for name, of_source in zip(self.metrics, sums.tolist(), strict=True):
-            self._add_mean(means, name, of_source)
+                for name in self.metrics:
+                    sums[source, name] += measured[name][0]
+                    normalizers[source, name] += measured[name][1]
+        sums, normalizers = runtime.world.sum_each(sums, normalizers)
+        means = {}
+        for name in self.metrics:
+            keys = {name: [(source, name) for source in self.validation]}
             if len(self.validation) > 1:
-                for source, entry in zip(self.validation, of_source, strict=True):
-                    self._add_mean(means, f"{name}.{source}", [entry])
+                keys |= {f"{name}.{source}": [(source, name)] for source in self.validation}
+            for metric, parts in keys.items():
+                normalizer = sum(normalizers[part] for part in parts)
+                if normalizer:
+                    means[metric] = sum(sums[part] for part in parts) / normalizer
         return means
-
-    @staticmethod
-    def _add_mean(means: Numbers, name: str, entries: list[list[float]]) -> None:
-        """Add the mean over entries (total, normalizer), unless the normalizers are 0."""
-        total = normalizer = 0.0
-        for each_total, each_normalizer in entries:
-            total += each_total
-            normalizer += each_normalizer
-        if normalizer:
-            means[name] = total / normalizer
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
         """Measure the metrics of one batch, each a sum and its normalizer: hidden (N, hidden) of the kept

@@ -33,7 +33,21 @@ class Supervision(Protocol):
     def count(self, batch: PackedBatch) -> float: ...
 
 
-class Supervised(Objective):
+class HeadObjective(Objective):
+    """An objective that trains a head besides the encoder, and whose metrics a function measures."""
+
+    def __init__(self, head: SequenceHead | TokenHead, evaluate: Evaluate) -> None:
+        self.head = head
+        self._evaluate = evaluate
+
+    def modules(self) -> Modules:
+        return {"head": self.head}
+
+    def evaluate(self, encoder: Encoder, runtime: Runtime) -> Numbers:
+        return self._evaluate(encoder, runtime)
+
+
+class Supervised(HeadObjective):
     """The objective of fine-tuning: one term, the mean loss of a task over an update's examples."""
 
     compiles = True
@@ -41,22 +55,14 @@ class Supervised(Objective):
     def __init__(
         self, task: Supervision, head: SequenceHead | TokenHead, evaluate: Evaluate = no_evaluation
     ) -> None:
+        super().__init__(head, evaluate)
         self.coefficients = {task.name: 1.0}
         self.watched = task.watched
         self.primary_metric = task.primary_metric
         self.task = task
-        self.head = head
-        self._evaluate = evaluate
-
-    def modules(self) -> Modules:
-        return {"head": self.head}
 
     def normalizers(self, batch: PackedBatch) -> Numbers:
         return dict.fromkeys((self.task.name, *self.watched), self.task.count(batch))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
         return self.task.losses(self.head(encoder(batch, layout), batch), batch)
-
-    def evaluate(self, encoder: Encoder, runtime: Runtime) -> Numbers:
-        """The task's metrics on held-out examples; empty without any."""
-        return self._evaluate(encoder, runtime)

@@ -26,8 +26,8 @@ def build_optimizers(
         fused_blocks: the matrices inside the layers by name, with the number of logical matrices in each,
             along its rows: 3 for a fused QKV weight. Other matrices count as one.
         muon_dtype: the number format of Muon's iteration.
-        depths: how far below the head a parameter stands, by name: its rate is the peak rate times
-            `config.layer_decay` to this power. 0 for other names.
+        depths: the depth of each parameter below the head, by name; other names have 0. The rate of a
+            parameter is the peak rate times `config.layer_decay` to the power of its depth.
     """
     depths = depths or {}
     groups: dict[tuple[int, bool, float], list[nn.Parameter]] = defaultdict(list)

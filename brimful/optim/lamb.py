@@ -11,7 +11,7 @@ time where memory bandwidth is the limit. These kernels of torch make 14 moves, 
 the cache.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -125,7 +125,7 @@ class Lamb(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         if is_skipped(self):
             return

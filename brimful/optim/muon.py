@@ -9,7 +9,7 @@ Least work per step: 5 iterations of 3 products, which is 30 * n^2 * m flops for
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class Muon(torch.optim.Optimizer):
         self.iteration_dtype = iteration_dtype
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         if is_skipped(self):
             return

@@ -53,10 +53,9 @@ NO_ITEM = -1
 def cutting_stock(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
     """Find the fewest rows known, by column generation with rounding; never more than best-fit's.
 
-    The plan's lower bound is the bound of the linear program, proven in whole numbers. Where best-fit reaches
-    the bound by sums, as it usually does at large capacities without a depth limit, its plan is returned; and
-    where the program would take too long, as with thousands of lengths. See `spfhp` for
-    arguments and errors.
+    The plan's lower bound is the bound of the linear program, proven in whole numbers. Best-fit's plan is
+    returned where it reaches the bound by sums, as usual at large capacities without a depth limit, and where
+    the program would take too long, as with thousands of lengths. See `spfhp` for arguments and errors.
     """
     capacity, max_sequences = check_limits(capacity, max_sequences)
     counts = check_counts(counts, capacity)
@@ -140,11 +139,11 @@ class _Program:
     """The linear program of a histogram.
 
     Attributes:
-        lengths: int64 (m,), those that occur, rising.
-        counts: int64 (m,), sequences of each.
-        columns: (m, patterns), how often each pattern so far holds each length.
-        lower_bound: a minimum of rows, proven so far.
-        work: the time that it took, in estimated nanoseconds.
+        lengths: int64 (m,), the lengths that occur, rising.
+        counts: int64 (m,), number of sequences of each length.
+        columns: (m, patterns), how often each pattern holds each length, for all patterns so far.
+        lower_bound: the largest minimum of rows that is proven so far.
+        work: estimated time of the work so far, in nanoseconds.
     """
 
     def __init__(self, counts: np.ndarray, capacity: int, max_sequences: int | None) -> None:
@@ -237,7 +236,7 @@ class _Program:
         return bound, patterns, values / most
 
     def _price_shaken(self, duals: np.ndarray, *draw: int) -> csc_array:
-        """The patterns worth most by slightly raised duals."""
+        """Find the patterns that are worth most by slightly raised duals."""
         noise = draw_uniform(derive_key("shaken", *draw), np.arange(len(duals)))
         return self._price(duals * (1 + 0.01 * noise))[1]
 
@@ -316,8 +315,7 @@ def best_patterns(values, lengths, capacity, depth):
     # Pattern i is item i, and then the chain of last items that fill the space beside it.
     most = 0
     times = np.zeros(m, dtype=np.int64)
-    indices = np.empty(m * min(m, depth), dtype=np.int64)
-    repeats = np.empty(m * min(m, depth), dtype=np.int64)
+    indices, repeats = np.empty((2, m * min(m, depth)), dtype=np.int64)
     offsets = np.zeros(m + 1, dtype=np.int64)
     for i in range(m):
         c, k, end = capacity - lengths[i], layers - 1, offsets[i]
@@ -357,7 +355,7 @@ def count_unplaced(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def fill_slots(rows: Rows, counts: np.ndarray, bound: int) -> Plan:
-    """Put the longest sequence into the longest slot, and so on; empty slots go.
+    """Put the longest sequence into the longest slot, the next one into the next slot; empty slots go.
 
     Args:
         rows: int64; their slots hold all sequences.

@@ -7,41 +7,14 @@ numbers, however large the corpus is.
 import operator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
 from brimful.base.console import pluralise
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import read_json
 
-PUBLISHED = {path.stem: path for path in sorted(Path(__file__).with_name("histograms").glob("*.json"))}
-"""Histograms that come with this package, by name; each file says where its counts are from."""
 MAX_CAPACITY = 1 << 24
 MAX_SLOTS = 2.0**62  # sums of tokens stay in int64
-
-
-def read_histogram(name: str | Path) -> np.ndarray:
-    """Read the counts of a published histogram or of a JSON file: int64 (longest + 1,).
-
-    Args:
-        name: a name of `PUBLISHED`, or the path of a file {"counts": [...]}: counts[i] sequences of length
-            i + 1.
-
-    Raises:
-        BrimfulError: there is no such file and no such histogram, or the file holds something else.
-    """
-    path = PUBLISHED.get(str(name), Path(name))
-    if not path.exists():
-        raise BrimfulError(f"{path} is neither a file nor one of {', '.join(PUBLISHED)}")
-    value = read_json(path)
-    counts = value.get("counts") if isinstance(value, dict) else None
-    if not (isinstance(counts, list) and counts and all(type(n) is int and 0 <= n < 2**53 for n in counts)):
-        raise BrimfulError(
-            f'{path} must be a JSON object with "counts": a list of whole numbers, counts[i] being how many'
-            " sequences have i + 1 tokens"
-        )
-    return np.array([0, *counts], dtype=np.int64)
 
 
 def count_lengths(lengths: np.ndarray) -> np.ndarray:
@@ -74,7 +47,7 @@ def check_limits(capacity: int, max_sequences: int | None) -> tuple[int, int | N
 
 
 def depth_limit(capacity: int, max_sequences: int | None) -> int:
-    """The most sequences in a row, as a number: without `max_sequences` the capacity is the limit."""
+    """Return the most sequences in a row; without `max_sequences` the capacity is the limit."""
     return min(max_sequences or capacity, capacity)
 
 
@@ -101,9 +74,8 @@ def check_counts(counts: np.ndarray, capacity: int) -> np.ndarray:
             f"{pluralise(too_long, 'sequence')} longer than the capacity of {capacity:,} tokens (the longest:"
             f" {np.flatnonzero(counts)[-1]:,}): cut them, or raise the capacity"
         )
-    fitting = np.zeros(capacity + 1, dtype=np.int64)
-    fitting[: len(counts)] = counts[: capacity + 1]
-    return fitting
+    counts = counts[: capacity + 1]
+    return np.pad(counts, (0, capacity + 1 - len(counts)))
 
 
 @dataclass(frozen=True, eq=False)

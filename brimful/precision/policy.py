@@ -16,7 +16,7 @@ DTYPES: dict[str, torch.dtype] = {
     "fp16": torch.float16,
     "int8": torch.bfloat16,
 }
-"""The format of activations; of int8 between products."""
+"""The dtype of activations; with int8, the dtype between products."""
 LARGEST = 65504.0
 """The largest finite float16."""
 BIN_EDGE = 2.0**13

@@ -23,9 +23,9 @@ from brimful.base.errors import BrimfulError
 from brimful.base.randomness import hash_words
 
 _BLOCK_WORDS = 1 << 15
-"""Words of the hash under one key."""
+"""The number of words of the hash under one key."""
 _BLOCK = 4 * _BLOCK_WORDS
-"""Numbers under one key: a word of 64 bits serves four of them."""
+"""The count of numbers under one key: a word of 64 bits serves four numbers."""
 _EXPONENT_BITS = 0x7F800000  # of a float32
 
 

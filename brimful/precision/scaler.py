@@ -14,7 +14,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import MAX_SCALE, MIN_SCALE, Numbers
 from brimful.precision import watching
 from brimful.precision.gradients import gradient_norm, list_parameters, require_dense
-from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD
+from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD, widen
 
 
 class AutomaticLossScaler:
@@ -67,10 +67,10 @@ class AutomaticLossScaler:
             # The gradient of such a loss is the scale, which must fit float16 itself.
             self.max_scale = min(self.max_scale, 2.0**15)
             self._scale.clamp_(max=self.max_scale)
-        return loss.to(torch.promote_types(loss.dtype, torch.float32)) * self._scale
+        return widen(loss) * self._scale
 
     def get_scale(self) -> float:
-        """Return the scale. Waits for the device."""
+        """Return the scale. It waits for the device."""
         return self._scale.item()
 
     def clip_grad_norm_(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
@@ -161,8 +161,8 @@ class AutomaticLossScaler:
     def metrics(self) -> Numbers:
         """Return the scale, the proportion of gradients above the edge, and how many were clipped or NaN.
 
-        All but the scale are since the last call. The proportion is over all ranks, the two numbers are this
-        rank's. Waits for the device.
+        All but the scale cover the updates since the last call. The proportion is over all ranks, the two
+        counts are this rank's. It waits for the device.
         """
         lower, above, clipped, nan = self._recent.tolist()
         self._recent.zero_()

@@ -149,12 +149,12 @@ class _Watch(torch.autograd.Function):
     """The identity. Its backward saturates the gradient, and gives the counter the counts as its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, ends: Tensor) -> Tensor:
+    def forward(ctx, tensor: Tensor, ends: Tensor) -> Tensor:
         ctx.save_for_backward(ends)
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
+    def backward(ctx, gradient: Tensor) -> Any:
         return saturate(gradient, *ctx.saved_tensors)
 
 

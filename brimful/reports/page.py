@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -18,6 +17,7 @@ from brimful.base.summary import (
     judge_models,
     make_table,
 )
+from brimful.base.types import Values
 from brimful.reports.charts import COLOURS, DRAW, to_svg
 from brimful.reports.model_table import compare_models
 from brimful.reports.run_records import Run, walk_runs
@@ -126,7 +126,7 @@ def group_models(runs: Sequence[Run]) -> dict[MeasuredOn, list[ModelResult]]:
     return {test: list(group.values()) for test, group in groups.items()}
 
 
-def _read_costs(model: ModelResult | None) -> dict[str, Any]:
+def _read_costs(model: ModelResult | None) -> Values:
     """The times and the size of a model, as far as they were measured."""
     costs = {}
     for name in ("milliseconds", "texts_per_second", "megabytes"):
@@ -191,7 +191,7 @@ def draw_curves(run: Run) -> list[SummaryChart]:
     return sorted(charts, key=lambda chart: (chart.is_detail, chart.y != "loss"))
 
 
-def _read_points(lines: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
+def _read_points(lines: Sequence[Values]) -> dict[str, tuple[list[float], list[float]]]:
     """The updates and the values of each number in a metrics.jsonl."""
     points: dict[str, tuple[list[float], list[float]]] = {}
     for line in lines:

@@ -4,14 +4,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import capitalise, find_mapping
 from brimful.base.seals import EXPORT, MANIFEST
 from brimful.base.storage import read_object
-from brimful.base.summary import OVERVIEW, Summary, read_overview
+from brimful.base.summary import OVERVIEW, Summary
+from brimful.base.types import Facts, Values
 from brimful.train.metrics import read_metrics
 
 CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
@@ -39,10 +41,10 @@ class Run:
 
     path: Path
     name: str
-    facts: Mapping[str, Any] | None
+    facts: Values | None
     summary: Summary | None
     config_text: str = ""
-    metrics: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    metrics: Mapping[str, list[Values]] = field(default_factory=dict)
     children: Sequence["Run"] = ()
 
     @property
@@ -129,7 +131,7 @@ def _load_run(directory: Path, root: str) -> Run:
     )
 
 
-def _read_record(directory: Path) -> tuple[dict[str, Any] | None, Summary | None]:
+def _read_record(directory: Path) -> tuple[Values | None, Summary | None]:
     """The facts and the Summary of a finished verb, each None if it is absent."""
     for name in RECORDS:
         path = directory / name
@@ -144,7 +146,7 @@ def _read_record(directory: Path) -> tuple[dict[str, Any] | None, Summary | None
     return None, None
 
 
-def _read_all_metrics(directory: Path) -> dict[str, list[dict[str, Any]]]:
+def _read_all_metrics(directory: Path) -> dict[str, list[Values]]:
     """The lines of each metrics.jsonl by its folder: "", and the trainings', such as `trials/rate-0.0003`."""
     files = [directory / METRICS]
     for folder in TRAININGS:
@@ -155,3 +157,15 @@ def _read_all_metrics(directory: Path) -> dict[str, list[dict[str, Any]]]:
         if lines:
             metrics[file.parent.relative_to(directory).as_posix().removeprefix(".")] = lines
     return metrics
+
+
+def read_overview(record: Facts, place: object) -> Summary | None:
+    """Read the Summary that `with_overview` has stored; None in the record of an earlier version.
+
+    Raises:
+        BrimfulError: it is damaged; the message names `place`, the file with the record.
+    """
+    try:
+        return msgspec.convert(record.get(OVERVIEW), Summary | None)
+    except msgspec.ValidationError as error:
+        raise BrimfulError(f"{place} is damaged: its {OVERVIEW} has {error}; make it again") from error

@@ -1,8 +1,8 @@
 """A Summary, or any other result of a verb, on a terminal."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -12,9 +12,11 @@ from rich.text import Text
 
 from brimful.base.console import escape_controls
 from brimful.base.numbers import NARROW_SPACE, list_facts
-from brimful.base.summary import SummaryTable, read_overview
+from brimful.base.summary import SummaryTable
 from brimful.base.terminal import output_console
+from brimful.base.types import Values
 from brimful.reports.model_table import compare_models
+from brimful.reports.run_records import read_overview
 
 MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""
@@ -22,7 +24,7 @@ MIN_NAME_CHARACTERS = 20
 """Characters of a line of a name, where names are wrapped for want of width."""
 
 
-def show_result(result: Mapping[str, Any]) -> None:
+def show_result(result: Values) -> None:
     """Print the title, the verdict, the models side by side, and the tables that are not details.
 
     Without a Summary, each value of the result is printed, by its dotted key.

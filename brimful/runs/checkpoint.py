@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import shutil
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 import torch
 from safetensors.torch import load_file
@@ -27,35 +26,29 @@ from brimful.base.storage import (
     temporary_path,
     write_tensors,
 )
+from brimful.base.types import Cursor, Numbers, Values
 from brimful.version import VERSION
 
 FORMAT = 2
 """The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
 READABLE = (1, FORMAT)
-"""Versions with the same tensors and state. In version 1 identity was made in another way."""
+"""Versions with the same tensors and state. In version 1, the identity of a run was another hash."""
 WEIGHTS, OPTIMIZER = "weights.", "optimizer."
 """Prefixes of tensor names."""
+Tensors = dict[str, torch.Tensor]
+"""Tensors by name, on the CPU."""
 _TENSORS = "tensors.safetensors"
 _RECORD = "checkpoint.json"
 
 
 def list_steps(directory: Path) -> list[int]:
     """Return the steps of the checkpoints in a directory, also of damaged ones, ascending."""
-    steps = []
-    for path in directory.glob("step-*"):
-        match = re.fullmatch(r"step-(\d+)", path.name)
-        if match:
-            steps.append(int(match[1]))
-    return sorted(steps)
+    names = [path.name.removeprefix("step-") for path in directory.glob("step-*")]
+    return sorted(map(int, filter(str.isdecimal, names)))
 
 
 def save(
-    directory: Path,
-    step: int,
-    tensors: dict[str, torch.Tensor],
-    state: dict[str, Any],
-    keep: int,
-    spared: Collection[int] = (),
+    directory: Path, step: int, tensors: Tensors, state: Values, keep: int, spared: Collection[int] = ()
 ) -> None:
     """Write `directory/step-N`, and remove checkpoints of earlier steps.
 
@@ -63,9 +56,8 @@ def save(
     earlier one.
 
     Args:
-        tensors: tensors by name, on the CPU.
         state: the rest of the training's state, as JSON values.
-        keep: how many of the newest checkpoints stay, with the one that is written.
+        keep: number of the newest checkpoints that stay, the new one included.
         spared: steps of older checkpoints that stay too.
     """
     with atomic_directory(directory / f"step-{step}") as temporary:
@@ -84,8 +76,8 @@ def save(
 class Writer:
     """Writes checkpoints in a thread, one at a time, while training continues.
 
-    The caller waits until the tensors are copied to the CPU, not for the disk. As a context manager it waits
-    at its end until everything is written.
+    The caller waits until the tensors are copied to the CPU, not for the disk. At the end of a `with` block,
+    the writer waits until everything is written.
 
     Attributes:
         directory, keep: see `save`.
@@ -95,17 +87,11 @@ class Writer:
     keep: int
     _writing: Future[None] | None = field(default=None, init=False)
 
-    def write(
-        self,
-        step: int,
-        tensors: dict[str, torch.Tensor],
-        state: dict[str, Any],
-        spared: Collection[int] = (),
-    ) -> None:
+    def write(self, step: int, tensors: Tensors, state: Values, spared: Collection[int] = ()) -> None:
         """Begin to write a checkpoint of the tensors as they are now. Arguments as for `save`.
 
         Raises:
-            BrimfulError: the checkpoint before could not be written.
+            BrimfulError: the previous checkpoint could not be written.
         """
         self.finish()
         # Copies, because the next update changes the tensors while the thread still writes.
@@ -133,13 +119,13 @@ class Writer:
 
 
 class _Checkpoint(TypedDict):
-    state: dict[str, Any]
+    state: Values
 
 
 class _AnyState(TypedDict):
     """The keys that the state of every readable version has."""
 
-    cursor: dict[str, Any]
+    cursor: Cursor
     best: NotRequired[tuple[int, float] | None]
 
 
@@ -153,22 +139,22 @@ class _GuardState(TypedDict):
 class _State(TypedDict):
     identity: str
     versions: dict[str, str]
-    cursor: dict[str, Any]
-    totals: dict[str, float]
+    cursor: Cursor
+    totals: Numbers
     best: tuple[int, float] | None
     guard: _GuardState
-    loss_scaling: dict[str, float]
+    loss_scaling: Numbers
     ranks: NotRequired[int]
 
 
 _REMEDY = "continue with the checkpoint before it"
 
 
-def _read_record(path: Path, *, verify: bool) -> dict[str, Any]:
+def _read_record(path: Path, *, verify: bool) -> Values:
     return read_commit(path / _RECORD, _Checkpoint, verify=verify, remedy=_REMEDY)
 
 
-def check_format(path: Path, record: dict[str, Any], readable: Collection[int] = (FORMAT,)) -> None:
+def check_format(path: Path, record: Values, readable: Collection[int] = (FORMAT,)) -> None:
     """Refuse the commit record of a checkpoint or a training's result of another version of Brimful."""
     version_of_record = record.get("format")
     if version_of_record not in readable:
@@ -179,8 +165,16 @@ def check_format(path: Path, record: dict[str, Any], readable: Collection[int] =
         )
 
 
-def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
-    """Load the newest undamaged checkpoint as (step, tensors on the CPU, state); None without one.
+class Checkpoint(NamedTuple):
+    """A training as it was after an update."""
+
+    step: int
+    tensors: Tensors
+    state: Values
+
+
+def load_latest(directory: Path) -> Checkpoint | None:
+    """Load the newest undamaged checkpoint; None without one.
 
     Raises:
         BrimfulError: another version wrote it.
@@ -191,28 +185,27 @@ def load_latest(directory: Path) -> tuple[int, dict[str, torch.Tensor], dict[str
             record = _read_record(path, verify=True)
             tensors = load_file(path / _TENSORS)
         except (BrimfulError, OSError) as error:
-            # The part behind the semicolon tells the user what to do, which this loop does.
-            problem, _, _ = str(error).partition(";")
-            warn(f"skipping a checkpoint: {problem}")
+            # The part after the semicolon tells the user to do what this loop does.
+            warn(f"skipping a checkpoint: {str(error).partition(';')[0]}")
             continue
         check_format(path, record)
-        return step, tensors, record["state"]
+        return Checkpoint(step, tensors, record["state"])
     return None
 
 
-def load(directory: Path, step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Load the tensors, on the CPU, and the state of one checkpoint. Nothing on disk changes.
+def load(directory: Path, step: int) -> Checkpoint:
+    """Load one checkpoint. Nothing on disk changes.
 
     Raises:
-        BrimfulError: the checkpoint is missing or damaged, another version wrote it, or a run that is under
-            way has removed it meanwhile.
+        BrimfulError: the checkpoint is missing or damaged, another version wrote it, or a run in progress has
+            removed it in the meantime.
     """
     path = directory / f"step-{step}"
     if path.is_dir():
         try:
             record = _read_record(path, verify=True)
             check_format(path, record, READABLE)
-            return load_file(path / _TENSORS), record["state"]
+            return Checkpoint(step, load_file(path / _TENSORS), record["state"])
         except (BrimfulError, OSError) as error:
             if path.is_dir():
                 raise
@@ -227,7 +220,7 @@ def _describe_steps(directory: Path) -> str:
     return f"the run has checkpoints of steps {steps}" if steps else "the run has no checkpoint"
 
 
-def read_states(directory: Path) -> dict[int, dict[str, Any]]:
+def read_states(directory: Path) -> dict[int, Values]:
     """Return the states of the complete checkpoints that this version can read, by step.
 
     No tensors are read, and nothing on disk changes.
@@ -243,9 +236,7 @@ def read_states(directory: Path) -> dict[int, dict[str, Any]]:
     return states
 
 
-def load_for_resume(
-    directory: Path, identity: str, world: World
-) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
+def load_for_resume(directory: Path, identity: str, world: World) -> Checkpoint | None:
     """Load the newest undamaged checkpoint of the run with this identity, the same on every rank.
 
     Raises:
@@ -255,7 +246,7 @@ def load_for_resume(
         sweep(directory)
     world.barrier()
     checkpoint = load_latest(directory)
-    step = checkpoint[0] if checkpoint else -1
+    step = checkpoint.step if checkpoint else -1
     # The least step and the greatest, as minus the least of the negated steps.
     if world.least(step) != -world.least(-step):
         raise BrimfulError(
@@ -264,7 +255,7 @@ def load_for_resume(
         )
     if checkpoint is None:
         return None
-    state = checkpoint[2]
+    state = checkpoint.state
     require_shape(state, _State, directory / f"step-{step}" / _RECORD, f"remove that folder and {_REMEDY}")
     if state["identity"] != identity:
         raise BrimfulError(

@@ -28,6 +28,7 @@ from brimful.base.storage import (
     sweep,
     write_tensors,
 )
+from brimful.base.types import Numbers
 from brimful.runs.checkpoint import FORMAT, check_format
 from brimful.runs.signals import StoppedError, catch_stop_signals, choose_signal
 
@@ -38,18 +39,18 @@ _WEIGHTS = "weights.safetensors"
 
 class _ResultRecord(TypedDict):
     identity: str
-    figures: dict[str, float]
+    figures: Numbers
     seconds: float
     examples: NotRequired[int]
 
 
 class ResumableTraining(Protocol):
-    """The part of `brimful.train.trainer.Trainer` that a run folder calls."""
+    """The methods of `brimful.train.trainer.Trainer` that a run folder calls."""
 
     progress: Any
 
     def resume(self) -> bool: ...
-    def run(self, title: str) -> dict[str, float]: ...
+    def run(self, title: str) -> Numbers: ...
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,13 @@ class Result:
         directory: the folder of the training.
         identity: the identity of its run.
         metrics: metrics of the objective, at the end.
-        seconds: time of training, without evaluations.
-        examples: how many examples were trained on, with repetitions.
+        seconds: duration of training, without evaluations.
+        examples: number of examples that were trained on, with repetitions.
     """
 
     directory: Path
     identity: str
-    metrics: dict[str, float]
+    metrics: Numbers
     seconds: float
     examples: int = 0
 
@@ -92,7 +93,8 @@ class Result:
 
     def forget_weights(self) -> None:
         """Keep the metrics only."""
-        # Write the record first: a kill in between may leave a file without a record, never the reverse.
+        # The record goes first: a kill in between leaves a file without a record, never a record without a
+        # file.
         self._commit(self.directory / _RESULT, [])
         self._weights.unlink(missing_ok=True)
 
@@ -115,7 +117,7 @@ class RunFolder:
         path: the run directory.
         ranks: the processes of the run.
         resuming: whether the folder holds the beginning of this run.
-        identity: a hash of everything that decides the run's bits; empty until the run is planned. Results
+        identity: hash of everything that decides the run's bits; empty before the run is planned. Results
             with another identity are refused.
     """
 
@@ -172,8 +174,8 @@ class RunFolder:
             if self.ranks.is_main:
                 result.save(keep)
                 _remove_checkpoints(directory)
-            # The all-reduce is also a barrier: no rank goes on before the result exists. A request to stop
-            # that came after the last update counts too.
+            # The all-reduce is also a barrier: no rank continues before the result exists. It also counts a
+            # request to stop that came after the last update.
             (votes,) = self.ranks.sum_each(request.votes())
             if number := choose_signal(votes):
                 raise StoppedError(number, f"in {title}")
@@ -206,7 +208,7 @@ def _remove_checkpoints(directory: Path) -> None:
 def remove_results(run: Path) -> None:
     """Remove the results that the trainings of a finished run have left for each other."""
     for record in run.rglob(f"{_RESULT}/{_RECORD}"):
-        # A file of the user's may have the same name: only records of trainings have these keys.
+        # A user's file may have the same name, but only records of trainings have these keys.
         content = read_json(record)
         if isinstance(content, dict) and content.keys() >= _ResultRecord.__required_keys__ | {"format"}:
             shutil.rmtree(record.parent, ignore_errors=True)

@@ -25,6 +25,7 @@ from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import seal
 from brimful.base.storage import read_object, sweep, write_json
+from brimful.base.types import Values
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.inputs import INPUTS, check_inputs
 from brimful.runs.signals import StoppedError, catch_start_signals
@@ -37,15 +38,12 @@ from brimful.runs.start_checks import (
     require_run_place,
 )
 
-Facts = dict[str, Any]
-"""The content of summary.json."""
-
 
 class RunPlan:
     """Everything that is decided before a run starts: the base of a frozen dataclass.
 
     Attributes:
-        config: the content of config.yaml, everything resolved. It is itself a valid --config.
+        config: the content of config.yaml, with everything resolved; it is also a valid --config.
     """
 
     config: Any
@@ -80,7 +78,7 @@ class Opened(Generic[C]):
     path: Path
     resuming: bool
     resume_command: str
-    facts: Facts | None = None
+    facts: Values | None = None
 
 
 class Job(Generic[C, P]):
@@ -112,7 +110,8 @@ class Job(Generic[C, P]):
                 require_run_place(path, self.verb)
             if writes:
                 lock.take(path)
-                # Again: another process may have begun and ended there before the lock was taken.
+                # Again, since another process may have begun and ended a run there before this one had the
+                # lock.
                 require_run_place(path, self.verb)
             return Opened(config, path, False, command)
         # Other options would change a run that has begun.
@@ -128,7 +127,7 @@ class Job(Generic[C, P]):
         saved = self._read_config(path, type(options), needs)
         return Opened(replace(saved, dry_run=options.dry_run), path, True, command)
 
-    def _read_finished(self, run: Path, ranks: World) -> Facts:
+    def _read_finished(self, run: Path, ranks: World) -> Values:
         facts = read_object(run / SUMMARY)
         if facts.get("kind") != self.verb:
             raise BrimfulError(f"{run} is a finished run of `brimful {facts.get('kind')}`, not {self.verb}")
@@ -142,7 +141,7 @@ class Job(Generic[C, P]):
         values = read_yaml(run / CONFIG)
         try:
             saved = build(schema, values)
-            # A configuration of another verb may fit the schema, but lacks what this verb needs.
+            # A configuration of another verb may fit the schema, but lacks options that this verb needs.
             for need in needs:
                 if not getattr(saved, need):
                     raise BrimfulError(f"key {need} is required")
@@ -158,15 +157,15 @@ class Job(Generic[C, P]):
         """Resolve a configuration, and tell the user what a new run will do.
 
         Raises:
-            BrimfulError: a model, a file or a setting is unusable, or does not go with the others.
+            BrimfulError: a model, a file or a setting is unusable, or does not suit the others.
         """
         raise NotImplementedError
 
-    def describe_plan(self, plan: P) -> Facts:
+    def describe_plan(self, plan: P) -> Values:
         """Return the facts of a dry run, and perhaps say them."""
         raise NotImplementedError
 
-    def work(self, plan: P, folder: RunFolder) -> Facts:
+    def work(self, plan: P, folder: RunFolder) -> Values:
         """Train as planned and save the model; return the facts, on the main rank.
 
         Raises:
@@ -175,7 +174,7 @@ class Job(Generic[C, P]):
         """
         raise NotImplementedError
 
-    def run(self, config: C) -> Facts:
+    def run(self, config: C) -> Values:
         """Run the verb, or continue an interrupted run.
 
         Raises:
@@ -218,7 +217,7 @@ class Job(Generic[C, P]):
             return ranks.from_main(facts)
 
 
-def finish(run: Path, facts: Facts, temporary: Sequence[str] = ()) -> None:
+def finish(run: Path, facts: Values, temporary: Sequence[str] = ()) -> None:
     """Write the checksums of the run's models, then summary.json, which marks the run as finished."""
     for name in MODELS:
         if (run / name).is_dir():

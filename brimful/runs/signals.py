@@ -1,8 +1,8 @@
 """Requests to stop, as a flag that a loop checks: Ctrl-C, SIGTERM, and SLURM's SIGUSR1.
 
-An exception that a signal raises in the middle of an update may get lost in a callback, or leave parameters
-half updated. A flag waits for the end of the update. A second Ctrl-C does not wait. Before a run has started
-(`catch_start_signals`) there is nothing to wait for.
+If a signal raised an exception in the middle of an update, the exception might get lost in a callback, or
+leave parameters half updated. A flag takes effect at the end of the update; a second Ctrl-C takes effect at
+once. Before a run has started (`catch_start_signals`), all signals take effect at once.
 """
 
 import signal
@@ -24,8 +24,8 @@ class StoppedError(BrimfulError):
 
     Args:
         number: the number of the signal.
-        where: how far the run was: "at step 5".
-        remedy: the end of the message, which says how to go on.
+        where: the progress of the run: "at step 5".
+        remedy: the end of the message, which says how to continue.
         is_saved: whether the run can be resumed from there.
     """
 
@@ -46,13 +46,9 @@ class StoppedError(BrimfulError):
 
 
 class StopRequest:
-    """A request to stop, which handlers of signals make.
+    """A request to stop, which handlers of signals make."""
 
-    Attributes:
-        number: the signal that came, or 0.
-    """
-
-    number = 0
+    number = 0  # the signal that came, or 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number and number == signal.SIGINT:
@@ -114,8 +110,8 @@ class RunStart:
             return
         numbers = [signal.SIGINT]
         if rank_and_size()[1] == 1:
-            # Not among several ranks: torchrun sends SIGTERM to ranks that have lost another one, and those
-            # report the loss instead.
+            # Not with several ranks: if one fails, torchrun sends SIGTERM to the others, which report the
+            # failure instead.
             numbers.append(signal.SIGTERM)
         for number in numbers:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

@@ -1,13 +1,13 @@
 """The model of a finished run, or of a checkpoint of a run of pretrain."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Step
+from brimful.base.types import Step, Values
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensor_names import Head
@@ -30,7 +30,7 @@ class Snapshot(NamedTuple):
     head: Head | None
     labels: list[str] | None
     folder: ModelFolder
-    facts: dict[str, Any]
+    facts: Values
 
 
 def load_snapshot(run: Path, step: Step | None) -> Snapshot:
@@ -51,20 +51,17 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
         return Snapshot(*load_model(folder), folder, {})
     directory = run / "checkpoints"
     # A checkpoint holds tensors only: the shape of the model comes from a folder of the run.
-    for place in (run / "encoder", run / START):
-        if (place / "config.json").is_file():
-            folder = ModelFolder(place)
-            break
-    else:
+    folder = ModelFolder(run / ("encoder" if (run / "encoder/config.json").is_file() else START))
+    if not folder.config_file.is_file():
         raise BrimfulError(
             f"{run} has neither encoder/ nor {START}/: --step is for runs of pretrain (one that an earlier"
             " version began has them once it is resumed)"
         )
     if step == "best":
-        step = _best(directory)
+        step = _find_best(directory)
         if step is None:
             raise BrimfulError(f"{directory} has no checkpoint of the best evaluation: give --step a number")
-    tensors, _ = checkpoint.load(directory, step)
+    tensors = checkpoint.load(directory, step).tensors
     encoder, head, labels = load_model(folder)
     model = nn.ModuleDict({"encoder": encoder})
     if head is not None:
@@ -76,25 +73,21 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
     return Snapshot(encoder, head, labels, folder, {"step": step})
 
 
-def _best(directory: Path) -> int | None:
-    """The step of the best evaluation, if there was one and its checkpoint is there."""
+def _find_best(directory: Path) -> int | None:
+    """Return the step of the best evaluation; None without an evaluation, or if its checkpoint is gone."""
     states = checkpoint.read_states(directory)
-    if not states:
-        return None
     # The newest checkpoint knows of all evaluations before it.
-    best = states[max(states)].get("best")
-    if best is None or int(best[0]) not in states:
-        return None
-    return int(best[0])
+    best = states[max(states)].get("best") if states else None
+    return int(best[0]) if best and int(best[0]) in states else None
 
 
 def _check_finished(run: Path) -> None:
-    """Refuse a run that has no model yet, and name the checkpoints that can be exported."""
+    """Refuse a run without a model yet, and name the checkpoints that can be exported."""
     if not (run / START).is_dir() or (run / "encoder").exists():
         return
     directory = run / "checkpoints"
     steps = [str(step) for step in checkpoint.list_steps(directory)]
     if not steps:
         raise BrimfulError(f"{run} is not finished: it has no checkpoint yet")
-    best = "" if _best(directory) is None else "best, or "
+    best = "" if _find_best(directory) is None else "best, or "
     raise BrimfulError(f"{run} is not finished: give --step {best}one of {', '.join(steps)}")

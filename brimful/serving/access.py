@@ -11,9 +11,10 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import Values
 from brimful.serving.queue import RefusedError
 
+Headers = dict[bytes, bytes]
 TOKEN_VARIABLE = "BRIMFUL_TOKEN"
 """The environment variable with the bearer token that requests must show."""
-PUBLIC_PATHS = frozenset(["/", "/health", "/health/live"])
+PUBLIC_PATHS = {"/", "/health", "/health/live"}
 """Paths that need no token. The page at / asks the user for the token."""
 MAX_HEADER_BYTES = 64 << 10
 """Bytes of a request before its body, of its trailers, and of the size line of a chunk."""
@@ -51,7 +52,7 @@ class Access:
     token: bytes
     local: bool = True
 
-    def check(self, scope: Values, headers: dict[bytes, bytes]) -> None:
+    def check(self, scope: Values, headers: Headers) -> None:
         """Refuse a request by its method, path and headers.
 
         Raises:
@@ -86,7 +87,7 @@ class Access:
             message = "the token is missing or wrong: send one header Authorization: Bearer TOKEN"
             raise RefusedError(401, message)
 
-    def _check_page(self, headers: dict[bytes, bytes], host: str) -> None:
+    def _check_page(self, headers: Headers, host: str) -> None:
         """Refuse the request of a page that another server sent. Programs send neither header."""
         site = headers.get(b"sec-fetch-site", b"").decode("latin-1")
         origin = headers.get(b"origin", b"").decode("latin-1")
@@ -98,7 +99,7 @@ class Access:
             message = f"a page of {origin or 'another server'} asks: let its own server ask, or a proxy"
             raise RefusedError(403, message)
 
-    def check_body(self, headers: dict[bytes, bytes]) -> None:
+    def check_body(self, headers: Headers) -> None:
         """Refuse a body by its headers, with 415."""
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise RefusedError(415, "the body is compressed; send it as it is, without Content-Encoding")

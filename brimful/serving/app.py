@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from brimful.base.console import say
 from brimful.base.types import Values
-from brimful.serving.access import Access
+from brimful.serving.access import Access, Headers
 from brimful.serving.batch_model import BatchModel
 from brimful.serving.bodies import (
     MAX_BODY_BYTES,
@@ -30,7 +30,6 @@ from brimful.serving.service import Service
 
 Scope = dict[str, Any]
 """The description of a request by ASGI."""
-Headers = dict[bytes, bytes]
 Response = tuple[int, bytes, list[tuple[bytes, bytes]]]
 """A status, a body, and headers."""
 CLIENT = "brimful.client"

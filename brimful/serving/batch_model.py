@@ -25,17 +25,17 @@ from brimful.serving.served_model import ServedEncoder, ServedTask
 from brimful.tasks.encoded_tables import Encoded
 
 BATCH_SECONDS = 0.02
-"""Seconds that a batch may take."""
+"""The most seconds of a batch."""
 SLOW_BATCH_SECONDS = 2 * BATCH_SECONDS
-"""Seconds that a batch of `MIN_BATCH_TOKENS` may take before more threads compute it."""
+"""The most seconds of a batch of `MIN_BATCH_TOKENS`; if it takes longer, more threads compute it."""
 MAX_WORKERS = 8
-"""Batches of a model that are computed at the same time."""
+"""The most batches of a model that are computed at the same time."""
 MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 256, 1 << 16
-"""Tokens of a batch, whatever a model's speed."""
+"""The least and the most tokens of a batch, at any speed of a model."""
 TRIALS = 3
-"""Times that a batch is measured; the fastest counts."""
+"""The number of times that a batch is measured; the fastest counts."""
 TRIAL_WORDS = 24
-"""Words of the made-up texts that are measured."""
+"""The number of words in a made-up text that is measured."""
 
 
 class BatchModel:
@@ -79,8 +79,9 @@ class BatchModel:
         for row, (first, count) in enumerate(zip(firsts, counts, strict=True)):
             windows = slice(first, first + count)
             text_b = None if second is None else second[row]
-            arrays = tokens[windows], segments[windows], characters[windows]
-            text = QueuedText(texts[row], text_b, *arrays, overlap)
+            text = QueuedText(
+                texts[row], text_b, tokens[windows], segments[windows], characters[windows], overlap
+            )
             if overlap is None and text.lengths[0] >= served.max_length:
                 text.cut = self._find_cuts(readable[row], text_b)
             queued.append(text)
@@ -164,16 +165,22 @@ class BatchModel:
     def describe(self) -> Values:
         """Return the model's entry in /v1/models."""
         served = self.served
-        entry: Values = {"id": self.name, "object": "model", "task": self.task}
+        answers: Values = {"labels": [], "width": self.width}
         if isinstance(served, ServedTask):
-            labels = getattr(served.task, "kinds", served.task.labels)  # of tags B-X and I-X the kind X
-            entry |= {"labels": list(labels), "pairs": self.pairs}
-        else:
-            entry |= {"labels": [], "width": self.width}
-        entry |= {"max_length": served.max_length, "overlap": served.overlap, "precision": served.precision}
-        entry |= {"batch_tokens": self.budget, "batches_at_a_time": self.workers}
-        entry["tokens_per_second"] = round(self.speed)
-        return entry
+            labels = getattr(served.task, "kinds", served.task.labels)  # the kind X of tags B-X and I-X
+            answers = {"labels": list(labels), "pairs": self.pairs}
+        return {
+            "id": self.name,
+            "object": "model",
+            "task": self.task,
+            **answers,
+            "max_length": served.max_length,
+            "overlap": served.overlap,
+            "precision": served.precision,
+            "batch_tokens": self.budget,
+            "batches_at_a_time": self.workers,
+            "tokens_per_second": round(self.speed),
+        }
 
     def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
         """Find `workers`, `speed` and `budget` with made-up texts.

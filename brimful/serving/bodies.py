@@ -17,15 +17,17 @@ from brimful.serving.batch_model import BatchModel
 from brimful.serving.queue import LeftError, QueuedRequest, QueuedText, RefusedError
 from brimful.serving.served_model import abstain
 
+Texts = tuple[list[str], list[str] | None]
+"""Texts, and of pairs the second texts."""
 MAX_BODY_BYTES = 8 << 20
 MAX_TEXTS = 2048
-"""Texts of a request."""
+"""The most texts of a request."""
 MAX_TEXT_CHARACTERS = 200_000
-"""Characters of a text that is read in windows, or of a text of a pair."""
+"""The most characters of a text that is read in windows, or of a text of a pair."""
 MAX_SCORES = 250_000
-"""Scores of an answer: about 10 MB of JSON."""
+"""The most scores of an answer: about 10 MB of JSON."""
 DEFAULT_OVERLAP_TOKENS = 32
-"""Tokens that neighbouring windows share where the model was trained without windows."""
+"""Tokens that neighbouring windows share if the model was trained without windows."""
 TOO_LARGE = f"the body has more than {MAX_BODY_BYTES:,} bytes"
 TOKEN_IDS_HINT = (
     "; token ids are not read, since a client's are of another tokenizer: send texts, as langchain's"
@@ -50,7 +52,7 @@ class ClassifyBody(CommonFields):
     abstain_below: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=1)] | None = None
 
-    def texts_and_seconds(self) -> tuple[list[str], list[str] | None]:
+    def texts_and_seconds(self) -> Texts:
         """Return the texts, and of pairs the second texts; refuse fields that are missing or contradict."""
         if (self.text is None) == (self.texts is None):
             message = f"one of text and texts is needed, not {'none' if self.text is None else 'both'}"
@@ -113,7 +115,7 @@ class EmbeddingsBody(CommonFields):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     user: str | None = None
 
-    def texts_and_seconds(self) -> tuple[list[str], list[str] | None]:
+    def texts_and_seconds(self) -> Texts:
         if isinstance(self.input, str):
             return [self.input], None
         return self.input, None

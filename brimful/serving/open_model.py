@@ -23,7 +23,7 @@ from brimful.tasks.registry import find_saved_form, open_form
 
 GRAPH_FILES = ("onnx/model.onnx", "onnx/model_quantized.onnx")
 """Places of the graph in an export to ONNX."""
-INPUT_NAMES = frozenset(["input_ids", "attention_mask", "token_type_ids"])
+INPUT_NAMES = {"input_ids", "attention_mask", "token_type_ids"}
 
 
 def open_served(options: ModelOptions) -> ServedTask | ServedEncoder:

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 STRETCH = 4
-"""How many times slower than alone a request may be computed where others wait."""
+"""The largest factor by which a request may be slower than alone, while others wait."""
 SLICE_CHARACTERS = 8192
-"""Characters of texts that are tokenized in one call; a longer text has a call of its own."""
+"""The most characters of texts that are tokenized in one call; a longer text has its own call."""
 
 
 class RefusedError(Exception):
@@ -55,16 +55,16 @@ class QueuedRequest:
             that are computed at the same time, and `speed` the tokens a second of all workers.
         overlap: tokens that windows share; None: long texts are cut, or refused if `reject`.
         tokens: tokens of all texts; a text has `estimate` tokens until it is tokenized.
-        deadline: when it is late, by the queue's clock.
+        deadline: the time after which the request is late, by the queue's clock.
         has_left: tells whether its client has left.
         estimate: the estimated tokens of one text.
         next_text: the number of the next text to tokenize.
         ready: tokenized texts that wait for a batch.
-        waiting: how many texts have windows that no batch has taken yet.
-        unanswered: how many texts have no answer yet.
+        waiting: the number of texts with windows that no batch has taken yet.
+        unanswered: the number of texts without an answer.
         turn: the turn of the next window, in seconds of the queue's work.
-        results: the texts, each once it is answered.
-        arrived, began: by the queue's clock; it begins when its first window is taken.
+        results: the answered texts in their places; None in the others.
+        arrived, began: the times of arrival and of the first window in a batch, by the queue's clock.
     """
 
     model: Any
@@ -155,6 +155,8 @@ class QueuedWindow(NamedTuple):
         return self.text.lengths[self.place]
 
 
+QueuedCall = tuple[Callable[[], Any], Future[Any]]
+"""A function that a computing thread calls, and the future of its result."""
 Line = list[tuple[float, int, QueuedRequest]]
 """A heap of requests that wait for a batch, by turn and number."""
 
@@ -164,7 +166,7 @@ class RequestQueue:
 
     Attributes:
         max_requests: the most requests that are accepted and not over.
-        max_tokens: the most tokens of them without the largest request, which holds up no others.
+        max_tokens: the most tokens of these requests, without the largest one.
         speed: tokens a second of the slowest model.
         closed: whether no request is accepted any more.
     """
@@ -190,7 +192,7 @@ class RequestQueue:
         # By model, and by whether texts are single: a batch mixes neither.
         self._ready: dict[tuple[Any, bool], Line] = {}
         self._running = Counter[Any]()
-        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._calls: deque[QueuedCall] = deque()
 
     @property
     def requests(self) -> int:
@@ -381,7 +383,7 @@ class RequestQueue:
                 self._to_read.wait()
         return None
 
-    def wait_for_batch(self) -> list[QueuedWindow] | tuple[Callable[[], Any], Future[Any]] | None:
+    def wait_for_batch(self) -> list[QueuedWindow] | QueuedCall | None:
         """Return `take_batch`, or a function to call, as soon as there is one; None after `stop`."""
         with self._lock:
             while self._stopped is None:

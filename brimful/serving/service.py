@@ -24,8 +24,8 @@ from brimful.serving.queue import (
 )
 
 QUEUE_SHARE = 0.25
-"""The part of the deadline in which the slowest model computes all that is accepted. Answers are in time even
-where refusals and other processes leave the engine a third of the speed that was measured."""
+"""The fraction of the deadline in which the slowest model computes all accepted requests. Answers are in time
+even if refusals and other processes leave the engine only a third of its measured speed."""
 ReportBatch = Callable[[BatchModel, int, float], None]
 """Takes the model of a batch, its tokens, and the seconds that it took."""
 Part = UnreadText | QueuedWindow | QueuedText

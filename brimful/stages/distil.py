@@ -11,22 +11,24 @@ from brimful.base.console import pluralise, say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_percent, format_value
 from brimful.base.summary import ModelResult, Summary, describe_gap, make_facts_table, with_overview
+from brimful.base.types import Numbers, Values
 from brimful.data.examples import Examples
+from brimful.hf.folders import require_tokenizer
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
-from brimful.runs.job import Facts, Job, RunPlan
+from brimful.runs.job import Job, RunPlan
 from brimful.runs.start_checks import CONFIG
 from brimful.stages.distil_options import DistilConfig, StageConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
-from brimful.stages.run_tables import choose_tables, find_held_out, merge_table_options
+from brimful.stages.run_tables import choose_tables, find_held_out, merge_table_options, read_finetuning
 from brimful.stages.students import CPU, ModelTeacher, StudentStart, load_teacher
-from brimful.stages.task_options import TablePaths, read_finetuning, with_absolute_paths
+from brimful.stages.task_options import with_absolute_paths
 from brimful.stages.task_trainings import Stage, name_table_files, train_stage
-from brimful.tables.layouts import find_layout
+from brimful.tables.layouts import TablePaths, find_layout
 from brimful.tables.table import require_pairs
 from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
@@ -141,16 +143,13 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
             rows.pop("dev", None)
         start = StudentStart.from_options(config, teacher_run, teacher)
         data = load_task_data(
-            task,
+            TaskFiles(task, find_layout(options), ranks),
             start.encoder,
-            *tables,
+            tables,
             max_length=start.max_length,
             overlap=start.overlap,
-            test_rows=rows.get("test") if tables[2] is None else None,
-            dev_rows=rows.get("dev"),
-            layout=find_layout(options),
+            held_out=rows,
             metric=teacher_run.metric if teacher_run else None,
-            ranks=ranks,
         )
         teacher = replace(teacher, order=teacher.order_of(data.task.labels))
         # A layout describes labelled files. Unlabelled ones are read by their column names.
@@ -191,10 +190,10 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
             _announce(plan)
         return plan
 
-    def describe_plan(self, plan: DistilPlan) -> Facts:
+    def describe_plan(self, plan: DistilPlan) -> Values:
         return {"dry_run": True, "texts": plan.text_count, "student_layers": plan.shape.layers}
 
-    def work(self, plan: DistilPlan, folder: RunFolder) -> Facts:
+    def work(self, plan: DistilPlan, folder: RunFolder) -> Values:
         """Train all students, and save the one that is best on dev, or the first without dev."""
         config, runtime, data = plan.config, plan.runtime, plan.data
         examples, teacher_answers = plan.ask_teacher()
@@ -220,8 +219,8 @@ class DistilJob(Job[DistilConfig, DistilPlan]):
 
 def _read_unlabelled(path: str, files: TaskFiles, data: TaskData, start: StudentStart) -> Encoded:
     """Read the texts of a file, without those that equal rows which were held out of train."""
-    tokenizer, train, is_main = start.encoder.tokenizer, data.train.table, files.ranks.is_main
-    assert tokenizer is not None
+    train, is_main = data.train.table, files.ranks.is_main
+    tokenizer = require_tokenizer(start.encoder, "the student")
     texts = files.encode(data.task, path, tokenizer, start.max_length, start.overlap)
     require_pairs(texts.table, train.second is not None, train.path)
     if is_main:
@@ -265,7 +264,7 @@ class Student:
 
     judged: Judged
     model: TaskModel
-    dev: dict[str, float]
+    dev: Numbers
     seconds: float
 
 
@@ -287,7 +286,7 @@ def _train_student(plan: DistilPlan, examples: Examples, seed: int, folder: RunF
     precision = plan.runtime.precision
     student.to(plan.runtime.device)
     fold(student.head)
-    task, dev = student.task, dict[str, float]()
+    task, dev = student.task, Numbers()
     if data.dev is not None:
         dev_answers, _ = student.judge(data.dev, precision)
         task = task.fit_settings(dev_answers, data.dev)
@@ -330,7 +329,7 @@ def _train_stage(
 
 def _compare_with_teacher(
     plan: DistilPlan, students: Sequence[Student], model: TaskModel, teacher_answers: Any
-) -> Facts:
+) -> Values:
     """Return the facts of the students of all seeds, of `model`, which is kept, and of their teacher."""
     data, task, teacher = plan.data, plan.data.task, plan.teacher.model
     # Both answer with the settings that were fitted for them, such as a threshold.
@@ -341,14 +340,14 @@ def _compare_with_teacher(
     comparison = MethodComparison(judged, data.test)
     models = {"student": model, "teacher": teacher}
     parameters = {name: each.parameters for name, each in models.items()}
-    measured: dict[str, Facts] = {}
+    measured: dict[str, Values] = {}
     timed: dict[str, Answer] = {}
     for name, each in models.items():
         measured[name] = comparison.metrics(name)
         measured[name]["parameters"] = parameters[name]
         timed[name] = _answer_on_cpu(each)
     speeds = measure_speeds(timed, data.test.table)
-    facts: Facts = {
+    facts: Values = {
         "task": task.name,
         "primary_metric": task.metrics[0].name,
         **measured,
@@ -370,7 +369,7 @@ def _answer_on_cpu(model: TaskModel) -> Answer:
     return lambda table: model.rows(model.encode(table), "fp32")
 
 
-def summarise_distillation(facts: Facts, metrics: Sequence[Metric], folder: str) -> Summary:
+def summarise_distillation(facts: Values, metrics: Sequence[Metric], folder: str) -> Summary:
     """Summarise a distillation from the facts of summary.json: the student beside its teacher in `folder`."""
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)

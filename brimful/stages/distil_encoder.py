@@ -10,19 +10,20 @@ from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_number, format_megabytes, format_percent, format_short, format_value
 from brimful.base.summary import Summary, make_facts_table, with_overview
+from brimful.base.types import Values
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 from brimful.data.config import MaskingConfig, PackingConfig
 from brimful.data.examples import check_length
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.hf.folders import save_model
+from brimful.hf.folders import count_parameters, require_tokenizer, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import LayerDistillation
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
-from brimful.runs.job import Facts, Job, RunPlan
+from brimful.runs.job import Job, RunPlan
 from brimful.stages.distil_options import DistilEncoderConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources, make_stream
@@ -67,8 +68,7 @@ class ShardTexts:
         corpora = open_sources(folders, verify=main)
         self.fingerprints = {name: corpus.fingerprint for name, corpus in corpora.items()}
         self.tokenizer = load(next(iter(corpora.values())).tokenizer_path)
-        assert encoder.tokenizer is not None
-        if tokenizer_hash(self.tokenizer) != tokenizer_hash(encoder.tokenizer):
+        if tokenizer_hash(self.tokenizer) != tokenizer_hash(require_tokenizer(encoder, "the teacher")):
             raise BrimfulError(
                 f"data: {folders[0].path} was made with another tokenizer than the teacher's; prepare it with"
                 " --tokenizer and the teacher's tokenizer.json"
@@ -144,9 +144,8 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
             raise BrimfulError(f"{teacher_folder} is a model of a task: `brimful distil` makes its student")
         teacher = read_encoder(teacher_folder)
         student = _make_student(config, teacher)
-        assert student.tokenizer is not None
-        assert teacher.tokenizer is not None
-        if tokenizer_hash(student.tokenizer) != tokenizer_hash(teacher.tokenizer):
+        tokenizers = [require_tokenizer(student, "the student"), require_tokenizer(teacher, "the teacher")]
+        if len(set(map(tokenizer_hash, tokenizers))) > 1:
             raise BrimfulError(
                 f"--student {config.student} has another tokenizer than the teacher, whose layers it cannot"
                 " learn then: leave --student out, or give a folder with the teacher's tokenizer.json"
@@ -167,11 +166,11 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
             config, teacher_folder, teacher, student, max_length, shards, layers, runtime
         )
 
-    def describe_plan(self, plan: DistilEncoderPlan) -> Facts:
+    def describe_plan(self, plan: DistilEncoderPlan) -> Values:
         layers = plan.student.config.layers
         return {"dry_run": True, "sequences": len(plan.shards), "student_layers": layers}
 
-    def work(self, plan: DistilEncoderPlan, folder: RunFolder) -> Facts:
+    def work(self, plan: DistilEncoderPlan, folder: RunFolder) -> Values:
         """Train the student, and save it."""
         config, student, runtime = plan.config, plan.student, plan.runtime
         stage = Stage(
@@ -190,8 +189,8 @@ class DistilEncoderJob(Job[DistilEncoderConfig, DistilEncoderPlan]):
         if not runtime.world.is_main:
             return {}
         parameters = {
-            "student": sum(p.numel() for p in student.parameters()),
-            "teacher": sum(p.numel() for p in plan.teacher.parameters()),
+            "student": count_parameters(student),
+            "teacher": count_parameters(plan.teacher),
         }
         save_model(folder.path / "encoder", student, max_length=plan.max_length)
         facts = {
@@ -224,7 +223,7 @@ def _without_dropout(encoder: Encoder) -> Encoder:
     return fresh
 
 
-def summarise_encoder_distillation(facts: Facts) -> Summary:
+def summarise_encoder_distillation(facts: Values) -> Summary:
     """Summarise the distillation of an encoder from the facts of summary.json."""
     small, large = find_number(facts, "parameters.student"), find_number(facts, "parameters.teacher")
     verdict = f"The student has {format_short(small or 0)} parameters"

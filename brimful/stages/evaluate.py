@@ -18,6 +18,7 @@ from brimful.base.numbers import find_number, find_records, format_metric, forma
 from brimful.base.seals import MANIFEST
 from brimful.base.storage import read_record
 from brimful.base.summary import ModelResult, Summary, judge_models, make_table, with_overview
+from brimful.base.types import Values
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.data.batch import PackedBatch
@@ -32,8 +33,8 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
-from brimful.runs.job import Facts, Job, Opened, RunPlan
-from brimful.stages.task_options import EvaluateConfig
+from brimful.runs.job import Job, Opened, RunPlan
+from brimful.stages.evaluate_config import EvaluateConfig
 from brimful.stages.task_trainings import Finetuning, load_data, name_table_files, resolve_finetuning
 from brimful.tables.layouts import find_layout
 from brimful.tasks.judging import baselines
@@ -229,13 +230,13 @@ class EvaluateJob(Job[EvaluateConfig, EvaluatePlan]):
         corpora = open_held_out(config.text)
         return EvaluatePlan(config, folders, corpora, _check_encoders(config, folders, corpora), runtime)
 
-    def describe_plan(self, plan: EvaluatePlan) -> Facts:
+    def describe_plan(self, plan: EvaluatePlan) -> Values:
         return {"dry_run": True, "encoders": list(plan.folders), "text": list(plan.config.text)}
 
-    def work(self, plan: EvaluatePlan, folder: RunFolder) -> Facts:
+    def work(self, plan: EvaluatePlan, folder: RunFolder) -> Values:
         """Score the encoders on text, then probe and fine-tune them."""
         config, runtime = plan.config, plan.runtime
-        facts: Facts = {"kind": "evaluate", "parameters": plan.parameters, "precision": runtime.precision}
+        facts: Values = {"kind": "evaluate", "parameters": plan.parameters, "precision": runtime.precision}
         if config.text:
             facts |= _evaluate_text(plan, folder.path / PLANS)
         if config.train is not None:

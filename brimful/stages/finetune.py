@@ -29,12 +29,13 @@ from brimful.base.summary import (
     make_table,
     with_overview,
 )
+from brimful.base.types import Values
 from brimful.hf.folders import load_pretrained
 from brimful.model.heads import SequenceHead
 from brimful.model.initial_weights import skip_initial_weights
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
-from brimful.runs.job import Facts, Job, RunPlan
+from brimful.runs.job import Job, RunPlan
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
 from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
 from brimful.stages.task_trainings import (
@@ -94,7 +95,7 @@ class FinetunePlan(RunPlan):
     config: FinetuneConfig
     data: TaskData
     runtime: Runtime
-    table_facts: Facts
+    table_facts: Values
     held_out: HeldOut
 
     @property
@@ -138,7 +139,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             _announce(options, data, start, head)
             if held_out:
                 _announce_held_out(config, held_out, data)
-        table_facts: Facts = {}
+        table_facts: Values = {}
         if ranks.is_main:  # the others read the summary that it writes
             has_dev_table = config.dev_table is not None
             findings, table_facts = check_before(data, start.encoder, own_dev=has_dev_table)
@@ -151,12 +152,12 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
                 table_facts["held_out"] = held_out.counts
         return FinetunePlan(with_absolute_paths(config), data, runtime, table_facts, held_out)
 
-    def describe_plan(self, plan: FinetunePlan) -> Facts:
+    def describe_plan(self, plan: FinetunePlan) -> Values:
         data = plan.data
         sizes = {"train": len(data.train), "test": len(data.test), **plan.held_out.counts}
         return {"dry_run": True, **sizes, **data.task.facts}
 
-    def work(self, plan: FinetunePlan, folder: RunFolder) -> Facts:
+    def work(self, plan: FinetunePlan, folder: RunFolder) -> Values:
         """Train all models, and save the one that is best on dev."""
         config, data, is_main = plan.config, plan.data, folder.ranks.is_main
         if is_main and plan.held_out:
@@ -169,7 +170,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
         # Without dev, the scores are equal and the first seed's model is kept.
         best = max(models, key=lambda model: run.primary.score(model.trial.dev))
         model = replace(run.load_model(best.trial), task=best.task)
-        reviewed: Facts = {}
+        reviewed: Values = {}
         if is_main:
             reviewed, model = _review(run, best, model)
         facts = {
@@ -265,7 +266,7 @@ def _name_tables(tables: Sequence[Encoded]) -> dict[str, Encoded]:
     return names
 
 
-def _review(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[Facts, TaskModel]:
+def _review(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[Values, TaskModel]:
     """Return facts from the answers, such as confused labels, and the model with its temperature."""
     task, data = best.task, run.data
     if task.settings and task.calibrates and data.dev is None:
@@ -277,21 +278,21 @@ def _review(run: Finetuning, best: SeedModel, model: TaskModel) -> tuple[Facts, 
     return facts, replace(model, temperature=temperature)
 
 
-def _measure_tables(models: Sequence[SeedModel], tables: dict[str, Encoded]) -> Facts:
+def _measure_tables(models: Sequence[SeedModel], tables: dict[str, Encoded]) -> Values:
     """Return the metrics over seeds on each table: `test`, and `tests` where there are more."""
     measured = {}
     for name, table in tables.items():
         measured[name] = average_seeds([model.metrics[name] for model in models])
         measured[name]["fingerprint"] = fingerprint_rows(table.table)
-    facts: Facts = {"test": measured.pop("")}
+    facts: Values = {"test": measured.pop("")}
     if measured:
         facts["tests"] = measured
     return facts
 
 
-def _describe_trials(models: Sequence[SeedModel], metric: str) -> list[Facts]:
+def _describe_trials(models: Sequence[SeedModel], metric: str) -> list[Values]:
     """Return the settings of each trial, and the metric that it reached on dev."""
-    trials: list[Facts] = []
+    trials: list[Values] = []
     for model in models:
         for trial in model.trials:
             settings = {"seed": trial.seed, "learning_rate": trial.learning_rate}
@@ -299,7 +300,7 @@ def _describe_trials(models: Sequence[SeedModel], metric: str) -> list[Facts]:
     return trials
 
 
-def _measure_training(models: Sequence[SeedModel]) -> Facts:
+def _measure_training(models: Sequence[SeedModel]) -> Values:
     """Return the time of all trainings, and their speed."""
     seconds, examples = 0.0, 0
     for model in models:
@@ -309,7 +310,7 @@ def _measure_training(models: Sequence[SeedModel]) -> Facts:
     return {"seconds": seconds, "examples_per_second": examples / max(seconds, 1e-9)}
 
 
-def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> Facts:
+def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> Values:
     """Train the baselines on the same rows, and compare them with the judged models of all seeds.
 
     Returns:
@@ -344,7 +345,7 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
     speeds = measure_speeds(timed, data.test.table)
     facts = {}
     for name, rung in rungs.items():
-        measured: Facts = {**comparison.scores(name), **comparison.difference("", name)}
+        measured: Values = {**comparison.scores(name), **comparison.difference("", name)}
         measured["seconds"] = rung.seconds
         if name in speeds:
             measured |= speeds[name]._asdict()
@@ -355,7 +356,7 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
     return {"baselines": facts, **speeds[""]._asdict()}
 
 
-def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Summary:
+def summarise_finetuning(facts: Values, metrics: Sequence[Metric]) -> Summary:
     """Summarise a fine-tuning from the facts of summary.json and the metrics of the task."""
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
@@ -374,7 +375,7 @@ def summarise_finetuning(facts: Facts, metrics: Sequence[Metric]) -> Summary:
     return Summary(title, judge_models(test, models), tables, test=test, models=models)
 
 
-def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
+def _list_models(facts: Values, primary: Metric) -> list[ModelResult]:
     """The model and its baselines."""
     test = find_mapping(facts, "test")
     n = find_number(test, "n")
@@ -404,7 +405,7 @@ def _list_models(facts: Facts, primary: Metric) -> list[ModelResult]:
     return [own, *rungs]
 
 
-def _list_result(facts: Facts) -> dict[str, str | None]:
+def _list_result(facts: Values) -> dict[str, str | None]:
     """The facts that a reader must know beside the metrics."""
     values: dict[str, str | None] = {}
     leaked = find_number(facts, "leaked_test_texts")
@@ -427,7 +428,7 @@ def _list_result(facts: Facts) -> dict[str, str | None]:
     return values | list_outcome(facts, find_number(facts, "test.loss"))
 
 
-def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[SummaryTable]:
+def _make_metrics_table(facts: Values, metrics: Sequence[Metric]) -> list[SummaryTable]:
     """Make a table of all metrics on each test table and on dev; ± is the deviation over seeds."""
     tables = {"test": find_mapping(facts, "test"), "dev": find_mapping(facts, "dev")}
     tables |= find_mapping(facts, "tests")
@@ -450,7 +451,7 @@ def _make_metrics_table(facts: Facts, metrics: Sequence[Metric]) -> list[Summary
     return make_table("Metrics", columns, rows, "± is the deviation over seeds." if has_seeds else "")
 
 
-def _make_row_table(facts: Facts, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
+def _make_row_table(facts: Values, key: str, title: str, columns: Sequence[str]) -> list[SummaryTable]:
     """Make a table of the first records of a list, with shares in percent; the lowest F1 of labels first."""
     records = find_records(facts, key)
     if "f1" in columns:

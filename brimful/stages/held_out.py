@@ -4,12 +4,13 @@ import hashlib
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32, read_object, require_shape, write_json
+from brimful.base.types import Values
 from brimful.stages.task_options import FinetuneConfig
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.task_data import TaskData
@@ -69,7 +70,7 @@ class HeldOut:
 
     def write(self, run: Path, table: str) -> None:
         """Write `HELD_OUT_FILE` into a run directory."""
-        record: dict[str, Any] = {"table": table, "crc32": _crc32_of_table(table), "test": None, "dev": None}
+        record: Values = {"table": table, "crc32": _crc32_of_table(table), "test": None, "dev": None}
         for name, rows in self.parts.items():
             record[name] = (rows + 1).tolist()
         record["dev_in_train"] = self.dev_in_train

@@ -15,16 +15,17 @@ from brimful.base.console import say, warn
 from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
 from brimful.base.seals import seal
 from brimful.base.summary import Summary, make_facts_table, with_overview
+from brimful.base.types import Numbers, Values
 from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
 from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
-from brimful.hf.folders import save_model
+from brimful.hf.folders import count_parameters, save_model
 from brimful.model.encoder import Encoder
 from brimful.precision.policy import resolve_residual
 from brimful.runs.folder import RunFolder
-from brimful.runs.job import Facts, Job
+from brimful.runs.job import Job
 from brimful.runs.start_checks import CONFIG, START
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import (
@@ -88,7 +89,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             epochs=epochs,
         )
 
-    def describe_plan(self, plan: PretrainPlan) -> Facts:
+    def describe_plan(self, plan: PretrainPlan) -> Values:
         """Say what the run takes, and return it, on the main rank."""
         if not plan.runtime.world.is_main:
             return {}
@@ -96,7 +97,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         say_costs(facts, plan.runtime.precision)
         return facts
 
-    def work(self, plan: PretrainPlan, folder: RunFolder) -> Facts:
+    def work(self, plan: PretrainPlan, folder: RunFolder) -> Values:
         """Train as planned, and save the encoder."""
         config, ranks, directory = plan.config, folder.ranks, folder.path
         encoder, head = plan.initial.encoder, plan.initial.head
@@ -215,8 +216,8 @@ def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:
 
 
 def _collect_facts(
-    config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: dict[str, float], plan: PretrainPlan
-) -> Facts:
+    config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: Numbers, plan: PretrainPlan
+) -> Values:
     """Return the facts that every rank knows; `metrics` come from the last evaluation."""
     totals = trainer.progress.totals
     phases = []
@@ -229,7 +230,7 @@ def _collect_facts(
         "tokens": totals.tokens,
         "tokens_per_second": totals.tokens_per_second,
         "seconds": totals.seconds,
-        "parameters": sum(p.numel() for p in encoder.parameters()),
+        "parameters": count_parameters(encoder),
         "precision": plan.runtime.precision,
         "world_size": plan.runtime.world.size,
         "validation": _with_perplexity(metrics),
@@ -246,7 +247,7 @@ def _collect_facts(
     }
 
 
-def _metrics_at_start(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def _metrics_at_start(lines: Iterable[Mapping[str, Any]]) -> Numbers:
     """Return the metrics of the evaluation before the first update, from metrics.jsonl."""
     for line in lines:
         if line.get("step") == 0:
@@ -259,25 +260,25 @@ def _mean_loss(metrics: Mapping[str, float]) -> float | None:
     return metrics.get("token_loss", metrics.get("loss"))
 
 
-def _with_perplexity(metrics: dict[str, float]) -> dict[str, float]:
+def _with_perplexity(metrics: Numbers) -> Numbers:
     loss = _mean_loss(metrics)
     if loss is None:
         return metrics
     return metrics | {"perplexity": math.exp(min(loss, 50))}  # the loss of a broken model may overflow
 
 
-def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> Facts:
+def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> Values:
     """Return `unigram_entropy` (nats) and, with the metrics of an evaluation, `loss_is_normal`."""
     # A model that knows only how often each piece of the vocabulary occurs reaches the unigram entropy.
     unigram = entropy(piece_frequencies({plan.corpora[s.name]: s.proportion for s in plan.sources}))
-    verdict: Facts = {"unigram_entropy": unigram}
+    verdict: Values = {"unigram_entropy": unigram}
     loss = _mean_loss(metrics)
     if loss is not None:
         verdict["loss_is_normal"] = loss <= unigram - ENTROPY_MARGIN_NATS
     return verdict
 
 
-def summarise_pretraining(facts: Facts) -> Summary:
+def summarise_pretraining(facts: Values) -> Summary:
     """Summarise a pretraining from the facts of summary.json: its loss, and how full its rows were."""
     loss, entropy = find_number(facts, "validation.loss"), find_number(facts, "verdict.unigram_entropy")
     tokens, seconds = find_number(facts, "tokens") or 0, find_number(facts, "seconds") or 0

@@ -12,7 +12,8 @@ from brimful.base.types import LossMean, Precision
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.mixture import SOURCES, DataSource
-from brimful.model.shape import EncoderConfig, preset
+from brimful.model.presets import preset
+from brimful.model.shape import EncoderConfig
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.train.config import TrainerConfig

@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import pluralise, say, warn
-from brimful.base.types import Precision
+from brimful.base.types import Precision, Values
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.mixture import parse_sources
 from brimful.data.pairs import NO_PAIR
@@ -21,12 +21,13 @@ from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.data.sources import Source
 from brimful.data.streams import make_validation_batches, open_training_sources
+from brimful.hf.folders import count_parameters
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from brimful.precision.policy import DTYPES
-from brimful.runs.job import Facts, RunPlan
+from brimful.runs.job import RunPlan
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial import Initial, choose_head, new_model, trained_model
 from brimful.train.objective import Objective, Runtime
@@ -135,7 +136,7 @@ def open_initial_model(config: PretrainConfig, tokenizer: Tokenizer, folder: Pat
 
 def announce(config: PretrainConfig, sources: list[Source], initial: Initial) -> dict[str, float]:
     """Say what a new run will do, and return the epochs of each source."""
-    parameters = sum(p.numel() for p in initial.encoder.parameters())
+    parameters = count_parameters(initial.encoder)
     documents = sum(source.corpus.documents for source in sources)
     model = f"a {config.model} {config.architecture} encoder"
     if config.start_from is not None:
@@ -189,7 +190,7 @@ CONTEXT_BYTES = 1 << 30
 """Bytes of a GPU that CUDA and its libraries take."""
 
 
-def estimate_costs(plan: PretrainPlan) -> Facts:
+def estimate_costs(plan: PretrainPlan) -> Values:
     """Estimate the disk and memory that a run takes. No files stay."""
     config, initial, runtime = plan.config, plan.initial, plan.runtime
     held = HeldBytes.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
@@ -203,7 +204,7 @@ def estimate_costs(plan: PretrainPlan) -> Facts:
         "dry_run": True,
         "documents": sum(corpus.documents for corpus in plan.corpora.values()),
         "tokens": sum(corpus.tokens for corpus in plan.corpora.values()),
-        "parameters": sum(p.numel() for p in initial.encoder.parameters()),
+        "parameters": count_parameters(initial.encoder),
         "disk": estimate_disk(plan, held),
         "memory": memory,
     }
@@ -229,7 +230,7 @@ def estimate_disk(plan: PretrainPlan, held: HeldBytes) -> dict[str, int]:
 
 def estimate_memory(
     plan: PretrainPlan, stream: RowStream, make: Callable[[], tuple[Encoder, Objective]], held: HeldBytes
-) -> dict[str, Any]:
+) -> Values:
     """Return the bytes of one rank with a micro-batch of the longest phase, and which GPUs hold them.
 
     The stream has the shapes of a GPU. `trace_pass` describes `make`.
@@ -260,7 +261,7 @@ def estimate_memory(
     return {"rows_per_micro_batch": rows, **parts, "total": sum(parts.values()), "holds": holds}
 
 
-def say_costs(facts: Facts, precision: Precision) -> None:
+def say_costs(facts: Values, precision: Precision) -> None:
     """Say the result of `estimate_costs`."""
     disk, memory = facts["disk"], facts["memory"]
     say(

@@ -11,8 +11,8 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.runs.start_checks import CONFIG, SUMMARY
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut, read_held_out
-from brimful.stages.task_options import FinetuneConfig, TablePaths, read_finetuning
-from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, find_layout
+from brimful.stages.task_options import FinetuneConfig
+from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, TablePaths, find_layout
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.cached_tables import RunTables
 
@@ -123,3 +123,26 @@ def _existing_path(path: str | None) -> Path | None:
     except BrimfulError:  # no file matches any more
         pass
     return None
+
+
+def read_finetuning(run: Path | str) -> FinetuneConfig | None:
+    """Read the configuration of a run of `brimful finetune`: students and exports use its tables and encoder.
+
+    Returns:
+        None for another folder, and, with a warning, for a run of another version of Brimful.
+    """
+    try:
+        options = read_yaml(Path(run) / CONFIG)
+    except BrimfulError:
+        return None
+    if not (options.get("encoder") and options.get("train")):  # a run of another verb
+        return None
+    try:
+        return build(FinetuneConfig, options)
+    except BrimfulError as error:
+        problem = str(error).partition(": ")[0]
+        warn(
+            f"{run} was written by another version of Brimful: {problem}: its tables and metric are not used;"
+            " give students its layout and columns"
+        )
+        return None

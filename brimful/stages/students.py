@@ -3,19 +3,24 @@
 A student starts from layers of the teacher, from a folder, or from random weights.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import getfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
+from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32
+from brimful.base.types import Values
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.corpus.text.tokenizer import tokenizer_hash
-from brimful.hf.folders import load_pretrained
+from brimful.hf.folders import load_pretrained, require_tokenizer
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, choose_pooling
@@ -27,7 +32,7 @@ from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
 from brimful.start.narrowing import narrow
 from brimful.tables.table import Table
-from brimful.tasks.cached_tables import cache_outputs
+from brimful.tasks.cached_tables import cache_column, hash_code
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.task_data import TaskData
@@ -99,8 +104,7 @@ def random_encoder(config: StudentOptions, teacher: Encoder) -> Encoder:
 def read_encoder(folder: ModelFolder) -> Encoder:
     """Read an encoder with its tokenizer, which it must have."""
     encoder, _ = load_pretrained(folder)
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
+    require_tokenizer(encoder, folder)
     return encoder
 
 
@@ -127,14 +131,12 @@ class ModelTeacher:
 
     def reads_as(self, student: TaskModel, data: Encoded) -> bool:
         """Whether it makes the student's examples of these texts, and can be imitated token by token."""
-        tokenizer, teacher_tokenizer = student.encoder.tokenizer, self.model.encoder.tokenizer
-        assert tokenizer is not None
-        assert teacher_tokenizer is not None
+        tokenizer, teacher_tokenizer = student.tokenizer, self.model.tokenizer
         if student.max_length > self.model.encoder.config.max_length:
             return False
         # Equal tokenizers that cut on the same side make the same tokens of every text.
-        has_same_hash = tokenizer_hash(tokenizer) == tokenizer_hash(teacher_tokenizer)
-        if has_same_hash and truncation_side(tokenizer) == truncation_side(teacher_tokenizer):
+        sides = {truncation_side(tokenizer), truncation_side(teacher_tokenizer)}
+        if tokenizer_hash(tokenizer) == tokenizer_hash(teacher_tokenizer) and len(sides) == 1:
             return True
         if tokenizer.get_vocab() != teacher_tokenizer.get_vocab():
             return False
@@ -290,3 +292,26 @@ class StudentStart:
             teacher_layers = self.teacher_run.layers or range(teacher.encoder.config.layers)
             layers = tuple(teacher_layers[layer] for layer in layers)
         return replace(start, encoder=copy_layers(self.config, start.encoder, layers))
+
+
+def cache_outputs(decides: Values, data: Encoded, compute: Callable[[], Outputs], ranks: World) -> Outputs:
+    """Return the outputs of a model for examples, from the cache if it has them. Every rank calls this.
+
+    Args:
+        decides: all that decides the outputs, except the examples and this package's code.
+        compute: computes the outputs. The main rank calls it.
+    """
+    key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
+    return cache_column(key, compute, ranks, "a teacher's outputs", "")
+
+
+def hash_content(data: Encoded) -> str:
+    """Hash a table's name, texts, labels and tokens."""
+    head = f"{data.table.path}\n{data.examples.max_length}"
+    digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))
+    digest.update(data.table.fingerprints.data)
+    for label in data.table.labels or ():
+        digest.update(msgspec.json.encode(label) + b"\n")
+    for ids in data.examples.tokens:
+        digest.update(ids.data)
+    return digest.hexdigest()

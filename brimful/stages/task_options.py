@@ -4,15 +4,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from brimful.base.config import Argument, build, incidental, read_yaml, require_positive, require_seeds
-from brimful.base.console import warn
-from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.config import Argument, incidental, require_positive, require_seeds
+from brimful.base.errors import BrimfulError
 from brimful.base.types import Precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
-from brimful.runs.start_checks import CONFIG
-from brimful.tables.layouts import LabelOptions
+from brimful.tables.layouts import LabelOptions, TablePaths
 from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
@@ -20,8 +18,6 @@ TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short, and metrics are compared: reproducible bits are worth the time."""
 NO_DEV = "none"
 """The value of --dev with which a training uses all rows of train."""
-TablePaths = tuple[str, str | None, str | None]
-"""Paths of train, and of dev and test where they are tables of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,29 +187,6 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
         return self.train, self.dev_table, self.test
 
 
-def read_finetuning(run: Path | str) -> FinetuneConfig | None:
-    """Read the configuration of a run of `brimful finetune`: students and exports use its tables and encoder.
-
-    Returns:
-        None for another folder, and, with a warning, for a run of another version of Brimful.
-    """
-    try:
-        options = read_yaml(Path(run) / CONFIG)
-    except BrimfulError:
-        return None
-    if not (options.get("encoder") and options.get("train")):  # a run of another verb
-        return None
-    try:
-        return build(FinetuneConfig, options)
-    except BrimfulError as error:
-        problem = str(error).partition(": ")[0]
-        warn(
-            f"{run} was written by another version of Brimful: {problem}: its tables and metric are not used;"
-            " give students its layout and columns"
-        )
-        return None
-
-
 def default_rate(width: int) -> float:
     """Return the learning rate for an encoder of a width: 3e-4 up to 256, then inversely proportional to it.
 
@@ -237,80 +210,3 @@ def with_absolute_paths(config: C, **changes: Any) -> C:
         else:
             changes[name] = tuple(str(Path(path).absolute()) for path in value)
     return replace(config, **changes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateConfig(TaskOptions, RunOptions):
-    """Compare encoders: their loss on held-out text, and their metrics on a task."""
-
-    MAIN = (
-        *("encoders", "text", "train", "test", "out", "task"),
-        *("layout", "learning_rates", "epochs", "seeds", "max_length", "dry_run"),
-    )
-    NEEDS = ()
-    EXAMPLE = "runs/a runs/b --text held-out --train train.tsv --test test.tsv --out runs/compared"
-
-    encoders: Annotated[tuple[str, ...], Argument(positional=True)] = ()
-    """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    out: str | None = incidental(None)
-    """Run directory to create."""
-    text: tuple[str, ...] = ()
-    """Folders of held-out text that `prepare` made with an encoder's tokenizer. Their validation documents
-    are read: all of the text with --validation-share 1."""
-    text_tokens: int = 200_000
-    """The most tokens of each folder of text."""
-    train: str | None = None
-    """A table of the task: TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
-    dev: str | None = None
-    """A table to choose on; by default a fifth of train."""
-    test: str | None = None
-    """A table on which every model is measured."""
-    metric: str | None = None
-    """The metric that is compared; by default the first of the task, or the one of the layout."""
-    seeds: int = 3
-    """Trainings of each encoder; 0 leaves fine-tuning out, so that only the probe remains."""
-    learning_rates: tuple[float, ...] = (1e-4, 3e-4)
-    """Peak learning rates; each encoder and seed takes the one that is best on dev."""
-    epochs: float = 3.0
-    """Passes over train."""
-    batch: int = 16
-    """Examples in an update."""
-    max_length: int | None = None
-    """The most tokens of an example, and of a sequence of text, for every encoder. By default 128, or the
-    least maximum of the encoders if less."""
-    overlap: int | None = None
-    """Longer texts become windows that share this many tokens, as in finetune."""
-    precision: Precision = "auto"
-    """Number format of the computation, in training too: fp32 for the most exact comparison. auto: the format
-    of the device, as in finetune and predict."""
-
-    def __post_init__(self) -> None:
-        self.require_task()
-        require_positive(self, "text_tokens", "batch")
-        if self.seeds < 0:
-            raise BrimfulError(f"seeds is {self.seeds}: it must not be negative")
-        if len(set(self.encoders)) < len(self.encoders):
-            raise BrimfulError("the same encoder is given twice")
-        if (self.train is None) != (self.test is None):
-            raise BrimfulError("a task needs --train and --test")
-        if self.dev and self.train is None:
-            raise BrimfulError("--dev is for a task, which needs --train and --test")
-
-    def require_complete(self) -> None:
-        """Raise a UsageError if encoders, --out or data to evaluate on are missing."""
-        if self.resume is not None:
-            return
-        if not self.encoders or self.out is None:
-            raise UsageError("evaluate needs encoders and --out: brimful evaluate ENCODER... --out DIR")
-        if not self.text and self.train is None:
-            raise UsageError("evaluate needs --text, or --train and --test, or all of them")
-
-    def finetuning(self, encoder: str) -> FinetuneConfig:
-        """Return the configuration of the fine-tunings of one encoder."""
-        names = ["train", "test", "task", "columns", "layout", "read", "offsets", "metric"]
-        names += ["learning_rates", "epochs", "batch", "max_length", "overlap"]
-        options = {name: getattr(self, name) for name in names}
-        dev = self.dev
-        if not dev and len(self.learning_rates) <= 1:
-            dev = NO_DEV  # nothing is chosen, so all rows of train are trained on
-        return FinetuneConfig(encoder=encoder, dev=dev, seed=tuple(range(self.seeds)) or (0,), **options)

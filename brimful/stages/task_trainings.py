@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from brimful.base.console import say, warn
 from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Precision
+from brimful.base.types import Numbers, Precision
 from brimful.data.examples import Examples
 from brimful.data.loader import Stream
 from brimful.hf.folders import load_pretrained, named_tensors
@@ -28,6 +28,7 @@ from brimful.runs.folder import Result, RunFolder
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
 from brimful.tables.text_files import files_of_table
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.registry import choose_task
 from brimful.tasks.task import Metric, Task, TaskHead
@@ -238,15 +239,13 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RA
     assert config.max_length is not None
     layout = find_layout(config)
     data = load_task_data(
-        choose_task(config.task, layout),
+        TaskFiles(choose_task(config.task, layout), layout, ranks),
         encoder,
-        *config.tables,
+        config.tables,
         max_length=config.max_length,
         overlap=config.overlap,
         more_tests=config.more_tests,
-        layout=layout,
         metric=config.metric,
-        ranks=ranks,
     )
     if config.dev is None and config.chooses:
         data = hold_out(data, ranks=ranks)
@@ -284,7 +283,7 @@ class Trial:
 
     seed: int
     learning_rate: float
-    dev: dict[str, float]
+    dev: Numbers
     result: Result
 
 
@@ -303,7 +302,7 @@ class SeedModel:
     trials: list[Trial]
     task: Task
     answers: dict[str, Any]
-    metrics: dict[str, dict[str, float]]
+    metrics: dict[str, Numbers]
 
     @property
     def results(self) -> list[Result]:
@@ -395,7 +394,7 @@ class Finetuning:
             fitted = model.task.fit_settings(self.answer_dev(trial, trials), self.data.dev)
             model = replace(model, task=fitted)
         answers: dict[str, Any] = {}
-        metrics: dict[str, dict[str, float]] = {}
+        metrics: dict[str, Numbers] = {}
         for name, table in tables.items():
             if self.runtime.world.is_main:
                 say(f"test: {len(table):,} rows of {table.table.path.name}")

@@ -115,7 +115,7 @@ def _readers(encoder: Encoder) -> Iterator[tuple[nn.Module, nn.Linear]]:
 
 
 def _scaled(norm: nn.Module, matrix: nn.Linear) -> Tensor:
-    """The matrix with the scales of the norm, unless that is an identity or of the embeddings' own width."""
+    """The matrix with the scales of the norm, unless the norm is an identity or has the embeddings' width."""
     if isinstance(norm, nn.LayerNorm) and norm.normalized_shape == (matrix.in_features,):
         return matrix.weight * norm.weight
     return matrix.weight

@@ -1,16 +1,16 @@
 """Records of tools for annotation, as rows of a table: tasks of Label Studio and answers of Prodigy."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import pluralise, record_warnings, warn
+from brimful.base.console import record_warnings, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import NumberedRows, open_rows
-from brimful.tables.layouts import OWN, Columns, FileLayout
-from brimful.tables.text_files import readable, suffix_of
+from brimful.tables.layouts import OWN, Columns, FileLayout, FileRow
+from brimful.tables.text_files import readable, suffix_of, warn_of
 
 _ANSWERS = ("accept", "reject", "ignore")
 """The values of `answer` in Prodigy's records."""
@@ -25,7 +25,8 @@ def plain_rows(
     labelled: bool,
     spans: bool = False,
 ) -> NumberedRows:
-    """Yield the rows of a file, with the labels of the tools where the layout says. Rows of other files stay.
+    """Yield the rows of a file. The labels of the tools become values of the label's column in the layout;
+    rows of other files stay the same.
 
     Args:
         place: the noun of the numbers of rows.
@@ -34,12 +35,11 @@ def plain_rows(
     Raises:
         BrimfulError: a task has no annotation, or choices of several kinds.
     """
-    first = next(rows, None)
-    if first is None:
+    numbered_rows, columns = list(islice(rows, 1)), layout.columns
+    if not numbered_rows:
         return
-    row = first[1]
-    rows = chain([first], rows)
-    columns = layout.columns
+    row = numbered_rows[0][1]
+    rows = chain(numbered_rows, rows)
     if isinstance(row.get("data"), dict):
         yield from _read_tasks(rows, path, place, columns, labelled, spans)
     elif labelled and row.get("answer") in _ANSWERS and columns.label != "answer":
@@ -55,7 +55,7 @@ def plain_rows(
 def _read_tasks(
     rows: NumberedRows, path: Path, place: str, columns: Columns, labelled: bool, spans: bool
 ) -> NumberedRows:
-    """Yield the rows of tasks, with the label of the ground truth, else of the first finished annotation."""
+    """Yield the rows of tasks, with the label of the ground truth or of the first finished annotation."""
     several: list[int] = []
     for number, task in rows:
         where = f"{path}, {place} {number}"
@@ -76,23 +76,16 @@ def _read_tasks(
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BrimfulError(f"{where} is not a task as Label Studio exports it") from error
         yield number, row
-    if several:
-        warn(
-            f"{path}: {pluralise(len(several), 'text')} have several annotations ({place} {several[0]}), of"
-            " which the first is read"
-        )
+    warn_of(path, "text", several, f"have several annotations ({place} {{}}), of which the first is read")
 
 
-def _list_spans(results: Iterable[Mapping[str, Any]]) -> list[Any]:
-    spans = []
-    for result in results:
-        if "start" in result.get("value", {}):
-            spans.append(result["value"])
-    return spans
+def _list_spans(results: Iterable[FileRow]) -> list[Any]:
+    values = [result.get("value", {}) for result in results]
+    return [value for value in values if "start" in value]
 
 
-def _list_choices(results: Iterable[Mapping[str, Any]], label: str, where: str) -> list[str]:
-    """Return the names that were chosen in the only set of choices, or in the one that `label` names."""
+def _list_choices(results: Iterable[FileRow], label: str, where: str) -> list[str]:
+    """Return the chosen names of the only set of choices, or of the set that `label` names."""
     chosen: dict[str, list[str]] = {}
     others: dict[str, str] = {}
     for result in results:
@@ -112,11 +105,12 @@ def _list_choices(results: Iterable[Mapping[str, Any]], label: str, where: str) 
 
 
 def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
-    """Return the layout of one table's files. All of Prodigy's files say together if answers are classes."""
+    """Return the layout of one table's files. All files of Prodigy together show if the answers are
+    classes."""
     if len(files) == 1:
         return layout
     label = layout.columns.label
-    answered: list[tuple[int, dict[str, Any]]] = []
+    answered: list[tuple[int, FileRow]] = []
     for file in files:
         with record_warnings(), readable(file):  # they come again when the table is read
             if suffix_of(file) != ".jsonl":
@@ -128,8 +122,9 @@ def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
     return replace(layout, answers_are_classes=_are_classes(answered, label))
 
 
-def _are_classes(records: Sequence[tuple[int, dict[str, Any]]], label: str) -> bool:
-    """Whether answers are the classes: all texts have one label, which some accept and some reject."""
+def _are_classes(records: Sequence[tuple[int, FileRow]], label: str) -> bool:
+    """Whether answers are the classes: all texts have the same label, and some answers accept it and others
+    reject it."""
     answers = set()
     for _, row in records:
         answers.add(row.get("answer"))
@@ -139,7 +134,7 @@ def _are_classes(records: Sequence[tuple[int, dict[str, Any]]], label: str) -> b
 
 
 def _read_answers(
-    records: Iterable[tuple[int, dict[str, Any]]], path: Path, place: str, label: str, are_classes: bool
+    records: Iterable[tuple[int, FileRow]], path: Path, place: str, label: str, are_classes: bool
 ) -> NumberedRows:
     """Yield the rows of answers. Rejected texts are left out, unless the answers are the classes."""
     left_out: list[int] = []
@@ -159,8 +154,5 @@ def _read_answers(
         warn(
             f"{path}: all texts have the label {name!r:.60}, so the answers accept and reject are the classes"
         )
-    if left_out:
-        warn(
-            f"{path}: {pluralise(len(left_out), 'text')} that the annotator rejected or passed over are left"
-            f" out ({place} {left_out[0]})"
-        )
+    rejected = f"that the annotator rejected or passed over are left out ({place} {{}})"
+    warn_of(path, "text", left_out, rejected)

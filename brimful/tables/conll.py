@@ -1,8 +1,8 @@
 """CoNLL columns: a word a line with its tag, an empty line between texts, comments, -DOCSTART- lines.
 
-Columns are divided by tabs if the first line has one, and by spaces otherwise. The word is the first and the
-tag the last of them, or those that `--columns.text 2 --columns.label 4` name. All lines of a file
-have the same number of columns.
+Tabs divide the columns if the first line has one, otherwise spaces. The first column is the word and the last
+one the tag, or `--columns.text 2 --columns.label 4` names others. All lines of a file have the same number of
+columns.
 """
 
 import re
@@ -14,11 +14,11 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from brimful.base.console import pluralise, warn
+from brimful.base.console import pluralise
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN, Columns
 from brimful.tables.schemes import is_tag
-from brimful.tables.text_files import text_lines
+from brimful.tables.text_files import text_lines, warn_of
 
 _DOCUMENT = "-DOCSTART-"
 _COLUMNS = re.compile(r"[^ \t\n]+")
@@ -28,7 +28,7 @@ _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
 _COLUMNS_OF_CONLL_U = 10
 _NUMBERED_SHARE = 0.8
-"""In a file of characters with numbers, at least this share of the different words have one behind them."""
+"""Least share of the different words that end in a number, in a file of characters with numbers."""
 
 
 class Sentence(NamedTuple):
@@ -62,7 +62,7 @@ def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[lis
         words |= dict.fromkeys(sentence.words)
     if not any(is_unspaced(word[0]) for word in words):
         return sentences, False
-    # The files of Weibo's names have the place of each character in its word behind it.
+    # In the files of Weibo's names, the place of each character in its word follows it.
     numbered = [word for word in words if _NUMBERED_WORD.fullmatch(word)]
     if len(numbered) >= _NUMBERED_SHARE * len(words):
         raise BrimfulError(
@@ -98,13 +98,13 @@ class _LineReader:
         if not self.width:  # a comment decides nothing
             self.separator = "tabs" if "\t" in line else "spaces"
         if self.separator == "tabs":
-            # Other white space than tabs and spaces, such as U+3000, can be a word; a single space, too.
+            # A word can be a single space, or other white space than tabs and spaces, such as U+3000.
             cells = [cell.strip(" ") or cell[:1] for cell in line.rstrip("\t\n ").split("\t")]
         else:
             cells = _COLUMNS.findall(line)
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
-        # The parts of a contraction, or its empty words, have lines of their own in CoNLL-U.
+        # In CoNLL-U, a contraction and an empty word have lines beside the lines of the words.
         is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
         if is_range or (line[0] == "#" and not self._is_word(cells)):
             self.comments.append(f"line {number}: {line.rstrip()!r:.60}")
@@ -156,13 +156,12 @@ def _read_sentences(path: Path, reader: _LineReader) -> Iterator[Sentence]:
                 sentence = sentence._replace(line=number)
             sentence.words.append(word_and_tag[0])
             sentence.tags.append(word_and_tag[1])
-    if reader.comments:
-        comments = pluralise(len(reader.comments), "line")
-        warn(f"{path}: {comments} without a word are left out as comments ({reader.comments[0]})")
+    warn_of(path, "line", reader.comments, "without a word are left out as comments ({})")
 
 
 def _have_numbers_for_words(sentences: Sequence[Sentence]) -> bool:
-    """Whether words are numbers that count up by 1, or in each text the same name; some text has several."""
+    """Whether the words of each text are numbers that count up by 1, or all the same name; some text must
+    have several words."""
     has_several = False
     for _, words, _ in sentences:
         has_several = has_several or len(words) > 1
@@ -177,11 +176,11 @@ def _have_numbers_for_words(sentences: Sequence[Sentence]) -> bool:
 
 
 def join_words(words: Sequence[str], are_characters: bool = False) -> tuple[str, list[tuple[int, int]]]:
-    """Join words to a text: with spaces between them, but not between characters of scripts that write none.
+    """Join words to a text, with spaces between them, except between characters of scripts without spaces.
 
     Args:
-        are_characters: whether every word of the file is a character, as in files of Chinese, where "2019"
-            and "iPhone" are divided, too.
+        are_characters: whether every word of the file is a character, as in files of Chinese that also divide
+            "2019" and "iPhone".
 
     Returns:
         The text, and the place of each word in it.

@@ -14,7 +14,7 @@ from brimful.corpus.reading.faults import Refusing
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.json_records import RowNames, json_records, parse_line
 from brimful.corpus.reading.tables import rows_of_columns
-from brimful.tables.layouts import FileLayout
+from brimful.tables.layouts import FileLayout, FileRow
 from brimful.tables.text_files import suffix_of, text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
@@ -27,7 +27,7 @@ PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
 _UNLABELLED = -1
 """The class that `datasets` writes for a row without a label."""
 
-NumberedRows = Iterator[tuple[int, dict[str, Any]]]
+NumberedRows = Iterator[tuple[int, FileRow]]
 """The line, or the number from 1, and the values by column of each row."""
 
 
@@ -116,7 +116,7 @@ def _read_delimited(path: Path, form: str, columns: Sequence[str], layout: FileL
             raise BrimfulError(
                 f"{path}, line {line} has {pluralise(len(fields), 'field')}, the header {len(header)}{hint}"
             )
-        row: dict[str, Any] = dict(zip(header, fields, strict=False))
+        row: FileRow = dict(zip(header, fields, strict=False))
         for name in row:
             if row[name] == MISSING:
                 row[name] = None
@@ -152,7 +152,7 @@ def _read_records(path: Path, columns: Sequence[str]) -> NumberedRows:
         yield number, _as_row(record, columns)
 
 
-def _as_row(record: str | dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+def _as_row(record: str | FileRow, columns: Sequence[str]) -> FileRow:
     return {columns[0]: record} if isinstance(record, str) else record
 
 

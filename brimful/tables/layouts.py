@@ -30,6 +30,10 @@ class Columns(TextColumns):
     """Name of the column of labels."""
 
 
+FileRow = dict[str, Any]
+"""A row of a file: its values by column."""
+TablePaths = tuple[str, str | None, str | None]
+"""Paths of train, and of dev and test if they have tables of their own."""
 OWN = Columns()
 """The columns of a table without options."""
 
@@ -85,7 +89,7 @@ class FileLayout:
     labels: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
     primary: str = ""
-    rewrite: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    rewrite: Callable[[FileRow], FileRow] | None = None
     dialect: DialectOptions = DialectOptions()
     offsets: OffsetUnit = "characters"
     answers_are_classes: bool | None = None
@@ -122,7 +126,7 @@ def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: An
     return FileLayout(name=f"clue/{name}", columns=columns, form=".jsonl", **values)
 
 
-def _mark_names(row: dict[str, Any]) -> dict[str, Any]:
+def _mark_names(row: FileRow) -> FileRow:
     """Rewrite a row of CLUE's WSC: underscores around the name, brackets around the pronoun."""
     text, target, marks = row["text"], row["target"], []
     for number, signs in ((1, "__"), (2, "[]")):
@@ -133,12 +137,12 @@ def _mark_names(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"text": text}
 
 
-def _join_keywords(row: dict[str, Any]) -> dict[str, Any]:
+def _join_keywords(row: FileRow) -> FileRow:
     """Rewrite a row of CLUE's CSL: the keywords of a paper, and its abstract."""
     return row | {"keyword": " ".join(row["keyword"])}
 
 
-def _list_spans(row: dict[str, Any]) -> dict[str, Any]:
+def _list_spans(row: FileRow) -> FileRow:
     """Rewrite a row of CLUENER, which has spans by label and text, with their last characters included."""
     spans = []
     for label, entities in row.get("label", {}).items():

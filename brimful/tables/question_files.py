@@ -5,20 +5,20 @@ with predictions, but not be learnt.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
-from brimful.tables.layouts import OWN_LAYOUT
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, find_span, place_spans, quote
 from brimful.tables.table import Table, Take, take_all
-from brimful.tables.text_files import readable, suffix_of
+from brimful.tables.text_files import readable, suffix_of, warn_of
 
 NOWHERE = -1
 """The start of an answer that is not in its context."""
@@ -29,11 +29,12 @@ _OTHER_KEYS = {"query_text": "question", "query_id": "id", "qid": "id"}
 _FileAnswer = tuple[int | None, str]
 """The start and the text of an answer in a file; the start is None if the file says only its text."""
 _PLACES = PLACES | {".json": "question"}
-"""The nouns of the numbers in messages; an article of SQuAD, a record, has many questions."""
+"""The nouns of numbers in messages. A record of SQuAD is an article with many questions."""
 
 
 class Answer(NamedTuple):
-    """`context[start:]` begins with the text; `start` is `NOWHERE` where the context does not have it."""
+    """An answer: `context[start:]` begins with `text`, or `start` is `NOWHERE` if the context lacks the
+    text."""
 
     start: int
     text: str
@@ -44,7 +45,7 @@ class QuestionTable(Table):
     """Questions as `texts`, contexts as `second`; a label is a list of answers, empty without an answer.
 
     Attributes:
-        ids: the file's names of the questions; else their lines or numbers.
+        ids: the names of the questions in the file, or their lines or numbers.
     """
 
     ids: Sequence[str] = field(kw_only=True)
@@ -58,21 +59,22 @@ class QuestionTable(Table):
 
 
 def read_questions(
-    path: Path | str, *, labelled: bool, offsets: str = "characters", take: Take = take_all
+    path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
 ) -> QuestionTable:
     """Read SQuAD's or CMRC's .json, MRQA's lines, or rows of id, question, context and answers.
 
-    In rows, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets, or a list as in
-    the other files: of objects, or of texts without places. Warnings count the answers that stand in several
-    places, and the questions with an answer that is not in their context.
+    In rows, answers are {"text": [...], "answer_start": [...]}, as in Hugging Face datasets, or a list of
+    objects or of texts without places, as in the other files. Warnings count the answers that stand in
+    several places, and the questions with an answer that is not in their context.
 
     Args:
-        offsets: the unit of the starts (`offsets`).
+        layout: the unit of the starts. Its columns must be the default ones.
 
     Raises:
-        BrimfulError: the file cannot be read or holds no question, a question lacks a part, or an answer
-            stands elsewhere in its context.
+        BrimfulError: the file cannot be read or holds no question, a question lacks a part, an answer stands
+            elsewhere in its context, or the layout names columns.
     """
+    layout.require_own_columns("question-answering")
     path = Path(path)
     with readable(path):
         if suffix_of(path) not in _SUFFIXES:
@@ -105,12 +107,13 @@ def read_questions(
     if place == "line":
         lines = np.array(numbers, dtype=np.int64)
     if labelled:
-        labels = _place_answers(path, wheres, contexts, answers, offsets)
+        labels = _place_answers(path, wheres, contexts, answers, layout.offsets)
     return QuestionTable(path, texts, contexts, labels, lines=lines, ids=ids)
 
 
 def _list_questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
-    """Yield the questions of rows or paragraphs, numbered from 1 if several are in one record (`counts`)."""
+    """Yield the questions of rows or paragraphs, with the number of the row, or, with `counts`, of the
+    question."""
     questions = 0
     for number, row in rows:
         for question in _split_row(row):
@@ -118,7 +121,7 @@ def _list_questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
             yield questions if counts else number, question
 
 
-def _split_row(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _split_row(row: FileRow) -> Iterator[FileRow]:
     if row.keys() == {"header"}:  # the first line of MRQA's files
         return
     if not isinstance(row.get("qas"), list):
@@ -134,7 +137,7 @@ def _split_row(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield values
 
 
-def _read_answers(row: Mapping[str, Any], where: str) -> list[_FileAnswer]:
+def _read_answers(row: FileRow, where: str) -> list[_FileAnswer]:
     """Return the answers of a question; an empty list if the file says that it has no answer."""
     if row.get("is_impossible") is True:
         return []
@@ -148,7 +151,7 @@ def _read_answers(row: Mapping[str, Any], where: str) -> list[_FileAnswer]:
         raise BrimfulError(f'{where} has no answers; a question without any has "answers": []')
     answers = []
     for answer in value:
-        if isinstance(answer, str | int | float):  # CMRC's own file has dates that a spreadsheet made numbers
+        if isinstance(answer, str | int | float):  # a spreadsheet made numbers of dates in CMRC's own file
             answer = {"text": str(answer)}
         text = start = None
         if isinstance(answer, dict):
@@ -187,7 +190,8 @@ def _place_answers(
             else:
                 start += len(file_text) - len(file_text.lstrip())
                 place = Place(where, context, start, None, text)
-                # An answer that is nowhere must not refuse the file; its place may fit but for case or width.
+                # An answer that is nowhere does not refuse the file. With other case or width its place may
+                # fit.
                 if first >= 0 or find_span(place, offsets):
                     slots.append((row, len(labels[row])))
                     places.append(place)
@@ -197,16 +201,9 @@ def _place_answers(
             labels[row].append(Answer(first, text))
     for (row, index), (start, _) in zip(slots, place_spans(path, "answer", places, offsets), strict=True):
         labels[row][index] = labels[row][index]._replace(start=start)
-    if spaced:
-        warn(
-            f"{path}: {pluralise(len(spaced), 'answer')} read without the white space at the ends"
-            f" ({spaced[0]})"
-        )
-    if several:
-        warn(
-            f"{path}: {pluralise(len(several), 'answer')} without answer_start stand in several places"
-            f" ({several[0]}); the first is taken"
-        )
+    warn_of(path, "answer", spaced, "read without the white space at the ends ({})")
+    in_several = "without answer_start stand in several places ({}); the first is taken"
+    warn_of(path, "answer", several, in_several)
     if absent:
         example = next(iter(absent.values()))
         warn(

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _LARGEST_LABEL = float(np.finfo(np.float32).max)
 _DECIMAL = re.compile(r"[+-]?\d+(?:,\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,(?!\d{3}\Z)\d+")
-"""A number whose comma does not divide thousands, since other than three digits are behind it."""
+"""A number with a decimal comma: not exactly three digits follow it, so it does not divide thousands."""
 _VALUES_AT_ONCE = 1 << 14
 
 Take = Callable[[Iterator[Any]], Iterable[Any]]
-"""Chooses the rows of a file that are read: `take_all`, or the next slice of them (`table_files.Slices`)."""
+"""Chooses the rows of a file to read: `take_all`, or `Slices.take` of `table_files`, the next slice."""
 
 
 def take_all(rows: Iterator[Any]) -> Iterator[Any]:
@@ -40,8 +40,8 @@ class Column(Sequence[Any]):
 
     Attributes:
         values: large_string, the text or the JSON of each value.
-        type: the type of the values, as `msgspec.convert` takes it; `str` for text.
-        rows: int64 (n,), the places of the column's values in `values`; None if it has all of them, in order.
+        type: type of the values, as `msgspec.convert` takes it; `str` for text.
+        rows: int64 (n,), the places of the column's values in `values`; None for all values in their order.
     """
 
     values: "pyarrow.ChunkedArray"
@@ -104,16 +104,14 @@ class LabelledSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table. `second` and `labels` are None if the file does not have them.
-
-    A label is what the task reads: the text of its column by default.
+    """The columns of a table. `second` and `labels` are None if the file does not have them. A label is a
+    text, or the value that the task's `read` makes.
 
     Attributes:
-        lines: int64, the line of the file at which each row begins; None: row i is the i-th.
-        rows: int64, for rows that were taken from another table: their places there, from 0; None for a
-            table as it was read.
-        files: the first row and the path of each file, if the table was read from several.
-        types: the types of the values of other columns than texts, if they are not plain JSON.
+        lines: int64 (n,), the line of the file at which each row begins; None in files that number rows.
+        rows: int64 (n,), the places of the rows, from 0, in the table that was read; None for that table.
+        files: the first row and the path of each file of a table of several files.
+        types: types of the values of columns that are neither texts nor plain JSON.
     """
 
     path: Path
@@ -130,24 +128,24 @@ class Table:
         return len(self.texts)
 
     def number(self, row: int) -> int:
-        """Return the number of a row (counted from 0) for messages: from 1, in the table as it was read."""
+        """Return the number of a row, from 1, in the table that was read; `row` counts from 0."""
         return 1 + (row if self.rows is None else int(self.rows[row]))
 
     def where(self, row: int) -> str:
-        """Return the file and the place in it of a row (counted from 0), for messages."""
-        path, number = str(self.path), self.number(row)
+        """Return the file of a row and its place there, for messages; `row` counts from 0."""
+        path, number, rows_before = str(self.path), self.number(row), 0
         for first, name in self.files:
-            if first < self.number(row):
-                path, number = name, self.number(row) - first
+            if first < number:
+                path, rows_before = name, first
         if self.lines is not None:
             return f"{path}, line {self.lines[row]}"
-        return f"{path}, row {number}"
+        return f"{path}, row {number - rows_before}"
 
     def label_index(self, row: int, label: str, index: Mapping[str, int]) -> int:
         """Return the index of a label of a row.
 
         Raises:
-            BrimfulError: the task does not know the label; the message names its place and the nearest one.
+            BrimfulError: `index` lacks the label; the message has its place and the most similar label.
         """
         if label not in index:
             hint = suggest_name(label, list(index))
@@ -175,7 +173,7 @@ class Table:
         """uint64 (n,): hashes of `keys`."""
         digests = []
         for text, second in self.keys():
-            # The length says where the first text ends: "ab" with "c" is another pair than "a" with "bc".
+            # The length marks the end of the first text: the pair "ab", "c" differs from "a", "bc".
             row = f"{len(text)} {text}{second}".encode("utf-8", "surrogatepass")
             digests.append(blake2b(row, digest_size=8).digest())
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
@@ -185,18 +183,16 @@ class Table:
         return list(zip(self.texts, self.second or [""] * len(self), strict=True))
 
     def groups(self) -> Sequence[str | tuple[str, ...]]:
-        """Return a key for each row, equal for rows that a division of the table keeps together."""
+        """Return a key for each row; rows with equal keys stay together when the table is divided."""
         return self.keys()
 
     def numbers(self) -> np.ndarray:
-        """Return the labels as numbers, float32 (n,). Where all labels allow it, a comma is a decimal point.
+        """Return the labels as numbers, float32 (n,). A comma is a decimal point if all labels allow that.
 
         Raises:
             BrimfulError: a label is not a finite number; the message names its place.
         """
-        labels = self.labels
-        assert labels is not None
-        values = np.full(len(self), math.nan)
+        labels, values = self.labels or [], np.full(len(self), math.nan)
         has_commas = all(map(_DECIMAL.fullmatch, labels)) and any(map(_DECIMAL_COMMA.fullmatch, labels))
         if has_commas:
             warn(f"{self.path}: the comma of labels such as {labels[0]!r} is read as a decimal point")
@@ -209,7 +205,7 @@ class Table:
                 values[row] = float(label)
         wrong = np.flatnonzero(~(abs(values) <= _LARGEST_LABEL)).tolist()
         if wrong:
-            # A word shows the fault better than a number whose only fault is its comma.
+            # The example is a word, if there is one: a number with a comma shows the fault less clearly.
             row = next((row for row in wrong if not _DECIMAL.fullmatch(labels[row])), wrong[0])
             hint = ""
             if "," in labels[row]:
@@ -219,10 +215,14 @@ class Table:
 
 
 def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
-    """Refuse single texts where the training table has pairs, and the other way round.
+    """Refuse a table of single texts if the training table has pairs, and the reverse.
 
     Args:
-        training: the name of the training table.
+        pairs: whether the training table has pairs.
+        training: name of the training table for the message.
+
+    Raises:
+        BrimfulError: only one of the two tables has pairs.
     """
     if (table.second is not None) == pairs:
         return
@@ -236,8 +236,8 @@ def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
 
 
 def label_names_of(table: Table) -> list[list[str]] | None:
-    """Return the names in the label of each row: a class, several labels, or the labels of spans; None if
-    labels are something else, or the table has no rows."""
+    """Return the names in the label of each row: a class, several labels, or the labels of spans; None for
+    labels without names, such as numbers, and for a table without rows."""
     rows: list[list[str]] = []
     for label in table.labels or []:
         rows.append([])

@@ -16,13 +16,13 @@ from brimful.base.console import pluralise, record_warnings, warn
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
+from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.table import Table, Take, take_all
 from brimful.tables.text_files import files_of_table, first_lines, readable, text_lines
 
 SLICE_TEXTS = 16_384
 SLICE_CHARACTERS = 1 << 20
-"""A slice ends at this many texts or characters: some 60 batches of inference."""
+"""Limits of a slice, which ends at the first one that it reaches: some 60 batches of inference."""
 _LIST = re.compile(r"""\[(["'].*["'])?\]""", re.DOTALL)
 """A list in a cell."""
 
@@ -41,19 +41,19 @@ def read_file(
     layout: FileLayout = OWN_LAYOUT,
     take: Take = take_all,
 ) -> Table:
-    """Read a file of a task: by its own `read`, else as a table; without labels, also a .txt file.
-    Several files, a folder or those that a pattern matches, are one table.
+    """Read a file of a task, by the task's own `read`, or as a table; without labels, also a .txt file.
+    The files of a folder or of a pattern are one table.
 
     Args:
         layout: names the columns, or says how files of GLUE or CLUE are laid out.
-        take: which rows; a file can be read in slices (`read_files`) without labels, or `by_row`.
+        take: chooses the rows. Slices (`read_files`) are for files without labels, and for tasks `by_row`.
 
     Raises:
         BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
     """
     files = files_of_table(path)
     if len(files) > 1:
-        if labelled:  # whether Prodigy's answers are classes shows only in all files
+        if labelled:  # only all files together show whether Prodigy's answers are classes
             layout = layout_of_files(files, layout)
         tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
         return _join_tables(tables, Path(path))
@@ -102,9 +102,9 @@ def read_table(
 
     Args:
         labelled: whether to read labels. Every row must then have one.
-        lists: whether a label may be a list or empty; it is then left as it stands (`label_lists`).
+        lists: whether a label may be a list or empty; labels then stay as the file has them (`label_lists`).
         layout: names the columns.
-        take: which rows.
+        take: chooses the rows.
 
     Raises:
         BrimfulError: the format is unknown, the file is unreadable or empty, or a column or label is missing.
@@ -129,7 +129,7 @@ def read_table(
 
 
 def check_first_row(path: Path | str, layout: FileLayout) -> None:
-    """Refuse a file whose first row shows that it is not a table of labels. Warnings wait until it is read.
+    """Refuse a file whose first row shows that it is not a table with labels, without any warning.
 
     Raises:
         BrimfulError: as `read_table`.
@@ -141,7 +141,7 @@ def check_first_row(path: Path | str, layout: FileLayout) -> None:
 def _check_rows(
     rows: NumberedRows, path: Path, place: str, layout: FileLayout, *, labelled: bool, lists: bool
 ) -> Iterator[tuple[int, str, str | None, Any]]:
-    """Yield the number, text, second text and label of each row. After the last, warnings count the empty
+    """Yield the number, text, second text and label of each row. After the last row, warnings count the empty
     texts and the rows that are left out."""
     columns = layout.columns
     needed = [columns.text]
@@ -158,12 +158,12 @@ def _check_rows(
             empty.append(number)  # allowed, but a warning counts them
         if labelled and not lists:
             _unwrap_label(row, columns.label, where)
-        cells: dict[str, Any] = {}
+        cells: FileRow = {}
         for name in read_names & row.keys():
             cells[name] = _read_cell(row[name], name, where, keeps_lists=lists and name == columns.label)
         missing = next((name for name in needed if cells.get(name) is None), None)
         if missing is not None:
-            # Files of GLUE have rows that were cut short; the first row shows whether the layout fits at all.
+            # GLUE's files have rows that lack fields. In the first row, a missing field means another layout.
             if labelled and layout.form and first_place:
                 short.append(number)
                 continue
@@ -196,8 +196,8 @@ def _check_rows(
         warn(f"{path}: {pluralise(unsure, 'row')} with the label {' or '.join(layout.unsure)} are left out")
 
 
-def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
-    """Make a label of a list of one, as doccano writes a class, and refuse other lists."""
+def _unwrap_label(row: FileRow, column: str, where: str) -> None:
+    """Replace a list of one label by the label, since doccano writes a class so; refuse longer lists."""
     label = row.get(column)
     if isinstance(label, list) and len(label) < 2:
         row[column] = label[0] if label else None
@@ -208,7 +208,7 @@ def _unwrap_label(row: dict[str, Any], column: str, where: str) -> None:
         )
 
 
-def _missing_cell(column: str, row: dict[str, Any], where: str, label: str) -> BrimfulError:
+def _missing_cell(column: str, row: FileRow, where: str, label: str) -> BrimfulError:
     if column not in row:
         return BrimfulError(f"{where} has no {column!r}: {suggest_name(column, list(map(str, row)))}")
     noun = "label" if column == label else "text"
@@ -216,7 +216,7 @@ def _missing_cell(column: str, row: dict[str, Any], where: str, label: str) -> B
 
 
 def _missing_column(
-    column: str, row: dict[str, Any], place: str, path: Path, layout: FileLayout, lists: bool
+    column: str, row: FileRow, place: str, path: Path, layout: FileLayout, lists: bool
 ) -> BrimfulError:
     """Return the error for a column that even the first row lacks, with the option that helps."""
     columns = layout.columns
@@ -237,7 +237,8 @@ def _count_lines(path: Path, lines: list[int], place: str) -> str:
 
 
 def _read_cell(value: Any, name: str, where: str, *, keeps_lists: bool) -> Any:
-    """Return a value as text, or None if it is missing; a list or an object stays what it is if it may."""
+    """Return a value as text, or None for a missing one; with `keeps_lists`, lists and objects stay as they
+    are, and a missing value is `null`."""
     if value is None or value != value:  # pandas writes NaN for a missing value
         return "null" if keeps_lists else None
     if keeps_lists and isinstance(value, list | dict):
@@ -251,7 +252,7 @@ def read_texts(path: Path | str, layout: FileLayout = OWN_LAYOUT, take: Take = t
     """Read texts without labels: a table, or a .txt file of one text a line. An empty line is the empty text.
 
     Args:
-        take: which rows.
+        take: chooses the rows.
 
     Raises:
         BrimfulError: as `read_table`.
@@ -288,7 +289,7 @@ class Slices:
 
     def __init__(self) -> None:
         self._rows: Iterator[Any] | None = None
-        self.following: list[Any] = []  # the row that was read and not yielded, unless the file has ended
+        self.following: list[Any] = []  # the first row of the next slice; empty at the end of the file
 
     def take(self, rows: Iterator[Any]) -> Iterator[Any]:
         """Yield the rows of the next slice, from the first call's iterator: later ones would begin again."""
@@ -315,7 +316,7 @@ def _count_characters(row: Any) -> int:
 
 
 def read_files(read: Callable[[Path, Take], Table], files: Iterable[Path]) -> Iterator[Table]:
-    """Yield the tables that the slices of several files are, one file after the other.
+    """Yield a table of each slice of several files, one file after the other.
 
     Args:
         read: a reader, such as `lambda path, take: read_file(task, path, labelled=False, take=take)`.

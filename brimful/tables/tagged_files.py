@@ -24,11 +24,11 @@ from brimful.base.errors import BrimfulError
 from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import join_words, read_sentences
 from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
-from brimful.tables.layouts import OWN, OWN_LAYOUT, FileLayout
+from brimful.tables.layouts import OWN, OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, place_spans, quote
 from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
 from brimful.tables.table import LabelledSpan, Table, Take, take_all
-from brimful.tables.text_files import readable, suffix_of, text_lines
+from brimful.tables.text_files import readable, suffix_of, text_lines, warn_of
 
 _RECORD_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _OTHER_SUFFIXES = (".csv", ".xlsx", ".xml", ".ann")
@@ -53,7 +53,7 @@ class TaggedTable(Table):
 
 
 class FileSpan(NamedTuple):
-    """A span as it stands in a file, with offsets in units that the file does not name."""
+    """A span of a file, with offsets in units that the file does not name."""
 
     start: int
     end: int
@@ -76,13 +76,13 @@ def read_tagged(
 ) -> TaggedTable:
     """Read texts with spans: JSON in lines or an array, Parquet, Arrow, or CoNLL columns in any other file.
 
-    JSON has {"text": ..., "spans": [[start, end, label], ...]}, or what the documented tools for annotation
-    write. CoNLL columns hold one word a line with its tag (`conll`, `schemes`). The words of a text are
-    joined by spaces, except between characters of scripts that write none, and in files of which every word
-    is a character. Without labels, a .txt file holds one text a line.
+    JSON has {"text": ..., "spans": [[start, end, label], ...]}, or the records of the documented tools for
+    annotation. CoNLL columns hold one word a line with its tag (`conll`, `schemes`). Spaces join the words of
+    a text, except between characters of scripts without spaces, and in files whose words are all characters.
+    Without labels, a .txt file holds one text a line.
 
-    Spaces at the ends of spans do not belong to them. Where spans overlap, the first and longest stays.
-    Warnings count both.
+    Spaces at the ends of a span are left out of it. If spans overlap, the first and longest one stays.
+    Warnings count both cases.
 
     Raises:
         BrimfulError: the file cannot be read or is empty; a line has no text, no spans, a span outside the
@@ -97,7 +97,7 @@ def read_tagged(
                 " .bio, .bmes, .txt, .tsv ...)"
             )
         if suffix in (*_RECORD_SUFFIXES, ".csv"):
-            # tokens and data show a record, beside the text.
+            # A record has the text, or tokens, or data.
             form, rows = open_rows(path, [layout.columns.text, "tokens", "data"], layout, every=True)
             place = PLACES.get(form, "line")
             texts = _read_rows(path, rows, place, labelled, layout)
@@ -135,7 +135,7 @@ def _read_rows(
         raise BrimfulError(f"{path} has its spans under another key: --columns.label {other_key} names it")
 
 
-def _find_span_key(row: Mapping[str, Any]) -> str:
+def _find_span_key(row: FileRow) -> str:
     """Return the first key under which there are spans as Label Studio writes them, or an empty text."""
     for key, value in row.items():
         for span in value if isinstance(value, list) else []:
@@ -155,28 +155,22 @@ def _read_columns(path: Path, labelled: bool, layout: FileLayout) -> Iterator[Te
         yield TextRecord(line, *join_words(words, are_characters), tags=tags)
 
 
-def _read_record(
-    number: int, row: Mapping[str, Any], where: str, layout: FileLayout, labelled: bool
-) -> TextRecord:
+def _read_record(number: int, row: FileRow, where: str, layout: FileLayout, labelled: bool) -> TextRecord:
     columns = layout.columns
     text_key = columns.text
-    # Prodigy has tokens beside the text; they are objects, and not the words of tags.
+    # Prodigy's records have a text and tokens; these are objects, not tagged words.
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
     text: Any = row.get(text_key)
     if _are_texts(text):
-        words, places = join_words(text)
-        if not labelled:
-            return TextRecord(number, words, places)
-        return TextRecord(number, words, places, tags=_tags_of_row(row, len(text), columns.label, where))
+        tags = _tags_of_row(row, len(text), columns.label, where) if labelled else None
+        return TextRecord(number, *join_words(text), tags=tags)
     if not isinstance(text, str):
         raise BrimfulError(f"{where} has no text: {_remedy(row)}")
-    if not labelled:
-        return TextRecord(number, text)
-    return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where))
+    return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where) if labelled else ())
 
 
-def _remedy(row: Mapping[str, Any]) -> str:
+def _remedy(row: FileRow) -> str:
     """Advice about a record in another form."""
     if isinstance(row.get("label"), dict):
         return "a label that is an object, as in CLUENER, is read with --layout clue/cluener"
@@ -191,7 +185,7 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _tags_of_row(row: Mapping[str, Any], words: int, label: str, where: str) -> list[str]:
+def _tags_of_row(row: FileRow, words: int, label: str, where: str) -> list[str]:
     tags = row.get("ner_tags" if label == OWN.label else label)
     if not isinstance(tags, list):
         raise BrimfulError(f"{where} has tokens and no tags: {_remedy(row)}")
@@ -205,7 +199,7 @@ def _tags_of_row(row: Mapping[str, Any], words: int, label: str, where: str) -> 
     return tags
 
 
-def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSpan]:
+def _spans_of_row(row: FileRow, label: str, where: str) -> list[FileSpan]:
     keys = _SPAN_KEYS if label == OWN.label else (label,)
     present = [key for key in keys if isinstance(row.get(key), list)]  # doccano's label; a class is a text
     if not present and "annotation_id" in row:
@@ -224,7 +218,7 @@ def _spans_of_row(row: Mapping[str, Any], label: str, where: str) -> list[FileSp
 
 def _read_span(value: Any, where: str) -> list[FileSpan]:
     """Return a span; several if it has several labels."""
-    fields: dict[str, Any] = {}
+    fields: FileRow = {}
     if isinstance(value, list) and len(value) in (3, 4):
         fields = dict(zip(("start", "end", "label", "text"), value, strict=False))
     elif isinstance(value, dict):
@@ -246,7 +240,7 @@ def _read_span(value: Any, where: str) -> list[FileSpan]:
 def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str) -> list[list[LabelledSpan]]:
     """Return the spans of each text."""
     meanings = _read_tag_set(path, place, records)
-    # All at once: a refusal says in which unit the offsets of the whole file would fit.
+    # All at once, since a refusal names the unit that fits the offsets of the whole file.
     places: list[Place] = []
     for record in records:
         for span in record.spans:
@@ -263,8 +257,7 @@ def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str
         spans = _trim_spans(spans, record.text, f"{place} {record.number}", changed)
         rows.append(_drop_overlaps(spans, record.text, f"{place} {record.number}", changed))
     for fault, examples in changed.items():
-        if examples:
-            warn(f"{path}: {pluralise(len(examples), 'span')} {fault} ({examples[0]})")
+        warn_of(path, "span", examples, f"{fault} ({{}})")
     return rows
 
 
@@ -307,7 +300,7 @@ def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict
     if names <= {OUTSIDE, OUTSIDE.lower()}:  # a file may have no spans at all
         return dict.fromkeys(names, Tag(OUTSIDE, ""))
     unknown = sorted(name for name in names if not is_tag(name))
-    if unknown and len(unknown) < len(names - {OUTSIDE}):  # in a set of labels without marks, none is a tag
+    if unknown and len(unknown) < len(names - {OUTSIDE}):  # otherwise the labels have no marks
         number = next(record.number for record in records if unknown[0] in (record.tags or ()))
         raise BrimfulError(
             f"{path}, text at {place} {number}: {unknown[0]!r:.60} is not a tag such as O, B-PER or I-PER: a"
@@ -325,7 +318,7 @@ def _warn_of_unstarted(
     path: Path, place: str, records: Sequence[TextRecord], meanings: Mapping[str, Tag]
 ) -> None:
     """Count the tags that continue a span which no tag began."""
-    # Where no B or S begins a span of its own, the file's scheme (IO, IOB1, IOE) begins spans with I.
+    # If no B or S begins a span, spans begin with I in the file's scheme (IO, IOB1, IOE).
     unstarted, example, has_starts = 0, "", False
     for record in records:
         before = Tag(OUTSIDE, "")

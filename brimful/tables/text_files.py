@@ -18,11 +18,11 @@ from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_E
 _SHOWN_LINES = 5
 _RUN_BYTES = 1 << 16
 _ENDLESS = 1 << 62
-"""A limit for the bytes of a line that no line reaches."""
+"""Bytes of a line: a limit that no line reaches."""
 _OTHER_ENCODINGS = ("WINDOWS-1252", "GB18030")
 _NOT_WESTERN = re.compile("[^\\x00-\\x7f]{2}|[\\x80-\\x9f\\ufffd]")
 _PAGE_SUFFIXES = (".md", ".html", ".htm")
-"""Suffixes of files that stand beside tables, such as README.md."""
+"""Suffixes of files that a folder of tables often holds too, such as README.md."""
 _PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
 _PART = re.compile(r"(train|dev|val|test)(?:ing|elopment|id|idation)?(?![a-z])")
 """Matches the start of the name of a file or folder that is one part of a data set."""
@@ -68,7 +68,7 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
 
 
 def files_of_table(path: Path | str) -> list[Path]:
-    """Return the files that are read as one table, by name: a file, the files of a folder or of a pattern. A
+    """Return the files of one table, sorted by name: a file, or the files of a folder or of a pattern. A
     warning counts the files of a folder that are left out.
 
     Raises:
@@ -118,7 +118,7 @@ def _refuse_parts(folder: Path, files: Sequence[Path]) -> None:
 
 
 def suffix_of(path: Path) -> str:
-    """Return the suffix that names the format of a file, even if it is compressed or in a .zip by itself.
+    """Return the suffix that names the format of a file, also of a compressed one or the only one in a .zip.
 
     Raises:
         BrimfulError: a .zip holds several files, or cannot be read.
@@ -134,7 +134,7 @@ def _read_runs(path: Path, kind: str) -> Iterator[str]:
     """Yield the text of a file in runs of whole lines. Issues cause an error or a warning."""
     issues: Counter[str] = Counter()
     runs = _open_runs(path, kind, issues)
-    first = next(runs, "")  # the charset and a binary file are known with the first run
+    first = next(runs, "")  # the first run shows the charset, and whether the file is binary
     for issue, number in issues.items():
         if issue.startswith(READ_AS):
             warn(f"{path}: {escape_controls(issue)}: {number:,}; if that is wrong, convert it to UTF-8")
@@ -145,7 +145,7 @@ def _read_runs(path: Path, kind: str) -> Iterator[str]:
         )
     for runs_before, text in enumerate(chain([first] if first else [], runs)):
         if any(issue.startswith(UNDECODABLE) for issue in issues):
-            # Earlier runs need no second reading: unless they are ASCII, the file is refused.
+            # Earlier runs are not read again: if they are not ASCII, the file is refused.
             yield from islice(_read_windows_1252(path, kind, issues), runs_before, None)
             break
         yield text
@@ -207,6 +207,12 @@ def readable(path: Path) -> Iterator[None]:
         raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def warn_of(path: Path, noun: str, cases: Sequence[object], text: str) -> None:
+    """Warn of the number of cases in a file, if there are any; the first one replaces {} in `text`."""
+    if cases:
+        warn(f"{path}: {pluralise(len(cases), noun)} {text.format(cases[0])}")
+
+
 def first_lines(lines: Sequence[int]) -> str:
-    """Return the first few of the numbers of lines: `3, 7`, with ... if there are more."""
+    """Return the first few numbers of lines, such as `3, 7`, with ... if there are more."""
     return ", ".join(map(str, lines[:_SHOWN_LINES])) + (" ..." if len(lines) > _SHOWN_LINES else "")

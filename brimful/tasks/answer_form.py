@@ -6,32 +6,32 @@ A long context is read in windows. The best span of all windows is the answer (D
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.data.ragged import Ragged
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.question_files import QuestionTable, read_questions
-from brimful.tables.table import Table, Take, take_all
+from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Outputs, PredictionForm, Row
 from brimful.tasks.token_places import trim_spaces
 
 LONGEST_ANSWER = 30
-"""Tokens of an answer, as in BERT's own program for SQuAD; a training table with longer ones raises it."""
+"""Most tokens of an answer, as in BERT's program for SQuAD; longer answers of a training table raise it."""
 N_BEST = 20
-"""Spans of a context that are kept, and first and last tokens of a window that are combined."""
+"""Spans of a context that are kept; also first tokens of a window, and last tokens, that are combined."""
 
 
 class CandidateAnswer(NamedTuple):
-    """A possible answer and its probability among all; no answer is the empty text at 0."""
+    """A candidate, and its probability among all candidates; no answer is the empty text at 0."""
 
     start: int
     text: str
@@ -57,7 +57,7 @@ class Prediction(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """By how much no answer is ahead of the best span; infinite without a span."""
+        """The score of no answer minus the score of the best span; infinite without a span."""
         if not self.spans:
             return math.inf
         return self.no_answer - self.spans[0].score
@@ -68,9 +68,9 @@ class Answers(PredictionForm):
     """A span of the context.
 
     Attributes:
-        no_answer_threshold: no answer is the prediction where its margin is above this. None: a question
-            always has an answer, as in SQuAD 1.1 and CMRC 2018.
-        max_answer_length: the most tokens of an answer (the word of `transformers`).
+        no_answer_threshold: the largest margin with which a span is still the prediction. None: every
+            question has an answer, as in SQuAD 1.1 and CMRC 2018.
+        max_answer_length: most tokens of an answer (a name of `transformers`).
     """
 
     no_answer_threshold: float | None = None
@@ -79,13 +79,7 @@ class Answers(PredictionForm):
     problem_type = "question_answering"
     characters = True
     labels = ["start", "end"]  # noqa: RUF012
-
-    @classmethod
-    def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
-    ) -> Table:
-        layout.require_own_columns(cls.name)
-        return read_questions(path, labelled=labelled, offsets=layout.offsets, take=take)
+    read = staticmethod(read_questions)
 
     @classmethod
     def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
@@ -95,15 +89,15 @@ class Answers(PredictionForm):
         return QuestionTable(Path("texts"), texts, second, None, ids=list(map(str, range(len(texts)))))
 
     @property
-    def settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = {}
+    def settings(self) -> Values:
+        settings: Values = {}
         if self.no_answer_threshold is not None:
             settings["no_answer_threshold"] = self.no_answer_threshold
         if self.max_answer_length != LONGEST_ANSWER:
             settings["max_answer_length"] = self.max_answer_length
         return settings
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+    def with_settings(self, settings: Values) -> Self:
         threshold = settings.get("no_answer_threshold")
         if threshold is not None and not (type(threshold) in (int, float) and abs(threshold) < 1e30):
             raise BrimfulError("no_answer_threshold is not a number")
@@ -116,7 +110,7 @@ class Answers(PredictionForm):
         return task
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Values:
         return self.settings
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[Prediction]:
@@ -129,7 +123,7 @@ class Answers(PredictionForm):
         no_answer = np.full(len(data), np.inf)
         for example, row in enumerate(examples.text_of_example.tolist()):
             scores, spans = outputs[example].astype(np.float64), spans_of_row[row]
-            # The least over all windows: each must find that it holds no answer.
+            # The least score of all windows, since an answer may be in any of them (section 4.3).
             no_answer[row] = min(no_answer[row], scores[0].sum())
             places = trim_spaces(examples.characters[example], contexts[row])
             for span, score in _list_window_spans(scores, places, self.max_answer_length):

@@ -1,9 +1,9 @@
-"""What is read, encoded and computed of tables, made once and kept in a cache.
+"""A cache of tables, their examples, their groups of alike rows, and the outputs of teachers.
 
-An entry is a folder of an Arrow file, which is memory-mapped, and a commit record, written last. Its columns
-are written a few rows at a time, so they need not fit in memory. Its name is a hash of all that decides it,
-from the bytes of the files to the code of this package, so an entry is never out of date. The main rank
-writes entries, and all ranks of a machine map the same pages.
+An entry is a folder with an Arrow file, which is memory-mapped, and a commit record, which is written last.
+Its columns are written a few rows at a time, so they need not fit in memory. Its name is a hash of all that
+decides its content, from the bytes of the files to the code of this package, so an entry is never out of
+date. The main rank writes entries, and all ranks of a machine map the same pages.
 """
 
 import hashlib
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from importlib.metadata import version
 from inspect import getfile
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
-import msgspec
 import numpy as np
 import pyarrow
 import tokenizers
@@ -29,6 +29,7 @@ from brimful.base.console import record_warnings, warn
 from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_directory, commit, find_commit
+from brimful.base.types import Values
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import TEXTS_AT_ONCE, Examples
 from brimful.data.ragged import Ragged
@@ -38,6 +39,7 @@ from brimful.tables.table import Column, Table, Take, take_all
 from brimful.tables.table_files import read_file, read_files
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.prediction_form import Outputs
 from brimful.tasks.row_groups import group_alike_rows
 from brimful.tasks.task import Task
 
@@ -47,39 +49,32 @@ CONTENT = "encoded task files"
 PACKAGE = Path(__file__).parent.parent
 COLUMNS = "columns.arrow"
 _PATH = "{path}"
-"""Stands for the file in the warnings of an entry: a file of another name may have the same content."""
+"""The place of the file's name in the warnings of an entry, since files of other names may be equal."""
 
-Facts = dict[str, Any]
-"""Values of an entry beside its columns, as JSON."""
 Rows = Mapping[str, np.ndarray | Ragged | Column]
-"""Columns of n rows: numbers (n,) or (n, C), an array of numbers in each row, or a text or JSON in each."""
-MakeRows = Callable[[Facts], Iterator[Rows]]
-"""Yields the rows of an entry, some at a time, and puts its facts into the given dictionary."""
+"""Columns of n rows by name: numbers (n,) or (n, C), ragged arrays of numbers, or texts or JSON."""
+MakeRows = Callable[[Values], Iterator[Rows]]
+"""Makes the rows of an entry, some at a time, and puts its facts into the given dictionary."""
 
 
 class _EntryRecord(TypedDict):
-    facts: Facts
+    facts: Values
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Columns by name, and facts."""
 
-    columns: Mapping[str, Any]
-    facts: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, table: pyarrow.Table, facts: Facts) -> "Entry":
-        return cls({name: _from_arrow(table[name]) for name in table.column_names}, facts)
+    columns: dict[str, Any]
+    facts: Values
 
 
 @dataclass(frozen=True)
 class RunTables:
-    """The tables that the run of a model has read.
+    """The tables of the run that trained a model.
 
     Attributes:
-        train, dev, test: tables that are still there.
-        held_out: the rows of train, int64 from 0, that are another part, by the part's name.
+        train, dev, test: paths of tables that still exist.
+        held_out: the rows of train, int64 from 0, that are test or dev, by these names.
         layout: the layout of the tables.
     """
 
@@ -92,31 +87,32 @@ class RunTables:
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """The files of a task, read with one layout, with labels or without. The main rank prints warnings."""
+    """The files of a task, all in one layout, with or without labels. The main rank prints warnings."""
 
     kind: type[Task]
     layout: FileLayout = OWN_LAYOUT
     ranks: World = SINGLE_RANK
     labelled: bool = True
-    _tables: dict[Path, tuple[Table, Facts]] = field(default_factory=dict)
+    _tables: dict[Path, tuple[Table, Values]] = field(default_factory=dict)
 
     def read(self, path: Path | str) -> Table:
         """Read a table; raises as `read_file`."""
-        path = Path(path)
+        return self._read(Path(path))[0]
+
+    def _read(self, path: Path) -> tuple[Table, Values]:
+        """Return the table in a file, and the key of its entry."""
         if path not in self._tables:
             key = self._key(path)
-            make_rows = partial(self._make_table_rows, path)
-            entry = get_entry(key, make_rows, self.ranks, CONTENT, path)
-            self._tables[path] = (_unpack_table(entry, path), key)
-        return self._tables[path][0]
+            entry = get_entry(key, partial(self._make_table_rows, path), self.ranks, CONTENT, path)
+            self._tables[path] = _unpack_table(entry, path), key
+        return self._tables[path]
 
     def encode(
         self, task: Task, path: Path | str, tokenizer: Tokenizer, max_length: int, overlap: int | None
     ) -> Encoded:
         """Encode a table; raises as `read_file` and `Task.encode`."""
-        path = Path(path)
-        table = self.read(path)
-        key = self._tables[path][1] | {
+        table, key = self._read(Path(path))
+        key = key | {
             "labels": task.labels,
             "max_length": max_length,
             "overlap": overlap,
@@ -124,12 +120,13 @@ class TaskFiles:
             "side": truncation_side(tokenizer),
         }
 
-        def make_rows(facts: Facts) -> Iterator[Rows]:
+        def make_rows(facts: Values) -> Iterator[Rows]:
             if not task.by_row:
                 data = task.encode(table, tokenizer, max_length, overlap, labelled=self.labelled)
                 yield _pack_examples(facts, data.examples)
                 return
-            targets = task.targets(table) if self.labelled else {}  # refuses a late row before encoding
+            # All targets at once: a wrong label in a late row is refused before anything is encoded.
+            targets = task.targets(table) if self.labelled else {}
             for start in range(0, max(len(table), 1), TEXTS_AT_ONCE):
                 rows = np.arange(start, min(start + TEXTS_AT_ONCE, len(table)))
                 slice_targets = {name: values[rows] for name, values in targets.items()}
@@ -138,8 +135,8 @@ class TaskFiles:
 
         return Encoded(table, _unpack_examples(get_entry(key, make_rows, self.ranks, CONTENT, path)))
 
-    def _make_table_rows(self, path: Path, facts: Facts) -> Iterator[Rows]:
-        """The table in a file for an entry, in the slices that its task can read."""
+    def _make_table_rows(self, path: Path, facts: Values) -> Iterator[Rows]:
+        """Yield the rows of the table in a file for an entry, in slices if the task can read them."""
         files = files_of_table(path)
         layout = layout_of_files(files, self.layout) if self.labelled else self.layout
 
@@ -151,14 +148,14 @@ class TaskFiles:
         for table in tables:
             yield _pack_table(facts, table)
 
-    def _key(self, path: Path) -> Facts:
-        """What decides the table in a file."""
+    def _key(self, path: Path) -> Values:
+        """Return all that decides the table in a file."""
         digests = []
         for each in files_of_table(path):
             try:
                 with open(each, "rb") as file:
                     digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-            except OSError:  # reading it will say so
+            except OSError:  # `read_file` reports it
                 digests.append("unreadable")
         return {
             "files": digests,
@@ -173,8 +170,8 @@ class TaskFiles:
         }
 
 
-def _pack_table(facts: Facts, part: Table) -> Rows:
-    """The rows of a table, or of the next slice of it, for an entry."""
+def _pack_table(facts: Values, part: Table) -> Rows:
+    """Return the rows of a table, or of its next slice, for an entry."""
     facts["type"] = type(part).__name__
     first = facts.get("rows", 0)
     facts["rows"] = first + len(part)
@@ -192,23 +189,23 @@ def _pack_table(facts: Facts, part: Table) -> Rows:
 
 
 def _unpack_table(entry: Entry, path: Path) -> Table:
-    """The table of `_pack_table`, whose columns are decoded when they are read."""
+    """Return the table of `_pack_table`, whose columns are decoded when they are read."""
     kind = _find_table_type(entry.facts["type"])
-    columns: dict[str, Any] = {"second": None, "labels": None} | dict(entry.columns)
+    columns = {"second": None, "labels": None} | entry.columns
     for name, values in columns.items():
         if isinstance(values, Column):
             columns[name] = replace(values, type=_find_type(kind, name))
     fingerprints = columns.pop("fingerprints")
     files = tuple(zip(entry.facts["files"], map(str, files_of_table(path)), strict=False))
-    if len(files) == 1:  # the table's own path says enough
+    if len(files) == 1:  # `path` names it
         files = ()
     table = kind(path=path, files=files, **columns)
     table.__dict__["fingerprints"] = fingerprints  # in place of computing them of all texts
     return table
 
 
-def _pack_examples(facts: Facts, part: Examples) -> Rows:
-    """Examples of a table, or of its next rows, for an entry."""
+def _pack_examples(facts: Values, part: Examples) -> Rows:
+    """Return the examples of a table, or of its next rows, for an entry."""
     before = facts.get("texts", 0)
     facts["texts"] = before + len(part.first_of_text)
     facts["windows"] = facts.get("windows", False) or part.texts is not None
@@ -227,8 +224,8 @@ def _pack_examples(facts: Facts, part: Examples) -> Rows:
 
 
 def _unpack_examples(entry: Entry) -> Examples:
-    """The examples of `_pack_examples`."""
-    columns, facts, targets = entry.columns, entry.facts, {}
+    """Return the examples of `_pack_examples`."""
+    (columns, facts), targets = entry, {}
     for name, values in columns.items():
         if name.startswith(_TARGET):
             targets[name.removeprefix(_TARGET)] = values
@@ -246,12 +243,12 @@ def _unpack_examples(entry: Entry) -> Examples:
 
 
 def _find_type(table: type[Table], column: str) -> Any:
-    """The type of the values of a column."""
+    """Return the type of the values of a column."""
     return str if column in _TEXT_COLUMNS else table.types.get(column, Any)
 
 
 def _find_table_type(name: str) -> type[Table]:
-    """The type of tables of that name: `Table` or a class that derives from it."""
+    """Return the type of tables of that name: `Table` or a subclass."""
     types: list[type[Table]] = [Table]
     for kind in types:
         types += kind.__subclasses__()  # which the loop then reaches
@@ -270,51 +267,39 @@ def hash_code(*files: str) -> str:
     return digest.hexdigest()
 
 
-def cache_outputs(
-    decides: Facts, data: Encoded, compute: Callable[[], np.ndarray | Ragged], ranks: World
-) -> np.ndarray | Ragged:
-    """Return a model's outputs for examples, mapped from the cache if they are there. Every rank calls this.
-
-    Args:
-        decides: what decides them, beside the examples and this package's code.
-        compute: float32 (n, C), or of each token (tokens, C). The main rank calls it.
-    """
-    key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
-    compute_once = cache(compute)  # what the disk refuses need not be computed again
-
-    def make_rows(facts: Facts) -> Iterator[Rows]:
-        yield {"outputs": compute_once()}
-
-    return get_entry(key, make_rows, ranks, "a teacher's outputs", "").columns["outputs"]
-
-
-def cache_groups(table: Table, ranks: World = SINGLE_RANK) -> np.ndarray:
-    """Group alike rows, from the cache if they are there, with the warnings. Every rank calls this."""
-
-    def make_rows(facts: Facts) -> Iterator[Rows]:
-        yield {"groups": group_alike_rows(table)}
-
+def cache_groups(table: Table, ranks: World) -> np.ndarray:
+    """Return the groups of alike rows, from the cache if it has them, and warn as `group_alike_rows`. Every
+    rank calls this."""
     content = hashlib.sha256(table.fingerprints.data).hexdigest()
-    key = {"alike": content, "table": type(table).__name__, "code": hash_code(getfile(group_alike_rows))}
-    return get_entry(key, make_rows, ranks, "which rows are alike", table.path).columns["groups"]
+    key = {"groups": content, "table": type(table).__name__, "code": hash_code(getfile(group_alike_rows))}
+    return cache_column(key, partial(group_alike_rows, table), ranks, "which rows are alike", table.path)
 
 
-def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
+def cache_column(
+    key: Values, compute: Callable[[], Outputs], ranks: World, what: str, path: Path | str
+) -> Any:
+    """Return the only column of an entry; arguments as for `get_entry`."""
+    compute_once = cache(compute)  # the same values serve in memory if the disk refuses them
+
+    def make_rows(facts: Values) -> Iterator[Rows]:
+        yield {"values": compute_once()}
+
+    return get_entry(key, make_rows, ranks, what, path).columns["values"]
+
+
+def get_entry(key: Values, make_rows: MakeRows, ranks: World, what: str, path: Path | str) -> Entry:
     """Return an entry from the cache, or make it and keep it there; in memory, if it cannot be kept.
 
-    All ranks call this. The main one writes the entry and repeats its warnings; if it fails, the others do
-    not wait.
+    All ranks call this. The main rank writes the entry and prints its warnings. If it fails, the other ranks
+    do not wait for it.
 
     Args:
-        key: all that decides the entry, code included.
-        what: what it holds, for the warning that it cannot be kept.
-        path: the file that it is made of, which warnings name.
+        key: all that decides the entry, with its code.
+        what: the content of the entry, for the warning that it cannot be kept.
+        path: the file of the content, for warnings.
     """
     is_kept = 0
-    folder: Path | None = None
-    place: Path | None = None
-    problem: Exception | None = None
-    entry: Entry | None = None
+    folder = place = problem = entry = None
     try:
         folder = cache_folder()
         place = folder / config_hash(key) if folder else None
@@ -323,15 +308,15 @@ def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Pa
         is_kept = int(place is not None)
     except (BrimfulError, OSError) as error:
         problem = error
-    finally:  # after any other exception too: the other ranks wait here
+    finally:  # also after any other exception, since the other ranks wait here
         is_kept = ranks.least(is_kept)
     if is_kept and place:
         entry = _read(place)
     if entry is None:
-        facts: Facts = {}
+        facts: Values = {}
         batches = map(_record_batch, _record_warnings(make_rows, path)(facts))
-        # If the disk was not at fault, the same exception comes again here.
-        entry = Entry.of(pyarrow.Table.from_batches(list(batches)), facts)
+        # An exception that the disk did not cause comes again here.
+        entry = _make_entry(pyarrow.Table.from_batches(list(batches)), facts)
         if problem is not None:
             reason = str(problem).replace(str(place), str(folder))
             warn(f"{what} are not kept ({reason}); {VARIABLE}=off does without")
@@ -342,12 +327,13 @@ def get_entry(key: Facts, make_rows: MakeRows, ranks: World, what: str, path: Pa
 
 
 def _record_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
-    """The same rows, with the warnings that come while they are made as a fact."""
+    """Return a function that yields the same rows, and puts the warnings about them into the facts."""
 
-    def make(facts: Facts) -> Iterator[Rows]:
+    def make(facts: Values) -> Iterator[Rows]:
         slices, warnings = make_rows(facts), dict[str, None]()
         while True:
-            with record_warnings() as lines:  # not while rows are written, which may fail
+            # Only while rows are made: a warning about the disk is not one about the file.
+            with record_warnings() as lines:
                 rows = next(slices, None)
             for line in lines:
                 warnings[line.replace(str(path), _PATH) if path else line] = None
@@ -360,22 +346,21 @@ def _record_warnings(make_rows: MakeRows, path: Path | str) -> MakeRows:
 
 
 def _write(folder: Path, make_rows: MakeRows) -> None:
-    """Write an entry, in place of a folder of that name, and remove old entries that are too many."""
-    facts: Facts = {}
+    """Write an entry, replace a folder of the same name, and remove the oldest of too many entries."""
+    facts: Values = {}
     with atomic_directory(folder) as temporary:
         file = temporary / COLUMNS
         batches = map(_record_batch, make_rows(facts))
         first = next(batches)
         with open(file, "wb") as sink, pyarrow.ipc.new_file(sink, first.schema) as writer:
-            writer.write(first)
-            for batch in batches:
+            for batch in chain([first], batches):
                 writer.write(batch)
         commit(temporary / RECORD, [file], facts=facts)
     remove_oldest(folder.parent)
 
 
 def _read(folder: Path, *, verify: bool = False) -> Entry | None:
-    """The entry in a folder, mapped; None if it is absent, unfinished or damaged (`verify`: by its CRC)."""
+    """Map the entry in a folder; None if it is absent, unfinished or damaged (`verify`: by its CRC)."""
     record = find_commit(folder / RECORD, _EntryRecord, verify=verify)
     if record is None:
         return None
@@ -386,7 +371,11 @@ def _read(folder: Path, *, verify: bool = False) -> Entry | None:
         touch_entry(folder)
     except (OSError, ValueError):
         return None
-    return Entry.of(table, record["facts"])
+    return _make_entry(table, record["facts"])
+
+
+def _make_entry(table: pyarrow.Table, facts: Values) -> Entry:
+    return Entry({name: _from_arrow(table[name]) for name in table.column_names}, facts)
 
 
 def _record_batch(rows: Rows) -> pyarrow.RecordBatch:
@@ -406,7 +395,7 @@ def _to_arrow(values: np.ndarray | Ragged | Column) -> pyarrow.Array:
 
 
 def _from_arrow(column: pyarrow.ChunkedArray) -> np.ndarray | Ragged | Column:
-    """Views of the file; but numbers that were written some rows at a time are copied into one array."""
+    """Return views of the file. Numbers that were written some rows at a time are copied into one array."""
     if pyarrow.types.is_large_string(column.type):
         return Column(column)
     if pyarrow.types.is_large_list(column.type):
@@ -422,15 +411,3 @@ def _to_numbers(array: pyarrow.Array) -> np.ndarray:
     if pyarrow.types.is_fixed_size_list(array.type):
         return array.flatten().to_numpy().reshape(-1, array.type.list_size)
     return array.to_numpy()
-
-
-def hash_content(data: Encoded) -> str:
-    """Hash a table's name, texts, labels and tokens."""
-    head = f"{data.table.path}\n{data.examples.max_length}"
-    digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))
-    digest.update(data.table.fingerprints.data)
-    for label in data.table.labels or ():
-        digest.update(msgspec.json.encode(label) + b"\n")
-    for ids in data.examples.tokens:
-        digest.update(ids.data)
-    return digest.hexdigest()

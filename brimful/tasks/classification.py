@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Numbers
 from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import count_hits, cross_entropy_sum
 from brimful.objectives.losses import make_class_imitation
@@ -72,7 +73,7 @@ class Classification(Classes, Task):
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         return make_class_imitation(temperature)
 
-    def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
+    def measure(self, answers: np.ndarray, data: Encoded) -> Numbers:
         """Return the metrics, n, and the mean cross-entropy as `loss`. F1 is averaged over the classes that
         are a label or a prediction of any row, as in scikit-learn."""
         labels = data.targets["label"]
@@ -83,7 +84,7 @@ class Classification(Classes, Task):
         predicted, labels, name = answers.argmax(1), data.targets["label"], self.metrics[0].name
         return lambda rows: self._count_metrics(predicted[rows], labels[rows])[name]
 
-    def _count_metrics(self, predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _count_metrics(self, predicted: np.ndarray, labels: np.ndarray) -> Numbers:
         """The metrics that follow from how often each class is a label, a prediction, and both."""
         # Never from a matrix of labels and predictions, which would take 800 MB for 10,000 classes.
         classes = len(self.labels)

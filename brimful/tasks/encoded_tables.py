@@ -18,7 +18,7 @@ from brimful.tables.table import Table
 
 @dataclass(frozen=True)
 class Encoded:
-    """A table and the examples that its texts became: text i of `examples` is row i of `table`."""
+    """A table and its examples: text i of `examples` is row i of `table`."""
 
     table: Table
     examples: Examples
@@ -34,8 +34,9 @@ class Encoded:
 
     @cached_property
     def targets(self) -> dict[str, np.ndarray]:
-        """The targets of each row, by name: (n,) or (n, C). Only `examples` has targets of tokens."""
-        first, targets = self.examples.first_of_text, self.examples.targets  # as all windows of a text
+        """The targets of each row by name, (n,) or (n, C), without targets of tokens."""
+        # All windows of a text have the same targets.
+        first, targets = self.examples.first_of_text, self.examples.targets
         return {name: values[first] for name, values in targets.items() if not isinstance(values, Ragged)}
 
     def take(self, rows: np.ndarray) -> "Encoded":
@@ -59,8 +60,8 @@ def encode(
     targets: dict[str, np.ndarray] | None = None,
     prompt: str = "",
 ) -> Encoded:
-    """Encode each row as [CLS] prompt text [SEP] (text_b [SEP]), in at most `max_length` tokens, with the
-    options of `data.examples.encode_texts`."""
+    """Encode each row as [CLS] prompt text [SEP] (text_b [SEP]), in at most `max_length` tokens; other
+    arguments as for `data.examples.encode_texts`."""
     examples = encode_texts(
         tokenizer,
         [prompt + text for text in table.texts] if prompt else table.texts,
@@ -76,7 +77,7 @@ def encode(
 
 
 def warn_of_lost_ends(cut: int, texts: int, path: Path | str, max_length: int) -> None:
-    """Warn that `cut` of the texts of a table lost their ends, if any did, and say how to keep them."""
+    """Warn of the number of texts of a table that were `cut`, if any were, and say how to keep their ends."""
     if cut:
         warn(
             f"{cut:,} of {texts:,} texts of {path} are over {max_length:,} tokens and are cut there; raise"

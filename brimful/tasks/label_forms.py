@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
+from brimful.base.types import Values
 from brimful.tables.label_lists import read_label_lists, read_one_hot
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, take_all
@@ -26,7 +27,7 @@ class NamedLabels(PredictionForm):
         return cls(labels)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Values:
         return {"labels": self.labels}
 
 

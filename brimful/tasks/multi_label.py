@@ -11,6 +11,7 @@ from scipy import sparse
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Numbers
 from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
@@ -72,7 +73,7 @@ class MultiLabel(LabelSets, Task):
 
         return cross_entropy
 
-    def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
+    def measure(self, answers: np.ndarray, data: Encoded) -> Numbers:
         """Return F1 of all decisions together, and averaged over labels; one without any text counts as 0."""
         return self._make_metrics(answers, data)(np.arange(len(data))) | {"n": len(data)}
 
@@ -80,14 +81,14 @@ class MultiLabel(LabelSets, Task):
         measure_rows, name = self._make_metrics(answers, data), self.metrics[0].name
         return lambda rows: measure_rows(rows)[name]
 
-    def _make_metrics(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], dict[str, float]]:
+    def _make_metrics(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], Numbers]:
         """The metrics as a function of rows. Only hits and errors are kept of all decisions: they are few."""
         gold, predicted = unpack_labels(data.targets["labels"], len(self.labels)), answers > 0
         hits = sparse.csr_array(gold & predicted, dtype=np.int64)  # (n, labels)
         errors = sparse.csr_array(gold ^ predicted, dtype=np.int64)
         is_exact = np.diff(errors.indptr) == 0
 
-        def measure_rows(rows: np.ndarray) -> dict[str, float]:
+        def measure_rows(rows: np.ndarray) -> Numbers:
             times = np.bincount(rows, minlength=len(data))  # how often each row counts
             right, wrong = times @ hits, times @ errors  # (labels,)
             f1 = 2 * right / np.maximum(2 * right + wrong, 1)

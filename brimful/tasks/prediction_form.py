@@ -10,7 +10,7 @@ Nothing here imports torch: outputs are arrays, whatever has computed them. The 
 one prediction for each text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
@@ -25,30 +26,29 @@ from brimful.tasks.encoded_tables import Encoded
 PROBABILITY_DECIMALS = 6
 """Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
 Outputs = np.ndarray | Ragged
-"""A head's outputs for n examples, float32: (n, C) of sequences, ragged (tokens, C) of tokens."""
+"""The outputs of a head for n examples, float32: (n, C) of sequences, or ragged (tokens, C) of tokens."""
 Row = dict[str, Any]
 """A row of a file of predictions: values by column."""
 
 
 class PredictionForm(Protocol):
-    """What the outputs of a trained model mean, and how predictions are written."""
+    """The meaning of a trained model's outputs, and the form of its predictions."""
 
     name: ClassVar[str]
     """The name of the task in `--task`, and of the term of its loss: `loss.NAME` in metrics.jsonl."""
     problem_type: ClassVar[str]
-    """The name of the task in config.json, by which a model folder names its task. `transformers` chooses a
-    loss by its own three names, and has none for others."""
+    """The name of the task in config.json. `transformers` chooses a loss by its own three names."""
 
     read: ClassVar[Callable[..., Table] | None] = None
     """`read(path, *, labelled, layout, take)` -> a Table, for `table_files.read_file`. None: the files are
     tables of texts or pairs, with labels as texts."""
     characters: ClassVar[bool] = False
-    """Whether examples hold the characters of each token."""
+    """Whether examples hold the place of each token in its text, in characters."""
     abstains: ClassVar[bool] = False
-    """Whether predictions have a probability, so that a label can be left out if it is too low."""
+    """Whether predictions have a probability, so that `--abstain-below` can leave out uncertain labels."""
     labels: list[str]
-    """The names of the head's outputs, as config.json stores them. With `settings` they describe a trained
-    task, which `from_labels` recreates. A subclass may have a property or a class attribute instead."""
+    """The names of the head's outputs, as config.json stores them; `from_labels` makes the task again. A
+    subclass may have a property or a class attribute instead."""
 
     @classmethod
     def from_texts(cls, texts: list[str], second: list[str] | None) -> Table:
@@ -61,22 +61,22 @@ class PredictionForm(Protocol):
         return cls()  # tasks without names of their own
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Values:
         """The JSON values that config.json stores for the task besides its labels."""
         return {}
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+    def with_settings(self, settings: Values) -> Self:
         """Return the task with the settings of a config.json, which may be empty."""
         return self
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Values:
         """The JSON values that summary.json stores for the task besides its name."""
         return {}
 
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
-        """Return one answer for each row of the table, from the outputs of all its windows; by default their
-        mean, (rows, C)."""
+        """Return an answer for each row, from the outputs of all its windows; by default the mean, (rows,
+        C)."""
         assert isinstance(outputs, np.ndarray)
         return data.examples.mean_over_windows(outputs)
 
@@ -109,7 +109,7 @@ class Numbers(PredictionForm):
 
 
 def predict_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
-    """Return the task's rows of answers, with a column `scores` if `scores` is true."""
+    """Return the task's rows of answers, with a column `scores` if that is asked for."""
     rows = task.rows(answers, data)
     if scores:
         for row, values in zip(rows, task.scores(answers).tolist(), strict=True):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED
+from brimful.base.types import IGNORED, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -141,7 +141,7 @@ class QuestionAnswering(Answers, Task):
         require_no_temperature(temperature, "the logits are the target")
         return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2
 
-    def measure(self, answers: list[Prediction], data: Encoded) -> dict[str, float]:
+    def measure(self, answers: list[Prediction], data: Encoded) -> Numbers:
         """Return exact match and F1, as SQuAD and as CMRC 2018 define them (`SCORES`), and n.
 
         Where some questions have no answer, also `exact` and `f1` of the two kinds of questions apart, as
@@ -150,7 +150,7 @@ class QuestionAnswering(Answers, Task):
         """
         golds = _list_golds(data)
         texts = list(map(self.text_of, answers))
-        scores, metrics = dict[str, np.ndarray](), dict[str, float]()
+        scores, metrics = dict[str, np.ndarray](), Numbers()
         for name in SCORES:
             scores[name] = _score_texts(name, texts, golds)
             metrics[name] = float(scores[name].mean())

@@ -22,10 +22,8 @@ from brimful.tasks.task import Metric, Task
 
 @dataclass(frozen=True)
 class Regression(Numbers, Task):
-    """One value; the loss is the squared error in units of the labels' deviation, from their mean.
-
-    So neither the unit of the labels nor an offset changes what is learnt.
-    """
+    """One value; the loss is the squared error in units of the labels' deviation, from their mean. So neither
+    the unit of the labels nor an offset changes the trained model."""
 
     mean: float = 0.0
     deviation: float = 1.0
@@ -44,7 +42,7 @@ class Regression(Numbers, Task):
 
     def new_head(self, encoder: Encoder) -> SequenceHead:
         head = SequenceHead(encoder, 1)
-        # The head computes in units of the deviation, and folds them into its weights when it is saved.
+        # The head computes in units of the deviation. `fold` puts them into its weights.
         head.unit, head.zero = self.deviation, self.mean
         return head
 
@@ -62,14 +60,12 @@ class Regression(Numbers, Task):
         return np.searchsorted(np.quantile(values, np.linspace(0.1, 0.9, 9)), values, side="right").tolist()
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        return {self.name: self._sum_errors(outputs[:, 0], batch.targets["label"])}
-
-    def _sum_errors(self, values: Tensor, targets: Tensor) -> Tensor:
-        return squared_error_sum(widen(values) / self.deviation, targets / self.deviation)
+        return {self.name: self.imitation(1.0)(outputs[:, 0], batch.targets["label"])}
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         require_no_temperature(temperature, "a value has no temperature")
-        return self._sum_errors
+        scale = self.deviation
+        return lambda ours, theirs: squared_error_sum(widen(ours) / scale, theirs / scale)
 
     def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
         """Return the metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""

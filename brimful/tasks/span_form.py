@@ -1,7 +1,7 @@
 """Predictions of labelled spans of each text, such as the names in it.
 
-A text of any length is read in windows. Each token takes its scores from the window in which it stands
-farthest from a cut. The best sequence of tags for the whole text gives the spans.
+A text of any length is read in windows. Each token takes its scores from the window in which its distance
+from a cut is largest. The best sequence of tags for the whole text gives the spans.
 
 Tags are BIO (Ramshaw and Marcus, 1995; the variant in which every span begins with B-): B-X for the first
 token of a span of label X, I-X for its other tokens, O for tokens outside of spans.
@@ -10,17 +10,16 @@ token of a span of label X, I-X for its other tokens, O for tokens outside of sp
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.special import log_softmax
 
 from brimful.base.compiled import compiled
+from brimful.base.types import Values
 from brimful.data.ragged import Ragged
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.schemes import CONTINUED, OUTSIDE, Tag, read_tags
-from brimful.tables.table import LabelledSpan, Table, Take, take_all
+from brimful.tables.table import LabelledSpan
 from brimful.tables.tagged_files import TaggedTable, read_tagged
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, Outputs, PredictionForm, Row
@@ -33,11 +32,15 @@ class Tagging:
 
     tags: tuple[Tag, ...]
     unmarked: frozenset[str] = frozenset()
-    """Labels that have no marks."""
+    """Labels whose tags have no marks."""
 
     @classmethod
-    def of(cls, names: Sequence[str]) -> "Tagging":
-        """Read tags from their names; names that describe no spans are a BrimfulError."""
+    def of(cls, names: Sequence[str]) -> Self:
+        """Read tags from their names.
+
+        Raises:
+            BrimfulError: the names describe no spans.
+        """
         tag_of_name = read_tags(names)
         unmarked = frozenset(name for name, tag in tag_of_name.items() if tag.label == name)
         return cls(tuple(tag_of_name[name] for name in names), unmarked)
@@ -50,8 +53,7 @@ class Tagging:
     def best(self, scores: np.ndarray) -> np.ndarray:
         """Return the most probable sequence of tags that the scheme allows (Viterbi, 1967), int64 (n,).
 
-        A tag that the model lacks never occurs. So in BIO, every I-X follows B-X or I-X; and a label without
-        I-X has spans of one token.
+        In BIO, every I-X follows B-X or I-X. If the model lacks the tag I-X, all spans of X have one token.
 
         Args:
             scores: float64 (n, tags), log-probabilities; n >= 1.
@@ -61,22 +63,23 @@ class Tagging:
 
     @cached_property
     def _states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What may follow what. A state is a tag, or a tag whose word goes on (`CONTINUED`), which decides
-        what may follow as the tag does.
+        """The states of a text's tokens, and the pairs of states that may follow each other.
+
+        A state is a tag, or a tag whose word goes on (`CONTINUED`). The same states may follow both.
 
         Returns:
-            tags: int64 (states,), the tag of each.
-            begins: bool (states,), whether a text may begin with it, and it may follow any state that ends.
-            ends: bool (states,), whether a text may end with it, or a state that begins may follow it.
-            follows: int64 (states, k), the other states that it may follow; -1 behind them.
+            tags: int64 (states,), the tag of each state.
+            begins: bool (states,), whether a text may begin with the state; it may then follow all that end.
+            ends: bool (states,), whether a text may end with the state; all that begin may then follow it.
+            follows: int64 (states, k), other states that the state may follow, then -1.
         """
         marks_of: dict[str, set[str]] = {label: set() for label in self.labels}
         for mark, label in self.tags:
             if label:
                 marks_of[label].add(mark)
         all_marks = set[str]().union(*marks_of.values())
-        # Where one label has I and no B, the scheme is IO, IOB1 or IOE, and all spans may begin with I. A
-        # label without marks says nothing about the others. In IOE1, E stands only between spans that touch.
+        # If a label has I and no B, the scheme is IO, IOB1 or IOE, and all spans may begin with I. Labels
+        # without marks do not show the scheme. In IOE1, E stands only between spans that touch.
         lacks_b, is_loose, has_bare_i = set[str](), False, False
         for label, marks in marks_of.items():
             if "I" in marks and "B" not in marks:
@@ -111,7 +114,7 @@ class Tagging:
             tags = np.append(tags, np.full(count, continued[0]))
             begins = np.append(begins, [tag.mark == OUTSIDE for tag in self.tags])
             ends = np.append(ends, ends)
-        # Most states follow few others: a table of those spares the search for them at each token.
+        # Most states follow few others. A table of those is searched at each token, not all states.
         order = np.argsort(~follows, axis=1, kind="stable")[:, : follows.sum(1).max(initial=0)]
         return tags, begins, ends, np.where(np.take_along_axis(follows, order, 1), order, -1)
 
@@ -162,18 +165,13 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Spans(PredictionForm):
-    """Spans with labels, from tags of tokens. Models from elsewhere keep their own tags (`schemes`)."""
+    """Spans with labels, from tags of tokens. Models of other tools keep their own tags (`schemes`)."""
 
     labels: list[str]
     name = "token-classification"
     problem_type = "token_classification"
     characters = True
-
-    @classmethod
-    def read(
-        cls, path: Path | str, *, labelled: bool, layout: FileLayout = OWN_LAYOUT, take: Take = take_all
-    ) -> Table:
-        return read_tagged(path, labelled=labelled, layout=layout, take=take)
+    read = staticmethod(read_tagged)
 
     @classmethod
     def from_labels(cls, labels: list[str]) -> Self:
@@ -191,7 +189,7 @@ class Spans(PredictionForm):
         return self.tagging.labels
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Values:
         return {"labels": self.kinds}
 
     def answers(self, outputs: Outputs, data: Encoded) -> list[list[Found]]:
@@ -204,7 +202,7 @@ class Spans(PredictionForm):
     def _decode(
         self, text: str, words: list[tuple[int, int]], places: np.ndarray, scores: np.ndarray
     ) -> list[Found]:
-        """The spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
+        """Return the spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
         places = trim_spaces(places, text)
         is_filled = places[:, 0] < places[:, 1]
         places, scores = places[is_filled], scores[is_filled]
@@ -220,7 +218,7 @@ class Spans(PredictionForm):
         spans: list[Found] = []
         inside = is_open = False  # as in `schemes.spans_of`
         for tag, (start, end), probability in units:
-            if spans:  # two tokens can be parts of a character
+            if spans:  # several tokens can be parts of one character, as in byte-level BPE
                 start = max(start, spans[-1].span.end)
             if start == end:
                 continue

@@ -1,8 +1,7 @@
 """The task protocol: all that the verbs and the report know of a task.
 
-A task is a subclass of `Task` in a file of this folder, and a few lines in `registry`. To its
-`PredictionForm` it adds how predictions are trained and measured. The defaults below are for tasks with one
-prediction for each text.
+A task is a subclass of `Task` in a file of this folder, and a few lines in `registry`. It adds the training
+and the measuring to its `PredictionForm`. The defaults are for tasks with one prediction for each text.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError, suggest_name
-from brimful.base.types import Direction, PrimaryMetric
+from brimful.base.types import Direction, Numbers, PrimaryMetric
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -54,40 +53,40 @@ class Metric:
 
 
 class Task(PredictionForm, Protocol):
-    """How predictions are trained and measured. Their form is in another file, which does without torch."""
+    """The training and measuring of predictions. Their form is in another file, which does not need torch."""
 
     metrics: ClassVar[tuple[Metric, ...]]
-    """What `measure` returns, if the data allow it. The first is the primary metric, which it always
-    returns: learning rates, checkpoints and students are compared by it."""
+    """The metrics that `measure` returns if the data allow it. It always returns the first, the primary
+    metric, by which learning rates, checkpoints and students are compared."""
     watched: ClassVar[tuple[str, ...]] = ()
     """Sums of `losses` that are logged and not trained."""
     overlap: ClassVar[int | None] = None
-    """Tokens that windows of a long text share by default, at most a quarter of a window; None: it is cut."""
+    """Tokens that windows of a long text share by default, at most a quarter of a window; None: texts are
+    cut."""
     by_row: ClassVar[bool] = False
-    """Whether labelled rows are read and encoded each by itself: then a table may be larger than memory."""
+    """Whether labelled rows are independent, so that a table may be larger than memory."""
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        """Return the task that a training table describes: its labels, its range of values. A BrimfulError
-        says that the table cannot be trained on."""
+        """Return the task with the labels or values of a training table. A BrimfulError refuses the table."""
 
     def learn(self, train: Encoded, others: Iterable[Encoded] = ()) -> Self:
-        """Return the task with what its training examples decide, and warn of what it cannot predict in
-        `others`."""
+        """Return the task with the settings of its training examples, and warn of targets in `others` that it
+        cannot predict."""
         return self
 
     def fit_settings(self, answers: Any, dev: Encoded) -> Self:
-        """Return the task with the settings that are best for the answers to dev, by the primary metric."""
+        """Return the task with the settings that give the answers for dev the best primary metric."""
         return self
 
     @property
     def calibrates(self) -> bool:
-        """Whether dev rows fit something of a trained model: its `settings`, or a temperature."""
+        """Whether dev rows decide `settings` or a temperature of a trained model."""
         return bool(self.settings)
 
     @property
     def description(self) -> str:
-        """What it predicts, in a few words: `2 classes (bad, good)`."""
+        """The prediction in a few words: `2 classes (bad, good)`."""
 
     @property
     def primary_metric(self) -> PrimaryMetric:
@@ -115,7 +114,7 @@ class Task(PredictionForm, Protocol):
         None cuts texts that are too long.
 
         Raises:
-            BrimfulError: windows cannot be as `overlap` asks; or as `targets`.
+            BrimfulError: `overlap` is too large for a window; or as `targets`.
         """
         targets = self.targets(table) if labelled else {}
         characters = self.characters
@@ -128,18 +127,17 @@ class Task(PredictionForm, Protocol):
         """Return the targets of each row, by name: (n,) or (n, C), int64 or float32.
 
         Raises:
-            BrimfulError: a row has a target that cannot be one, or the table cannot be measured on.
+            BrimfulError: a row has a wrong target, or the targets of the table cannot be measured.
         """
         return {}
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
-        """Return the targets of each example, or of each token, that depend on what a window holds; raises
-        as `targets`."""
+        """Return the targets of each example or token that depend on its window; raises as `targets`."""
         return {}
 
     def strata(self, table: Table) -> Sequence[object]:
-        """Return what each row is like, of which cuts keep the proportions: by default its rarest label, or
-        None where labels have no names."""
+        """Return the stratum of each row, by default its rarest label; None if labels have no names. A cut
+        takes the same proportion of each stratum."""
         named = label_names_of(table)
         if named is None:
             return [None] * len(table)
@@ -147,18 +145,18 @@ class Task(PredictionForm, Protocol):
         return [min(names, key=lambda name: (counts[name], name), default=None) for names in named]
 
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
-        """Return sums over a batch, () in float32 at least: the term `name`, and what is `watched`. The
-        head's outputs, (S, C) or (T, C), of filler and empty sequences are ignored."""
+        """Return sums over a batch, () in float32 at least: the term `name`, and all that are `watched`.
+        Outputs of the head, (S, C) or (T, C), for filler and empty sequences do not count."""
 
     def count(self, batch: PackedBatch) -> float:
-        """Count what the sums of `losses` are divided by, from the batch and nothing else."""
+        """Return the divisor of the sums of `losses`, which depends on the batch only."""
         return float(batch.real_sequences)
 
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to (). A
-        temperature that the task has no use for is a BrimfulError."""
+        """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to (). A task
+        without probabilities refuses a temperature with a BrimfulError."""
 
-    def measure(self, answers: Any, data: Encoded) -> dict[str, float]:
+    def measure(self, answers: Any, data: Encoded) -> Numbers:
         """Return the metrics of the answers, and `n`."""
 
     def make_primary(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float]:
@@ -171,4 +169,4 @@ class Task(PredictionForm, Protocol):
         return measure_rows
 
     def compare_rows(self, answers: Any, data: Encoded) -> list[Row]:
-        """Return what predictions.jsonl says of each test text: its target, `gold`, and the `prediction`."""
+        """Return a row of predictions.jsonl for each text: its target, `gold`, and the `prediction`."""

@@ -2,20 +2,21 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import InferencePrecision
+from brimful.base.types import InferencePrecision, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples, warn_of_cut, warn_of_empty
 from brimful.data.ragged import Ragged
-from brimful.hf.folders import HEADS, load_model, save_model
+from brimful.hf.folders import HEADS, count_parameters, load_model, require_tokenizer, save_model
 from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.hf.tensor_names import Head
@@ -35,10 +36,10 @@ class TaskModel:
     """An encoder with its tokenizer, a head, and their task.
 
     Attributes:
-        max_length: the most tokens of an example.
-        overlap: the tokens that windows of a longer text share; None: it is cut.
-        temperature: what the logits of a classifier are divided by for calibrated probabilities.
-        pairs: whether it was trained on pairs of texts; None in models from elsewhere.
+        max_length: most tokens of an example.
+        overlap: tokens that windows of a longer text share; None cuts the text.
+        temperature: divisor of a classifier's logits for calibrated probabilities.
+        pairs: whether the model was trained on pairs of texts; None for models of other tools.
     """
 
     task: Task
@@ -55,9 +56,15 @@ class TaskModel:
         return load_task_model(path)
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """The encoder's tokenizer."""
+        assert self.encoder.tokenizer is not None
+        return self.encoder.tokenizer
+
+    @property
     def parameters(self) -> int:
         """Number of parameters."""
-        return sum(p.numel() for p in chain(self.encoder.parameters(), self.head.parameters()))
+        return count_parameters(self.encoder, self.head)
 
     def to(self, device: torch.device) -> "TaskModel":
         """Move the model to `device`, in place."""
@@ -109,7 +116,7 @@ class TaskModel:
         def read_part(_: Path, take: Take) -> Table:
             return table.take([number for number, *_ in take(numbered)])
 
-        for part in read_files(read_part, [table.path]):  # which bound what is in memory at a time
+        for part in read_files(read_part, [table.path]):  # slices, which bound the memory
             data = self.encode(part)
             cut += data.examples.cut
             rows += self.rows(data, resolved, scores=scores)
@@ -117,12 +124,15 @@ class TaskModel:
         return rows
 
     def encode(self, table: Table) -> Encoded:
-        """Encode a table without labels; raises as `Task.encode`, and for pairs if the model was trained on
-        single texts, or the reverse."""
+        """Encode a table without labels.
+
+        Raises:
+            BrimfulError: as `Task.encode`; or the table has pairs and the training table had none, or the
+                reverse.
+        """
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
-        assert self.encoder.tokenizer is not None
-        return self.task.encode(table, self.encoder.tokenizer, self.max_length, self.overlap, labelled=False)
+        return self.task.encode(table, self.tokenizer, self.max_length, self.overlap, labelled=False)
 
     def rows(self, data: Encoded, precision: InferencePrecision, *, scores: bool = False) -> list[Row]:
         """Return a prediction for each row of a table; `scores` as in `predict`."""
@@ -135,7 +145,7 @@ class TaskModel:
 
     def judge(
         self, data: Encoded, precision: InferencePrecision, *, finite: bool = True
-    ) -> tuple[Any, dict[str, float]]:
+    ) -> tuple[Any, Numbers]:
         """Return the answers for a labelled table, one a row, and their metrics; `finite` as in
         `compute_outputs`."""
         outputs = self.outputs(data.examples, precision, finite=finite)
@@ -148,7 +158,7 @@ class TaskModel:
 
     def save(self, folder: Path, *, token_types: bool = True) -> None:
         """Write a Hugging Face folder that `load_task_model` reads; `token_types` as in `save_model`."""
-        fold(self.head)  # others know no unit and no zero
+        fold(self.head)  # other libraries do not know its unit and zero
         extra = {
             OVERLAP: self.overlap,
             TEMPERATURE: self.temperature,
@@ -187,7 +197,7 @@ def compute_outputs(
         NotFiniteError: with `finite`, if a number is NaN or infinite.
     """
     for module in (encoder, head):
-        if module is not None and module.training:  # `eval` walks through all modules: a millisecond
+        if module is not None and module.training:  # `eval` visits all modules, which takes a millisecond
             module.eval()
     dtype = next((head or encoder).parameters()).dtype
 
@@ -205,7 +215,7 @@ def compute_outputs(
 
 
 def reorder_outputs(head: TaskHead, order: Sequence[int]) -> None:
-    """Put a head's outputs into another order, in place: output i becomes what `order[i]` was."""
+    """Put a head's outputs into another order, in place: output `order[i]` becomes output i."""
     with torch.no_grad():
         for tensor in (head.classifier.weight, head.classifier.bias):
             tensor.copy_(tensor[list(order)])
@@ -220,7 +230,7 @@ def fold(head: TaskHead) -> None:
 
 
 def take_weights(head: TaskHead, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Load the weights of a folded head into another one with a unit and a zero; outputs stay the same."""
+    """Load the weights of a folded head into another one with a unit and a zero; outputs stay."""
     head.load_state_dict(tensors)
     with torch.no_grad():
         head.classifier.weight.div_(head.unit)
@@ -239,8 +249,7 @@ def load_task_model(path: ModelFolder | Path | str) -> TaskModel:
     if usual is None:
         raise BrimfulError(f"{path} holds no task model; fine-tune one with `brimful finetune`")
     assert isinstance(head, TaskHead)
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{path} has no tokenizer.json; add it beside config.json")
+    require_tokenizer(encoder, path)
     names = labels or [f"LABEL_{index}" for index in range(head.classes)]  # as in `transformers`
     kind = find_task(find_saved_form(folder, usual, head.classes).name)
     task, saved = open_form(kind, folder, names, of_texts=type(head) is SequenceHead)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED
+from brimful.base.types import IGNORED, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -96,7 +96,7 @@ class TokenClassification(Spans, Task):
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         return make_class_imitation(temperature)
 
-    def measure(self, answers: list[list[Found]], data: Encoded) -> dict[str, float]:
+    def measure(self, answers: list[list[Found]], data: Encoded) -> Numbers:
         """Return precision, recall and F1 of whole spans in all texts together, as conlleval and seqeval."""
         right = predicted = labelled = 0
         for spans, gold in zip(answers, data.labels, strict=True):

@@ -28,19 +28,19 @@ from torch.nn.parallel import DistributedDataParallel
 R = TypeVar("R")
 
 BUCKET_MB = 32.0
-"""About the most MiB of a bucket."""
+"""The approximate size of a bucket in MiB, unless a single parameter is larger."""
 
 
 class DataParallel:
     """Call `forward` for each micro-batch and differentiate its loss; then `gather`.
 
     Args:
-        modules: those that are trained. Each parameter's `.grad` becomes a view of a bucket, and must not be
-            replaced.
-        ready: is called with the number of a bucket that has its gradients, before it is sent.
+        modules: the modules that are trained. Each parameter's `.grad` becomes a view of a bucket, and must
+            not be replaced.
+        ready: a function that gets the number of a bucket that has its gradients, before it is sent.
 
     Attributes:
-        buckets: the numbers of each, 1-D, in the order in which they are sent.
+        buckets: the gradients of each bucket, 1-D, in the order in which they are sent.
     """
 
     def __init__(self, modules: nn.Module, ready: Callable[[int], None]) -> None:
@@ -122,12 +122,12 @@ class _Reach(torch.autograd.Function):
     """The identity on its first argument. Its backward pass comes to the others too, without a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:
+    def forward(ctx, loss: Tensor, *parameters: Tensor) -> Tensor:
         ctx.count = len(parameters)
         return loss.view_as(loss)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
+    def backward(ctx, gradient: Tensor) -> Any:
         return gradient, *[None] * ctx.count
 
 

@@ -47,7 +47,7 @@ class Flat:
 
     Attributes:
         numbers: the gradients one after the other, with padding, 1-D.
-        padding: how many of these belong to no gradient; they are 0.
+        padding: the count of these numbers that belong to no gradient; they are 0.
     """
 
     def __init__(self, numbers: Tensor, padding: int = 0) -> None:

@@ -15,11 +15,11 @@ from brimful.base.types import Cursor, SpikePolicy, Values
 from brimful.train.metrics import Window, read_scalars
 
 MEMORY_UPDATES = 64
-"""The running mean and deviation of the loss cover about this many updates."""
+"""The number of updates that the running mean and deviation of the loss cover, about."""
 UNJUDGED_UPDATES = 16
-"""A finite loss is compared with earlier ones only after this many."""
+"""The number of first updates whose finite losses are not compared with earlier ones."""
 PATIENCE = 8
-"""If this many of the 16 updates before a spike were left out, the spike stops the run."""
+"""The number of updates left out, among the 16 before a spike, from which on the spike stops the run."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Spike:
     """An update with a loss spike.
 
     Attributes:
-        update: its number, from 0.
-        cursor: the place in the data where its batch begins.
+        update: the number of the update, from 0.
+        cursor: the place in the data where the update's batch begins.
         loss, norm: the loss of the whole update and the norm of its gradient.
         mean, deviation: the mean and standard deviation of the losses before it.
     """
@@ -42,7 +42,7 @@ class Spike:
 
     @property
     def description(self) -> str:
-        """What is wrong, in words."""
+        """The spike in words, for messages."""
         step = self.update + 1
         if not math.isfinite(self.loss):
             return f"the loss is not a finite number at step {step}"
@@ -56,8 +56,9 @@ class Guard:
     """Judges the losses of updates in their order, and knows which updates are left out.
 
     Args:
-        threshold: a loss this many standard deviations above the mean is a spike; 0 = only NaN and infinity.
-        policy: what happens at a spike.
+        threshold: the number of standard deviations above the mean from which on a loss is a spike; 0: only
+            NaN and infinite losses are spikes.
+        policy: the action at a spike.
 
     Attributes:
         left_out: the numbers of updates that were left out.

@@ -18,9 +18,9 @@ from brimful.train.metrics import MetricsLog, Totals, Window
 
 SPIKES = "spikes.jsonl"
 MAX_WAIT_FRACTION = 0.1
-"""A wait for data is worth a warning from this fraction of the time on."""
+"""The fraction of the time from which on waits for data are worth a warning."""
 MIN_WARNED_SECONDS = 60.0
-"""A shorter training gets no warning."""
+"""The shortest training with such a warning, in seconds."""
 
 
 class TensorBoard:
@@ -82,12 +82,12 @@ class Journal:
     """Writes a run's lines on the main rank, and nothing on other ranks.
 
     Args:
-        directory: of the run.
-        peak: flops per second that all devices together can reach, if known.
-        shows: a command that shows the batch of an update, without the update's number.
+        directory: the folder of the run.
+        peak: flops per second that all devices together can reach; None if unknown.
+        shows: a command that shows the batch of an update; the update's number follows it.
 
     Attributes:
-        note: what the progress bar shows.
+        note: the text below the progress bar.
     """
 
     def __init__(self, directory: Path, world: World, *, peak: float | None = None, shows: str = "") -> None:
@@ -171,10 +171,10 @@ class Journal:
         self.note = f"loss {', '.join(note)}"
 
     def warn_of_waits(self, title: str) -> None:
-        """Warn of a training of a minute or more that has waited for data for long.
+        """Warn of a training of a minute or more that has waited long for data.
 
         Args:
-            title: of the training.
+            title: the title of the training.
         """
         if not self.writes or self._seconds < MIN_WARNED_SECONDS:
             return
@@ -188,7 +188,7 @@ class Journal:
             self._write(step, {f"validation.{name}": value for name, value in metrics.items()})
 
     def locate_batch(self, spike: Spike) -> str:
-        """Say where a person can see the batch of a spike."""
+        """Return a clause on where a person can see the batch of a spike."""
         if not self.shows:
             return f"{self.directory / SPIKES} names the batch"
         return f"the batch: {self.shows} {spike.update + 1}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_number, format_duration
 from brimful.base.storage import atomic_file, make_write_error
-from brimful.base.types import Cursor, Facts, Numbers, Values
+from brimful.base.types import Cursor, Numbers, Values
 from brimful.model.flops import Shape, count_step_flops
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def read_metrics(path: Path) -> list[Values]:
     return values
 
 
-def average_last_losses(lines: Iterable[Facts]) -> Numbers:
+def average_last_losses(lines: Iterable[Values]) -> Numbers:
     """Average the losses of the last tenth of a training's lines, which is the training's final loss.
 
     Returns:
@@ -214,7 +214,7 @@ MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
 """The smallest difference and ratio of held-out loss and training loss that are worth a remark."""
 
 
-def list_outcome(facts: Facts, held_out_loss: float | None) -> dict[str, str | None]:
+def list_outcome(facts: Values, held_out_loss: float | None) -> dict[str, str | None]:
     """Return rows for a table of facts, from name to text; None where a value is unknown.
 
     Args:

@@ -10,7 +10,7 @@ from brimful.data.config import PackingConfig, Phase
 from brimful.optim.schedule import Cycle, require_warmup
 
 PHASES = Argument(form="STEPS:MAX_LENGTH[:SIZE] ...")
-"""How the phases stand on a command line."""
+"""The form of phases on a command line."""
 
 
 @dataclass(frozen=True, kw_only=True)

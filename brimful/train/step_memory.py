@@ -5,9 +5,9 @@ have shapes and storages but no memory, and every storage is counted from its ma
 architecture, precision, dropout or recomputation is right by construction, for the uncompiled kernels of the
 CPU. The memory that an operator takes and frees within itself (blocks of scores) is not counted.
 
-On a GPU a micro-batch has the most rows whose pass fits beside what the run will yet hold and a tenth of the
-free memory. On a CPU more rows stop being faster long before memory is full, and may even be slower when they
-exceed the caches. There a number of hidden states decides.
+On a GPU a micro-batch has the most rows whose pass fits into memory; room stays for later allocations of the
+run and for a tenth of the free memory. On a CPU more rows stop being faster long before memory is full, and
+are slower when they exceed the caches. There the number of hidden states decides.
 """
 
 import gc
@@ -41,17 +41,18 @@ from brimful.train.objective import Objective, Runtime
 from brimful.train.state import TrainState
 from brimful.train.training import Training
 
+MakeModules = Callable[[], tuple[Encoder, Objective]]
 FREE_FRACTION = 0.1
 """The fraction of free memory that stays free."""
 
 
 @dataclass(frozen=True)
 class HeldBytes:
-    """The most bytes that a rank holds beside a pass.
+    """The most bytes that a rank holds besides a pass.
 
     Attributes:
-        states: of the optimizers, and what rounding keeps.
-        passing: the running mean of micro-batches' gradients.
+        states: bytes of the optimizers' states, and of the bits that rounding keeps.
+        passing: bytes of the running mean of the micro-batches' gradients.
     """
 
     weights: int
@@ -85,7 +86,7 @@ class HeldBytes:
 
     @property
     def later(self) -> int:
-        """The bytes that are not there before the first update."""
+        """The bytes that the first update allocates."""
         return self.states + self.passing
 
     @property
@@ -98,8 +99,8 @@ def compute_budget(free: int, later: int) -> int:
     """Compute the bytes that a pass may take.
 
     Args:
-        free: beside weights and gradients.
-        later: what the run will yet hold.
+        free: bytes of memory besides weights and gradients.
+        later: bytes that the run will allocate after this pass.
     """
     return free - int(free * FREE_FRACTION) - later
 
@@ -134,7 +135,7 @@ class _StorageCounter(TorchDispatchMode):
 
 
 def trace_pass(
-    make: Callable[[], tuple[Encoder, Objective]],
+    make: MakeModules,
     trainer: TrainerConfig,
     precision: Precision,
     batch: PackedBatch,
@@ -183,10 +184,10 @@ def _count_gate_products(config: EncoderConfig, trainer: TrainerConfig, slots: i
 
 
 MAX_HIDDEN_NUMBERS = 1 << 20
-"""On a CPU, by default: the most numbers of a micro-batch's hidden states. More were not measured."""
+"""The most numbers in a micro-batch's hidden states on a CPU, by default. Larger ones were not measured."""
 MAX_SURPLUS = 1.125
-"""On a CPU, by default: how many times an update's rows may be computed, as micro-batches are filled up and
-divided among ranks."""
+"""The largest ratio of computed rows to the rows of an update on a CPU, by default. It exceeds 1 where
+micro-batches are filled up and divided among ranks."""
 
 
 def choose_rows_on_cpu(stream: RowStream, width: int) -> int:
@@ -196,8 +197,8 @@ def choose_rows_on_cpu(stream: RowStream, width: int) -> int:
     So the same command makes the same sums.
 
     Args:
-        stream: of the run. Its `rows_per_micro_batch` is set.
-        width: of the hidden states.
+        stream: the run's stream, whose `rows_per_micro_batch` is set.
+        width: the width of the hidden states.
     """
     capacity = max(phase.packing.capacity for phase in stream.phases)
     updates = _count_rows_of_updates(stream)
@@ -206,7 +207,7 @@ def choose_rows_on_cpu(stream: RowStream, width: int) -> int:
     for size in list_sizes(stream.phases, most):
         is_small_surplus = True
         for rows in updates:
-            # Of the rank with most micro-batches, whose last micro-batch is filled up.
+            # The rank with most micro-batches computes these; its last micro-batch is filled up.
             computed = math.ceil(math.ceil(rows / size) / stream.world) * size
             is_small_surplus &= computed <= math.ceil(rows / stream.world) * MAX_SURPLUS
         if is_small_surplus:
@@ -242,13 +243,13 @@ def choose_rows(
     training: Training,
     runtime: Runtime,
     stream: RowStream,
-    make: Callable[[], tuple[Encoder, Objective]],
+    make: MakeModules,
 ) -> int:
     """Choose the rows of a run's micro-batches, the same on every rank, and print the choice.
 
     Args:
-        state: before the first update.
-        stream: of the run. Its `rows_per_micro_batch` is set.
+        state: the state before the first update.
+        stream: the run's stream, whose `rows_per_micro_batch` is set.
         make: see `trace_pass`.
 
     Raises:
@@ -276,7 +277,7 @@ def choose_rows(
 
 
 def _list_beginnings(stream: RowStream) -> list[dict]:
-    """List the cursor of each phase if the data began with it."""
+    """List a cursor for each phase, at which the data would begin with that phase."""
     begins, update = [], 0
     for phase in stream.phases:
         begins.append(stream.start() | {"update": update})

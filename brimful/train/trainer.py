@@ -42,11 +42,12 @@ class StepResult:
     """The result of `train_step`.
 
     Attributes:
-        stop: the number of a signal that has asked some rank to stop after this update; 0 without one.
-        counts: what the update contains, over all ranks, by name.
-        means: this rank's part of the mean of each term: scalars on the device.
+        stop: the number of a signal that asks a rank to stop after this update; 0 without a signal.
+        counts: the counts of the update over all ranks, by name.
+        means: this rank's part of the mean of each term, as scalars on the device.
         loss, norm: this rank's part of the loss, and the gradient's norm before clipping.
-        spike: why the update was left out: the parameters are as before, and the next update follows.
+        spike: the loss spike for which the update was left out: the parameters stay, and the next update
+            follows.
     """
 
     stop: int
@@ -61,8 +62,8 @@ class Trainer:
     """Trains an encoder by an objective on a stream of updates. It can resume where it was killed.
 
     Args:
-        directory: for metrics.jsonl, tensorboard/ and checkpoints/.
-        training: its settings; its identity is checked when it resumes.
+        directory: the folder of metrics.jsonl, tensorboard/ and checkpoints/.
+        training: the settings, whose identity must be the checkpoint's when training resumes.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class Trainer:
         self.objective = objective
         self.stream = stream
         self.runtime = runtime
+        self.world = runtime.world
         self.directory = directory
         self.training = training
+        self.config = training.config
         self.schedule = training.make_schedule()
         for module in objective.frozen().values():
             module.to(runtime.device).eval().requires_grad_(False)
@@ -107,10 +110,10 @@ class Trainer:
     def _make_gradients(self) -> Gradients:
         scaler = None
         if self.runtime.precision == "fp16":
-            scaler = AutomaticLossScaler(self.training.config.loss_scale)
+            scaler = AutomaticLossScaler(self.config.loss_scale)
             watch_modules(self.state.trained, parameters=False)
-        mean = self.training.config.weights != "fp32"
-        return Gradients(self.state.trained, self.runtime.world, mean=mean, scaler=scaler)
+        mean = self.config.weights != "fp32"
+        return Gradients(self.state.trained, self.world, mean=mean, scaler=scaler)
 
     def train_step(self, update: Update) -> StepResult:
         """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks.
@@ -118,7 +121,7 @@ class Trainer:
         Raises:
             BrimfulError: a micro-batch does not fit in memory.
         """
-        config, step = self.training.config, self.progress.step
+        config, step = self.config, self.progress.step
         normalizers, counts, micro_batches, stop = self._sum_over_ranks(update)
         means = dict.fromkeys(normalizers, torch.zeros((), device=self.runtime.device))
         self.state.trained.train()
@@ -156,7 +159,7 @@ class Trainer:
         normalizers = {}
         for term in (*self.objective.coefficients, *self.objective.watched):
             normalizers[term] = sum(of_batch[term] for of_batch in update.normalizers)
-        normalizers, counts, others, votes = self.runtime.world.sum_each(
+        normalizers, counts, others, votes = self.world.sum_each(
             normalizers,
             count_batches(update.batches, self.encoder.config),
             {"micro_batches": len(update.batches)},
@@ -173,7 +176,7 @@ class Trainer:
 
     def _seed_dropout(self, micro_batch: int) -> None:
         # From the place in the run: a resumed run draws the same numbers without a saved state.
-        step, rank = self.progress.step, self.runtime.world.rank
+        step, rank = self.progress.step, self.world.rank
         seed = int(derive_key(self.training.seed, "dropout", step, micro_batch, rank) >> 1)
         # torch.manual_seed makes a stack trace for each kind of device that is absent.
         torch.default_generator.manual_seed(seed)
@@ -184,8 +187,8 @@ class Trainer:
         """Train to the last update and evaluate.
 
         Args:
-            title: of the progress bar.
-            evaluate_first: evaluate before the first update too.
+            title: the title of the progress bar.
+            evaluate_first: whether to evaluate before the first update too.
 
         Returns:
             the objective's metrics.
@@ -195,16 +198,16 @@ class Trainer:
             StoppedError: a signal asked any rank to stop. A run with checkpoints has saved one.
         """
         self.title = title
-        config = self.training.config
-        limit = self.runtime.world.waits(config.hang_limit)
+        config = self.config
+        limit = self.world.waits(config.hang_limit)
         with deterministic(config.deterministic), closing(self.journal), limit:
             over = self.schedule.over(self.progress.step, self.progress.totals.seconds)
             if over or self._is_out_of_patience():
                 self.metrics = self._evaluate()
                 self._is_best(self.metrics)  # a signal may have come between the update and its evaluation
             if not (over or self._is_out_of_patience()):
-                if self.runtime.world.is_main and self.runtime.world.size > 1:
-                    _describe_ranks(self.runtime.world.size)
+                if self.world.is_main and self.world.size > 1:
+                    _describe_ranks(self.world.size)
                 self._train(evaluate_first)
             if config.keeps_best:
                 self._return_to_best()
@@ -215,7 +218,7 @@ class Trainer:
 
     def _train(self, evaluate_first: bool) -> None:
         """Make the remaining updates, and act on the result of each."""
-        config, world, done = self.training.config, self.runtime.world, self.progress.step
+        config, world, done = self.config, self.world, self.progress.step
         self.journal.begin(done)
         if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
@@ -248,13 +251,13 @@ class Trainer:
         """Make the error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun
         ends the others."""
         self.checkpoints.finish()
-        self.runtime.world.barrier()
-        is_saved = bool(self.training.config.checkpoint_every)
+        self.world.barrier()
+        is_saved = bool(self.config.checkpoint_every)
         return StoppedError(number, f"at step {self.progress.step}", is_saved=is_saved)
 
     def _prefetch_updates(self) -> Generator[Update]:
         """Prefetch the updates of the stream from the current step on."""
-        config = self.training.config
+        config = self.config
         return prefetch(
             self.stream,
             self.progress.cursor,
@@ -299,7 +302,7 @@ class Trainer:
         return last
 
     def _read_clock(self, *, waits: bool) -> float:
-        """Read the time in seconds, after what was launched if `waits`."""
+        """Read the time in seconds; if `waits`, after the device has computed all that was launched."""
         if waits and self.runtime.device.type == "cuda":
             torch.cuda.synchronize(self.runtime.device)
         return time.perf_counter()
@@ -309,18 +312,18 @@ class Trainer:
         self.window.totals = self.window.totals.add(counts, seconds)
 
     def _is_last(self) -> bool:
-        """Whether the run is over. Where hours are limited, the main rank's clock decides for all ranks."""
-        if self.training.config.hours:
+        """Whether the run is over. If hours are limited, the main rank's clock decides for all ranks."""
+        if self.config.hours:
             own = 0.0  # the other ranks add 0
-            if self.runtime.world.is_main:
+            if self.world.is_main:
                 own = self.progress.totals.seconds
-            (seconds,) = self.runtime.world.sum([own])
+            (seconds,) = self.world.sum([own])
             self.progress.totals = replace(self.progress.totals, seconds=seconds)
         return self.schedule.over(self.progress.step, self.progress.totals.seconds)
 
     def _list_due(self, last: bool, stop: int) -> tuple[bool, bool, bool]:
         """Whether metrics, an evaluation and a checkpoint are due after the updates so far."""
-        config, step = self.training.config, self.progress.step
+        config, step = self.config, self.progress.step
         last |= step >= config.steps
         return (
             last or _is_due(step, config.log_every),
@@ -338,14 +341,14 @@ class Trainer:
                 self.save()  # before the evaluation: there may be no time to wait for it
             self.metrics = self.evaluate()
             saves |= self._is_best(self.metrics)
-            if not last and self.progress.step < self.training.config.steps:
+            if not last and self.progress.step < self.config.steps:
                 self._describe_evaluation(self.metrics)
         if saves:
             self.save()
         self.checkpoints.check()
 
     def _log(self) -> None:
-        means = self.window.average(self.runtime.world)
+        means = self.window.average(self.world)
         self.journal.write_training(
             self.progress.step,
             losses={term: means[term] for term in self.objective.coefficients},
@@ -383,7 +386,7 @@ class Trainer:
     def _describe_evaluation(self, metrics: Numbers) -> None:
         """Say an evaluation's primary metric, and the best so far."""
         primary, best = self.objective.primary_metric, self.progress.best
-        if not metrics or primary is None or not self.runtime.world.is_main:
+        if not metrics or primary is None or not self.world.is_main:
             return
         name, step = primary[0], self.progress.step
         line = f"{self.title}: step {step:,}, held-out {name} {metrics[name]:.4g}"
@@ -395,7 +398,7 @@ class Trainer:
 
     def _is_out_of_patience(self) -> bool:
         """Whether none of the last `config.patience` evaluations was better than an earlier one."""
-        config, best = self.training.config, self.progress.best
+        config, best = self.config, self.progress.best
         limit = config.patience * config.evaluate_every  # updates
         return limit > 0 and best is not None and self.progress.step - best[0] >= limit
 
@@ -405,23 +408,22 @@ class Trainer:
             return
         best, _ = self.progress.best
         self.checkpoints.finish()
-        self.runtime.world.barrier()  # the main rank has written it
-        tensors, _ = checkpoint.load(self.checkpoints.directory, best)
-        self.state.load(tensors)
-        if self.runtime.world.is_main:
+        self.world.barrier()  # the main rank has written it
+        self.state.load(checkpoint.load(self.checkpoints.directory, best).tensors)
+        if self.world.is_main:
             say(f"the weights of update {best:,} are the best on held-out data")
         self.metrics = self._evaluate()
 
     def save(self) -> None:
         """Begin to write a checkpoint, on the main rank of a run that has checkpoints."""
-        if not (self.training.config.checkpoint_every and self.runtime.world.is_main):
+        if not (self.config.checkpoint_every and self.world.is_main):
             return
         state = {
             "identity": self.training.identity,
             **self.progress.state_dict(),
             "guard": self.guard.state_dict(),
             "loss_scaling": self.gradients.state_dict(),
-            "ranks": self.runtime.world.size,
+            "ranks": self.world.size,
             "versions": checkpoint.package_versions(),
             **self.training.about,
         }
@@ -434,7 +436,7 @@ class Trainer:
         Returns:
             False if there is no checkpoint; then training starts at the beginning.
         """
-        world, folder = self.runtime.world, self.checkpoints.directory
+        world, folder = self.world, self.checkpoints.directory
         newest = checkpoint.load_for_resume(folder, self.training.identity, world)
         if newest is None:
             return False

@@ -17,9 +17,7 @@ def texts_of(count: int, seed: int, longest: int = 30) -> list[str]:
     return [" ".join(random.choice(ENGLISH, random.integers(1, longest))) for _ in range(count)]
 
 
-def one_word_at_a_time(
-    model: CandidateModel, text: np.ndarray, place: int, choices: int
-) -> tuple[list[int], torch.Tensor]:
+def one_word_at_a_time(model: CandidateModel, text: np.ndarray, place: int, choices: int):
     """A pass for one word, scores of every position, a sort of the vocabulary; and its own scores."""
     ids, at = model.sequence(text, place)
     batch = pack([ids], max_length=len(ids), pad=0)

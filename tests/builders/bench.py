@@ -8,13 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`python -m ARGUMENTS` at the root of the repository."""
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | environment,
-        timeout=600,
-    )
+def bench(*arguments: str, **environment: str) -> str:
+    """What `python -m ARGUMENTS` prints at the root of the repository; it must end with status 0."""
+    command = [sys.executable, "-m", *arguments]
+    options = {"capture_output": True, "text": True, "timeout": 600}
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)

@@ -10,9 +10,8 @@ from brimful.hf.folders import load_model
 
 ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
 EPOCH = {"epochs": 1.0, "learning_rate": 1e-3}
-STILL = {"epochs": 0.0, "learning_rate": 0.0}
-STAGE = {"epochs": 2.0, "learning_rate": 1e-2}
-CALM = {"layers": STILL, "logits": STAGE, "batch": 2, "precision": "fp32"}
+CALM = {"layers": {"epochs": 0.0, "learning_rate": 0.0}, "logits": {"epochs": 2.0, "learning_rate": 1e-2}}
+CALM |= {"batch": 2}
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

@@ -44,25 +44,18 @@ def peer_class(config: EncoderConfig) -> transformers.PreTrainedModel:
     }
     if config.architecture == "modern":
         tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1)
-        layers = {
-            "local_attention": config.local_attention,
-            "global_attn_every_n_layers": config.global_every,
-        }
-        length = {"max_position_embeddings": config.max_length}
-        their_config = transformers.ModernBertConfig(**shared, **length, **tokens, **layers)
-        return transformers.ModernBertModel(their_config)
+        layers = {"local_attention": config.local_attention, "max_position_embeddings": config.max_length}
+        every = config.global_every
+        modern = transformers.ModernBertConfig(**shared, **tokens, **layers, global_attn_every_n_layers=every)
+        return transformers.ModernBertModel(modern)
     name = {"bert": "Bert", "prenorm": "MegatronBert"}[config.architecture]
     name = {None: name, "electra": "Electra"}.get(config.variant, "Roberta")
     if name == "Electra":
         shared["embedding_size"] = config.embedding_width
-    their_config = getattr(transformers, f"{name}Config")(
-        **shared,
-        max_position_embeddings=config.position_offset + config.max_length,
-        type_vocab_size=config.segments,
-        layer_norm_eps=config.norm_eps,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
+    shared |= {"type_vocab_size": config.segments, "layer_norm_eps": config.norm_eps}
+    shared |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    length = config.position_offset + config.max_length
+    their_config = getattr(transformers, f"{name}Config")(**shared, max_position_embeddings=length)
     options = {} if name == "Electra" else {"add_pooling_layer": False}
     return getattr(transformers, f"{name}Model")(their_config, **options)
 
@@ -122,7 +115,6 @@ def word_tokenizer(model_name: str = "bert") -> Tokenizer:
     ids = {word: index for index, word in enumerate([*special, *(f"w{index}" for index in range(90))])}
     tokenizer = Tokenizer(models.WordLevel(ids, unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}", special_tokens=[(cls, ids[cls]), (sep, ids[sep])]
-    )
+    names = [(cls, ids[cls]), (sep, ids[sep])]
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{cls} $A {sep}", special_tokens=names)
     return tokenizer

@@ -16,8 +16,6 @@ from brimful.serving.config import ServeConfig
 from brimful.serving.queue import RefusedError
 from brimful.serving.service import Service
 
-Ask = Callable[..., Any]
-
 
 class Asked:
     def __init__(self, **options: Any) -> None:
@@ -40,6 +38,14 @@ class Asked:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         return self.run(lambda client: client.post(path, content=content, headers=headers))
+
+    def post_all(self, path: str, *bodies: dict[str, Any]) -> list[httpx2.Response]:
+        """The responses to bodies that are sent at the same time."""
+
+        async def talk(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+            return list(await asyncio.gather(*(client.post(path, json=body) for body in bodies)))
+
+        return list(self.run(talk))
 
     def get(self, path: str, **headers: str) -> httpx2.Response:
         return self.run(lambda client: client.get(path, headers=headers))

@@ -21,6 +21,12 @@ def read_records(path: Path) -> list[Any]:
     ]
 
 
+def read_lines(path: Path) -> dict[str, str]:
+    """Texts by their names, after a first line that says what they are: `name: text` each."""
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    return dict(line.split(": ", 1) for line in lines)
+
+
 def _split(path: Path) -> list[tuple[str, str, str]]:
     records = []
     for record in path.read_text(encoding="utf-8").split("\n==== ")[1:]:

@@ -46,11 +46,8 @@ def scripted_server(answer: Callable[[str, Mapping[str, str], Any], Answer]) -> 
             headers = dict(self.headers.items())
             scripted.asked.append((self.path, headers, asked))
             said = scripted.answer(self.path, headers, asked)
-            self.reply(
-                said.status,
-                {"Content-Type": "application/json", **said.headers},
-                json.dumps(said.body).encode(),
-            )
+            kind = {"Content-Type": "application/json"}
+            self.reply(said.status, {**kind, **said.headers}, json.dumps(said.body).encode())
 
         def reply(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
             self.send_response(status)

@@ -7,15 +7,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-FAMILIES = {
-    "bert": ("wordpiece",),
-    "electra": ("wordpiece",),
-    "megatron-bert": ("wordpiece",),
-    "roberta": ("bpe",),
-    "xlm-roberta": ("unigram",),
-    "camembert": ("unigram",),
-    "modernbert": ("bpe", "wordpiece"),
-}
+FAMILIES = dict.fromkeys(("bert", "electra", "megatron-bert"), ("wordpiece",)) | {"roberta": ("bpe",)}
+FAMILIES |= {"xlm-roberta": ("unigram",), "camembert": ("unigram",), "modernbert": ("bpe", "wordpiece")}
 CLASSES = {
     "wordpiece": "BertTokenizer ElectraTokenizer DistilBertTokenizerFast DPRReaderTokenizer",
     "bpe": "RobertaTokenizer RobertaTokenizerFast GPT2Tokenizer BartTokenizerFast HerbertTokenizerFast",

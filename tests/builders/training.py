@@ -16,7 +16,8 @@ from brimful.data.examples import Examples
 from brimful.data.rows import RowStream
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
-from brimful.model.shape import EncoderConfig, preset
+from brimful.model.presets import preset
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.optim.config import OptimizerConfig
@@ -77,36 +78,32 @@ def trainer_of(
     trainer_seed: int = 1,
     runtime: Runtime = RUNTIME,
     rate: float = 3e-3,
+    fixed_shapes: bool = False,
     **config,
 ) -> Trainer:
     """A trainer of a small classifier: its data and initial weights depend on `seed` alone."""
     torch.manual_seed(seed)
     encoder = encoder_of(dropout)
     head = SequenceHead(encoder, 2)
-    stream = ExampleStream(examples_of(50, seed), sequences=batch, tokens=tokens, seed=seed)
-    return Trainer(
-        encoder,
-        objective(head) if objective else supervised(head, held_out),
-        stream,
-        runtime,
-        directory,
-        Training(
-            config=TrainerConfig(**{"steps": 12, "log_every": 4} | config),
-            optimizer=OptimizerConfig(name=optimizer, learning_rate=rate, muon_learning_rate=6 * rate),
-            schedule=ScheduleConfig(),
-            seed=trainer_seed,
-        ),
+    sizes = {"sequences": batch, "tokens": tokens, "fixed_shapes": fixed_shapes}
+    stream = ExampleStream(examples_of(50, seed), seed=seed, **sizes)
+    objective = objective(head) if objective else supervised(head, held_out)
+    training = Training(
+        config=TrainerConfig(**{"steps": 12, "log_every": 4} | config),
+        optimizer=OptimizerConfig(name=optimizer, learning_rate=rate, muon_learning_rate=6 * rate),
+        schedule=ScheduleConfig(),
+        seed=trainer_seed,
     )
+    return Trainer(encoder, objective, stream, runtime, directory, training)
 
 
 def toy_rows(
-    directory: Path, seed: int, phases: Sequence[Phase], *, micro: int = 1, ranks: int = 1
+    directory: Path, seed: int, phases: Sequence[Phase], micro: int = 1, ranks: int = 1
 ) -> RowStream:
     folder = directory / "corpus"
     corpus = Corpus.open(folder) if folder.exists() else toy_corpus(folder, [40] * 60, seed)
-    return toy_stream(
-        {"toy": (corpus, 1.0)}, phases, directory / "blocks", seed, micro=micro, rank=0, world=ranks
-    )
+    corpora, blocks = {"toy": (corpus, 1.0)}, directory / "blocks"
+    return toy_stream(corpora, phases, blocks, seed, micro=micro, rank=0, world=ranks)
 
 
 def row_trainer(
@@ -126,13 +123,9 @@ def row_trainer(
     torch.manual_seed(seed)
     shape = preset("tiny", "bert", vocabulary_size=len(SPECIAL) + ORDINARY, max_length=32)
     encoder = Encoder(replace(shape, hidden_size=16, heads=2, intermediate_size=16, dropout=0.0))
-    training = Training(
-        config=TrainerConfig(**{"log_every": 1} | config),
-        optimizer=OptimizerConfig(learning_rate=1e-2, weight_decay=weight_decay),
-        schedule=schedule or ScheduleConfig(),
-        cycles=cycles,
-        seed=seed,
-    )
+    parts = {"schedule": schedule or ScheduleConfig(), "cycles": cycles, "seed": seed}
+    parts["optimizer"] = OptimizerConfig(learning_rate=1e-2, weight_decay=weight_decay)
+    training = Training(config=TrainerConfig(**{"log_every": 1} | config), **parts)
     stream = toy_rows(directory, seed, phases, micro=micro)
     return Trainer(encoder, objective(MaskedLMHead(encoder), {}), stream, runtime, directory, training)
 
@@ -172,6 +165,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
         for parameter in resumed.state.trained.parameters():
             parameter.zero_()
     assert resumed.resume()
+    assert 0 < resumed.progress.step <= 7
     resumed.run("test")
     return resumed
 

@@ -10,7 +10,7 @@ from brimful.base.types import Cursor, Precision
 from brimful.data.batch import PackedBatch, make_blank
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
+from brimful.model.presets import preset
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import ScheduleConfig

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,12 @@ from brimful.cli.main import VERBS, entry, main
 
 
 @pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+def _wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
 @pytest.fixture
-def histogram(tmp_path: Path) -> Path:
+def histogram(tmp_path):
     path = tmp_path / "histogram.json"
     path.write_text('{"counts": [0, 0, 5, 7, 0, 3]}')
     return path
@@ -38,13 +37,7 @@ def error_line(text: str) -> str:
     return text.removeprefix("brimful: ").strip()
 
 
-def in_process(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
-    ).stdout
-
-
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy():
     code = """
 import sys
 from brimful.cli.main import main
@@ -52,11 +45,12 @@ assert main(["--help"]) == 0
 heavy = {"torch", "numpy", "rich", "yaml", "msgspec", "scipy", "numba", "tokenizers"}
 print("loaded:", *sorted(heavy & set(sys.modules)))
 """
-    assert in_process(code).endswith("loaded:\n")
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.endswith("loaded:\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
-def test_help_lists_the_verbs(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_verbs(arguments, capsys):
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert not err
@@ -65,7 +59,7 @@ def test_help_lists_the_verbs(arguments: list[str], capsys: pytest.CaptureFixtur
         assert summary in out
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"brimful {importlib.metadata.version('brimful')}\n"
 
@@ -73,16 +67,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("verb", "hint"), [("pretrian", "did you mean 'pretrain'?"), ("qqqqqq", "known: "), ("", "known: ")]
 )
-def test_an_unknown_verb(verb: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_verb(verb, hint, capsys):
     assert main([verb]) == 2
     out, err = capsys.readouterr()
     assert not out
     assert hint in error_line(err)
 
 
-def test_errors_are_one_line_and_a_traceback_on_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_are_one_line_and_a_traceback_on_request(tmp_path, capsys):
     arguments = ["pack", "--data", str(tmp_path / "absent")]
     assert main(arguments) == 1
     out, err = capsys.readouterr()
@@ -96,9 +88,7 @@ def test_errors_are_one_line_and_a_traceback_on_request(
 
 
 @pytest.mark.parametrize("given", ["flag", "file"])
-def test_a_path_that_is_too_long_is_shortened_and_its_file_named(
-    given: str, histogram: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_path_that_is_too_long_is_shortened_and_its_file_named(given, histogram, tmp_path, capsys):
     path, long = tmp_path / "pack.yaml", "字" * 2000
     path.write_text(f"out: {long}\n", "utf-8")
     options = ["--out", long] if given == "flag" else ["--config", str(path)]
@@ -121,14 +111,7 @@ def test_a_path_that_is_too_long_is_shortened_and_its_file_named(
         (MemoryError(), 1, "out of memory"),
     ],
 )
-def test_exit_codes(
-    error: Exception,
-    code: int,
-    line: str,
-    histogram: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_exit_codes(error, code, line, histogram, monkeypatch, capsys):
     def fail(*_: Any) -> None:
         raise error
 
@@ -139,9 +122,7 @@ def test_exit_codes(
     assert line in error_line(err)
 
 
-def test_ctrl_c_in_a_compiled_loop(
-    histogram: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_in_a_compiled_loop(histogram, monkeypatch, capsys):
     """numba reports it as an error of the interpreter."""
 
     def interrupted(*_: Any) -> None:
@@ -158,9 +139,7 @@ def test_ctrl_c_in_a_compiled_loop(
         main(["pack", "--histogram", str(histogram)])
 
 
-def test_json_is_one_value_alone(
-    corpus_dir: Path, raw_texts: Path, tmp_path: Path, histogram: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_one_value_alone(corpus_dir, raw_texts, tmp_path, histogram, capfd):
     plan = tmp_path / "plan.json"
     for arguments, key, shown in (
         (["prepare", str(raw_texts), "--out", str(tmp_path / "data"), "--dry-run"], "files", "1 file"),
@@ -181,8 +160,8 @@ def brimful(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "brimful", *map(str, arguments)]
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_goes_away(histogram: Path, unbuffered: str) -> None:
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)])
+def test_a_reader_that_goes_away(histogram, unbuffered):
     """`brimful pack ... | true`: no traceback."""
     with subprocess.Popen(
         brimful("pack", "--histogram", histogram),
@@ -196,12 +175,13 @@ def test_a_reader_that_goes_away(histogram: Path, unbuffered: str) -> None:
         process.stdout.close()
         err = process.stderr.read()
         assert process.wait(timeout=120) == 141
-    assert re.fullmatch(r"planning: 1 of 1 in .* s\n", err)
+    # A slow machine says in between how far it is.
+    assert re.fullmatch(r"(planning: .*\n)*planning: 1 of 1 in .* s\n", err)
 
 
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_stops_a_run(corpus_dir: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_stops_a_run(corpus_dir, tmp_path, number):
     """In the middle of training: the shell's exit code, no traceback, and a run that goes on from there."""
     run = tmp_path / "run"
     options = ["--model", "tiny", "--packing.capacity", "256", "--trainer.log-every", "1"]

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +42,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     """A folder with an encoder, tables good and bad, a folder of the user's, and what tells an export."""
     folder = tmp_path_factory.mktemp("early")
     encoder = small("bert")
@@ -60,9 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("verb", "options", "message"), MISTAKES)
-def test_the_verb_says_the_same(
-    place: Path, monkeypatch: pytest.MonkeyPatch, verb: str, options: dict[str, Any], message: str
-) -> None:
+def test_the_verb_says_the_same(place, monkeypatch, verb, options, message):
     monkeypatch.chdir(place)
     config = build(load_schema(verb), options)
     with pytest.raises(BrimfulError) as early:
@@ -74,7 +71,7 @@ def test_the_verb_says_the_same(
     assert (type(early.value), said) == (type(late.value), known)
 
 
-def test_they_cost_no_torch(place: Path) -> None:
+def test_they_cost_no_torch(place):
     lines = [[verb, *flags(options)] for verb, options, _ in MISTAKES]
     code = (
         "import json, sys\nfrom brimful.cli.main import main\n"

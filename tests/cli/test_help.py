@@ -26,9 +26,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.mark.parametrize("columns", [80, 100])
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_is_one_screen_with_an_example(
-    verb: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_is_one_screen_with_an_example(verb, columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     out = printed(capsys, verb, "--help")
     assert printed(capsys, verb, "-h") == out
@@ -44,7 +42,7 @@ def test_help_is_one_screen_with_an_example(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_all_options_are_shown_once(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_options_are_shown_once(verb, capsys):
     out = printed(capsys, verb, "--help-all")
     flags = re.findall(r"^  (--[\w.-]+|[A-Z]+)(?: |$)", out, re.MULTILINE)
     assert len(set(flags)) == len(flags)
@@ -54,22 +52,20 @@ def test_all_options_are_shown_once(verb: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "common"])
-def test_every_option_says_what_it_is(verb: str) -> None:
+def test_every_option_says_what_it_is(verb):
     """In a sentence or more: most name when it is set."""
     options = list_options(Common if verb == "common" else load_schema(verb))
     assert [o.flag for o in options if not o.explanation().endswith((".", '"'))] == []
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_help_fills_the_terminal(
-    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_fills_the_terminal(width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     lengths = [len(line) for line in printed(capsys, "pretrain", "--help-all").splitlines()]
     assert width - 5 < max(lengths) <= width
 
 
-def test_types_defaults_and_explanations(capsys: pytest.CaptureFixture[str]) -> None:
+def test_types_defaults_and_explanations(capsys):
     out = " ".join(printed(capsys, "pretrain", "--help-all").split())
     assert "--trainer.steps INT Number of updates. (default: 1000)" in out
     assert "--model tiny|mini|small|base|large Preset" in out
@@ -101,9 +97,7 @@ class Plain:
     """In the middle."""
 
 
-def test_a_configuration_without_a_list_shows_what_it_requires_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_configuration_without_a_list_shows_what_it_requires_first(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert (
         write_help(Plain, "brimful it", {}, every=False)

@@ -12,6 +12,7 @@ import brimful
 from brimful import BrimfulError
 from brimful.tables.table_files import read_table
 from builders.augmentation import saved
+from builders.tables import write_rows
 
 TEXTS = [
     'The happy cat said "jump", and 3 dogs ran',
@@ -23,28 +24,17 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("verb") / "encoder")
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bare(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("verb") / "bare", head=False)
 
 
 def write(path: Path, rows: list[dict]) -> Path:
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    elif path.suffix == ".tsv":
-        lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
-        path.write_text("".join("\t".join(line) + "\n" for line in lines), encoding="utf-8")
-    else:
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(path, rows)
     return path
 
 
@@ -62,7 +52,7 @@ def rows_of(**more) -> list[dict]:
 
 
 @pytest.mark.parametrize("form", ["tsv", "csv", "jsonl", "parquet"])
-def test_rows_come_before_their_copies_with_all_columns(folder, tmp_path, form: str) -> None:
+def test_rows_come_before_their_copies_with_all_columns(folder, tmp_path, form):
     source = write(tmp_path / f"in.{form}", rows_of())
     out = tmp_path / f"out.{form}"
     summary = brimful.augment(input=source, output=out, encoder=folder, copies=6)
@@ -90,7 +80,7 @@ def test_rows_come_before_their_copies_with_all_columns(folder, tmp_path, form: 
     assert read_table(out, labelled=True).texts == [row["text"] for row in found]
 
 
-def test_a_copy_of_a_pair_changes_one_text(folder, tmp_path) -> None:
+def test_a_copy_of_a_pair_changes_one_text(folder, tmp_path):
     source = write(tmp_path / "in.tsv", rows_of(text_b="bright river and house"))
     brimful.augment(input=source, output=tmp_path / "out.tsv", encoder=folder, copies=4, rate=0.9)
     originals = {row["id"]: row for row in read(source)}
@@ -104,7 +94,7 @@ def test_a_copy_of_a_pair_changes_one_text(folder, tmp_path) -> None:
     assert second > 8
 
 
-def test_the_same_seed_gives_the_same_file(folder, tmp_path) -> None:
+def test_the_same_seed_gives_the_same_file(folder, tmp_path):
     source = write(tmp_path / "in.jsonl", rows_of())
     made = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -114,7 +104,7 @@ def test_the_same_seed_gives_the_same_file(folder, tmp_path) -> None:
     assert made[0] == made[1] != made[2]
 
 
-def test_rate_0_and_other_columns(folder, tmp_path) -> None:
+def test_rate_0_and_other_columns(folder, tmp_path):
     rows = [{"sentence": row["text"], "note": row["text"]} for row in rows_of()]
     source, out = write(tmp_path / "in.csv", rows), tmp_path / "out.csv"
     brimful.augment(input=source, output=out, encoder=folder, rate=0.0, columns={"text": "sentence"})
@@ -124,7 +114,7 @@ def test_rate_0_and_other_columns(folder, tmp_path) -> None:
     assert len({row["sentence"] for row in read(out)}) > len(TEXTS)
 
 
-def test_values_of_parquet_keep_their_types_and_classes_their_names(folder, tmp_path) -> None:
+def test_values_of_parquet_keep_their_types_and_classes_their_names(folder, tmp_path):
     source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     feature = {"names": ["bad", "good"], "_type": "ClassLabel"}
     features = {"label": feature, "also": {"feature": feature, "_type": "List"}}
@@ -141,7 +131,7 @@ def test_values_of_parquet_keep_their_types_and_classes_their_names(folder, tmp_
     assert found["also"].to_pylist()[0] == ["bad", "good"]
 
 
-def test_a_layout_names_the_columns(folder, tmp_path) -> None:
+def test_a_layout_names_the_columns(folder, tmp_path):
     """CoLA has no header; the output has one, and is read with the same layout."""
     source, out = tmp_path / "in.tsv", tmp_path / "out.tsv"
     source.write_text("gj04\t1\t\thappy cat\ngj04\t0\t*\tangry dog\n", encoding="utf-8")
@@ -158,7 +148,7 @@ def test_a_layout_names_the_columns(folder, tmp_path) -> None:
         "sentence\nhappy\n\nangry dog\n",
     ],
 )
-def test_a_layout_of_lines_keeps_every_column_and_empty_texts(folder, tmp_path, content: str) -> None:
+def test_a_layout_of_lines_keeps_every_column_and_empty_texts(folder, tmp_path, content):
     source, out = tmp_path / "in.tsv", tmp_path / "out.tsv"
     source.write_text(content, encoding="utf-8")
     brimful.augment(input=source, output=out, encoder=folder, layout="glue/sst-2", copies=1, rate=0.0)
@@ -167,7 +157,7 @@ def test_a_layout_of_lines_keeps_every_column_and_empty_texts(folder, tmp_path, 
     assert out.read_text(encoding="utf-8").splitlines() == wanted
 
 
-def test_a_dry_run_writes_nothing_and_without_a_head_words_get_neighbours(bare, tmp_path, capsys) -> None:
+def test_a_dry_run_writes_nothing_and_without_a_head_words_get_neighbours(bare, tmp_path, capsys):
     source = write(tmp_path / "in.jsonl", rows_of())
     options = {"input": source, "output": tmp_path / "a.jsonl", "encoder": bare}
     assert brimful.augment(**options, dry_run=True) == {"dry_run": True, "rows": 5, "distinct_texts": 5}
@@ -194,7 +184,7 @@ def test_a_dry_run_writes_nothing_and_without_a_head_words_get_neighbours(bare, 
         ([{"text": "cat"}], {"layout": "squad"}, "cannot be augmented as a file"),
     ],
 )
-def test_errors_are_one_line(folder, tmp_path, monkeypatch, rows, options: dict, message: str) -> None:
+def test_errors_are_one_line(folder, tmp_path, monkeypatch, rows, options, message):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "in.jsonl", rows)
     values = {"input": "in.jsonl", "output": "out.jsonl", "encoder": str(folder)} | options

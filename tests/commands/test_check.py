@@ -13,7 +13,7 @@ from builders.tables import write_rows
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def encoder(tmp_path_factory):
     """Takes 32 tokens, which are the words w0 to w89."""
     model = small("bert", vocabulary_size=95, max_length=32)
     model.tokenizer = word_tokenizer()

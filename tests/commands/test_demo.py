@@ -25,7 +25,7 @@ LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Reviews with repeats (in other width, case and spacing), conflicts, and near-repeats."""
     positive = (
         [f"很好 第{i}个 great!" for i in range(200)] + ["又好又坏"] + [LONG + str(i) for i in range(20)]
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("split_seed", [0, 1, 2])
-def test_no_test_review_is_seen_in_training(folder: Path, split_seed: int) -> None:
+def test_no_test_review_is_seen_in_training_and_what_has_both_labels_is_text_only(folder, split_seed):
     reviews = load_reviews(folder, split_seed, None)
     test = {duplicate_key(text) for text, _ in reviews.test}
     training = {duplicate_key(text) for text in [t for t, _ in reviews.labelled] + reviews.unlabelled}
@@ -49,16 +49,12 @@ def test_no_test_review_is_seen_in_training(folder: Path, split_seed: int) -> No
     assert reviews.facts["reviews"] == 221 + 201 + 2
     assert not any(text.startswith(LONG) for text, _ in reviews.test), "near-repeats leave the test side"
     assert reviews.facts["near_duplicates"] > 0
-
-
-def test_reviews_with_both_labels_are_text_only(folder: Path) -> None:
-    reviews = load_reviews(folder, 0, None)
     assert reviews.facts["conflicting"] == 1
     assert "又好又坏" in reviews.unlabelled
     assert "又好又坏" not in dict(reviews.labelled) | dict(reviews.test)
 
 
-def test_the_files_say_what_the_split_says(folder: Path, tmp_path: Path) -> None:
+def test_the_files_say_what_the_split_says(folder, tmp_path):
     reviews = load_reviews(folder, 0, None)
     write_reviews(reviews, tmp_path / "out")
     rows = (tmp_path / "out" / "train.tsv").read_text(encoding="utf-8").splitlines()
@@ -76,7 +72,7 @@ needs_reviews = pytest.mark.skipif(
 @needs_reviews
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_an_interrupted_demo_goes_on_to_the_same_results(tmp_path: Path) -> None:
+def test_an_interrupted_demo_goes_on_to_the_same_results(tmp_path):
     """Stopped by a signal in the pretraining, then by Ctrl-C in the distillation: what is done stays done,
     and the same command goes on."""
     whole = check_whole(demo(out=str(tmp_path / "whole"), max_reviews=150), tmp_path / "whole")
@@ -107,7 +103,7 @@ def stop_demo(out: Path, begun: str, number: signal.Signals) -> str:
     return printed
 
 
-def test_a_line_that_fails_ends_the_demo(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_fails_ends_the_demo(tmp_path, capfd):
     words = ["prepare", str(tmp_path / "absent.txt"), "--out", str(tmp_path / "data")]
     with pytest.raises(BrimfulError, match=r"this line failed: brimful prepare .*absent\.txt"):
         run_line(words, StopRequest())
@@ -115,15 +111,13 @@ def test_a_line_that_fails_ends_the_demo(tmp_path: Path, capfd: pytest.CaptureFi
     assert not (tmp_path / "data").exists()
 
 
-def test_a_complete_folder_is_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complete_folder_is_not_made_again(tmp_path, capsys):
     (tmp_path / "summary.json").write_text("{}")
     run_line(["finetune", "--nonsense", "--out", str(tmp_path)], StopRequest())
     assert "already finished" in capsys.readouterr().err
 
 
-def test_what_a_line_prints_is_no_result_of_the_demo(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_line_prints_is_no_result_of_the_demo(tmp_path, capfd):
     (tmp_path / "histogram.json").write_text('{"counts": [0, 3, 5]}')
     line = ["pack", "--histogram", str(tmp_path / "histogram.json"), "--out", str(tmp_path / "plan.json")]
     run_line(line, StopRequest())
@@ -145,7 +139,7 @@ def check_whole(result: dict[str, Any], out: Path) -> dict[str, float]:
     return values
 
 
-def test_a_demo_is_continued_with_its_own_options(tmp_path: Path) -> None:
+def test_a_demo_is_continued_with_its_own_options(tmp_path):
     write_yaml(tmp_path / SETTINGS, DemoConfig(out=str(tmp_path), seed=3))
     require_place(DemoConfig(out=str(tmp_path), seed=3))
     with pytest.raises(BrimfulError, match=r"demo with other options.* or remove the folder"):
@@ -166,7 +160,7 @@ def models_of(out: Path) -> list[ModelResult]:
 @needs_reviews
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_demo_shows_what_it_promises(tmp_path: Path) -> None:
+def test_the_demo_shows_what_it_promises(tmp_path):
     out = tmp_path / "demo"
     check_whole(demo(out=str(out)), out)
     models = {model.name: model for model in models_of(out)}

@@ -32,7 +32,7 @@ EVIL_NAME = "evil\x1b[31m\u202e[bold]"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("inspect")
     lexicon = place / "lexicon.txt"
     lexicon.write_text("无创dna\nCoca Cola\n", encoding="utf-8")
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "out"
 
 
-def test_documents_word_by_word(folder: Path) -> None:
+def test_documents_word_by_word(folder):
     found = inspect(directory=str(folder), documents=10)
     by_file = {Path(document["source"].split(",")[0]).name: document for document in found["documents"]}
     assert set(by_file) == {"a.txt", "b.txt", "e.txt", "f.txt", f"{EVIL_NAME}.txt"}
@@ -73,7 +73,7 @@ def test_documents_word_by_word(folder: Path) -> None:
     assert short[0]["cut"]
 
 
-def test_what_was_dropped_and_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_dropped_and_why(folder, capsys):
     found = inspect(directory=str(folder))
     examples = found["examples"]
     garbage = examples["garbage tokens"][0]
@@ -97,7 +97,7 @@ def test_what_was_dropped_and_why(folder: Path, capsys: pytest.CaptureFixture[st
         ("tokenizer.json", b"\x00"),
     ],
 )
-def test_damaged_folders(folder: Path, tmp_path: Path, name: str, damage: bytes) -> None:
+def test_damaged_folders(folder, tmp_path, name, damage):
     shutil.copytree(folder, tmp_path / "out")
     for path in (tmp_path / "out").glob(name):
         path.write_bytes(damage * path.stat().st_size)
@@ -105,7 +105,7 @@ def test_damaged_folders(folder: Path, tmp_path: Path, name: str, damage: bytes)
         inspect(directory=str(tmp_path / "out"))
 
 
-def test_where_there_is_no_corpus_and_no_run(folder: Path, tmp_path: Path) -> None:
+def test_where_there_is_no_corpus_and_no_run(folder, tmp_path):
     with pytest.raises(BrimfulError, match="holds no finished corpus"):
         inspect(directory=str(tmp_path))
     with pytest.raises(BrimfulError, match="is not a folder"):
@@ -119,7 +119,7 @@ def test_where_there_is_no_corpus_and_no_run(folder: Path, tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def pairs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Updates]:
+def pairs(corpus_dir, tmp_path_factory):
     """A run of three updates with checkpoints after the second and the last, and the batches that it took."""
     out = tmp_path_factory.mktemp("run") / "run"
     taken: Updates = {}
@@ -195,9 +195,7 @@ def check_places(rows: list[dict[str, Any]], corpus: Corpus, texts: list[str]) -
     assert checked > 10
 
 
-def test_the_batches_of_a_run(
-    pairs: tuple[Path, Updates], corpus_dir: Path, raw_texts: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_batches_of_a_run(pairs, corpus_dir, raw_texts, capfd):
     run, taken = pairs
     before = sorted(run.rglob("*"))
     corpus = Corpus.open(corpus_dir)
@@ -215,12 +213,12 @@ def test_the_batches_of_a_run(
     kinds = {part["kind"] for r in rows for s in r["sequences"] for word in s["words"] for part in word}
     assert kinds == {"plain", "special", "masked", "random", "kept"}
     assert [(r["update"], r["micro_batch"], r["row"]) for r in found[1]] == [
-        *((2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2)),
+        *((2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2))
     ]
     assert sorted(run.rglob("*")) == before
 
 
-def test_what_a_run_has_not(pairs: tuple[Path, Updates], tmp_path: Path) -> None:
+def test_what_a_run_has_not(pairs, tmp_path):
     run, _ = pairs
     with pytest.raises(BrimfulError, match="no update 5: the run has 3"):
         inspect(directory=str(run), update=5)
@@ -235,7 +233,7 @@ def test_what_a_run_has_not(pairs: tuple[Path, Updates], tmp_path: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def shards(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shards(raw_texts, tmp_path_factory):
     """Several shards, tokens of bytes."""
     out = tmp_path_factory.mktemp("shards") / "data"
     prepare(
@@ -250,7 +248,7 @@ def shards(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_mixture_in_updates_of_sequences(shards: Path, raw_texts: Path, tmp_path: Path) -> None:
+def test_a_mixture_in_updates_of_sequences(shards, raw_texts, tmp_path):
     values = {
         "data": [
             {"path": str(shards), "name": name, "weight": n} for name, n in (("one", 3.0), ("two", 1.0))
@@ -273,7 +271,7 @@ def test_a_mixture_in_updates_of_sequences(shards: Path, raw_texts: Path, tmp_pa
     assert sources.count("one") > sources.count("two") > 0
 
 
-def test_pieces_of_characters_have_names(shards: Path, tmp_path: Path) -> None:
+def test_pieces_of_characters_have_names(shards, tmp_path):
     """Masked token by token, predictions may be parts of a character; what is shown is still all there is."""
     values = {"data": str(shards), "masking": {"unit": "tokens", "rate": 0.4}}
     write_yaml(tmp_path / "config.yaml", build(PretrainConfig, values))
@@ -292,11 +290,11 @@ def test_pieces_of_characters_have_names(shards: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def first_update(pairs: tuple[Path, Updates]) -> dict[str, Any]:
+def first_update(pairs):
     return inspect(directory=str(pairs[0]), tokens=100)
 
 
-def test_rows_without_colour(first_update: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_without_colour(first_update, capsys):
     """Nothing that is shown needs colour: it can be read from the characters."""
     found = first_update
     show_findings(found)
@@ -321,9 +319,7 @@ def test_rows_without_colour(first_update: dict[str, Any], capsys: pytest.Captur
     assert out.count("the second segment does not follow") == pairs_shown.count(1)
 
 
-def test_text_cannot_act_on_the_terminal(
-    first_update: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_cannot_act_on_the_terminal(first_update, folder, capsys):
     rows = copy.deepcopy(first_update)
     first = rows["rows"][0]["sequences"][0]
     first["words"][1][:] = [{"text": "[red]a\x1b]0;b\x07\u2066c d\x9b", "ids": [5], "kind": "plain"}]
@@ -337,7 +333,7 @@ def test_text_cannot_act_on_the_terminal(
     assert r"[red]a\x1b]0;b\x07\u2066c␣d\x9b" in out
 
 
-def test_the_checksum_of_a_table_is_not_one_of_the_run(tmp_path: Path) -> None:
+def test_the_checksum_of_a_table_is_not_one_of_the_run(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"x")
     commit(tmp_path / "checksums.json", [tmp_path / "model.bin"])
     HeldOut({"dev": np.array([1, 3])}, dev_in_train=True).write(tmp_path, str(tmp_path / "model.bin"))

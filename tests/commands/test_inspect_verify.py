@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ def _same_json(one: bytes, other: bytes) -> bool:
         return False
 
 
-def test_a_flipped_bit_is_found_and_named(
-    corpus_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_flipped_bit_is_found_and_named(corpus_dir, tmp_path, capfd):
     whole = verify(directory=str(corpus_dir))
     assert whole["records"] >= 5
     assert whole["files"] > 10
@@ -72,9 +69,7 @@ def test_a_flipped_bit_is_found_and_named(
         *("shards/train-00000.json", "run/step-5/checkpoint.json", "run/result/result.json"),
     ],
 )
-def test_a_record_that_is_destroyed_or_gone_is_found(
-    corpus_dir: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, content: str | None
-) -> None:
+def test_a_record_that_is_destroyed_or_gone_is_found(corpus_dir, tmp_path, capfd, name, content):
     out = tmp_path / "copy"
     shutil.copytree(corpus_dir, out)
     for folder, data, record in (("step-5", "tensors", "checkpoint"), ("result", "weights", "result")):
@@ -92,7 +87,7 @@ def test_a_record_that_is_destroyed_or_gone_is_found(
     assert path.stem.partition("-")[0] in capfd.readouterr().err
 
 
-def test_an_own_json_file_is_no_destroyed_record(corpus_dir: Path, tmp_path: Path) -> None:
+def test_an_own_json_file_is_no_destroyed_record(corpus_dir, tmp_path):
     out = tmp_path / "copy"
     shutil.copytree(corpus_dir, out)
     for name in ("plan.json", "result.json", "checkpoint.json", "notes.json", "shards.tok"):
@@ -103,14 +98,14 @@ def test_an_own_json_file_is_no_destroyed_record(corpus_dir: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["checksums.json", "export.json"])
-def test_the_record_of_a_model_is_known_by_its_name(corpus_dir: Path, tmp_path: Path, name: str) -> None:
+def test_the_record_of_a_model_is_known_by_its_name(corpus_dir, tmp_path, name):
     shutil.copytree(corpus_dir, tmp_path / "data")
     (tmp_path / name).write_text("{}")
     with pytest.raises(BrimfulError, match=r"1 problem below .*: put the right files back"):
         verify(directory=str(tmp_path))
 
 
-def test_what_cannot_be_verified(tmp_path: Path) -> None:
+def test_what_cannot_be_verified(tmp_path):
     with pytest.raises(BrimfulError, match="is not a folder"):
         verify(directory=str(tmp_path / "absent"))
     (tmp_path / "other.json").write_text('{"files": 3}')
@@ -118,7 +113,7 @@ def test_what_cannot_be_verified(tmp_path: Path) -> None:
         verify(directory=str(tmp_path))
 
 
-def test_the_command_line(corpus_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(corpus_dir, capsys):
     assert main(["inspect", str(corpus_dir), "--verify"]) == 0
     found = verify(directory=str(corpus_dir))
     lines = "".join(f"{name}: {found[name]:,}\n" for name in ("records", "files", "bytes"))

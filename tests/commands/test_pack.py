@@ -22,13 +22,13 @@ KEYS = [
 
 
 @pytest.fixture
-def lengths(seed: int) -> np.ndarray:
+def lengths(seed):
     """Skewed lengths with a spike at the longest, as of a text corpus."""
     return np.random.default_rng(seed).lognormal(3.2, 0.9, 3000).astype(np.int64).clip(3, 128)
 
 
 @pytest.fixture
-def histogram(lengths: np.ndarray, tmp_path: Path) -> Path:
+def histogram(lengths, tmp_path):
     path = tmp_path / "histogram.json"
     path.write_text(json.dumps({"name": "made up", "counts": count_lengths(lengths)[1:].tolist()}))
     return path
@@ -57,9 +57,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return err
 
 
-def test_every_algorithm_at_every_depth(
-    histogram: Path, lengths: np.ndarray, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_algorithm_at_every_depth(histogram, lengths, capsys):
     found = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", "all")
     by_depth: dict[int | None, list[str]] = {}
     for plan in found:
@@ -81,12 +79,7 @@ def test_every_algorithm_at_every_depth(
         assert at["cutting-stock"]["rows_above_bound"] <= 2
 
 
-def test_sources_of_lengths(
-    histogram: Path,
-    lengths: np.ndarray,
-    corpus_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_sources_of_lengths(histogram, lengths, corpus_dir, capsys):
     (found,) = plans(capsys, "--histogram", histogram, "--capacity", 256)
     assert (found["sequences"], found["tokens"]) == (len(lengths), lengths.sum())
     assert (found["algorithm"], found["depth"]) == ("cutting-stock", None)
@@ -98,7 +91,7 @@ def test_sources_of_lengths(
     assert found["tokens"] == corpus.tokens + 2 * len(cut.begin)
 
 
-def test_tables_for_people(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_for_people(histogram, capsys):
     assert main(["pack", "--histogram", str(histogram), "--algorithm", "all", "--depth", "2", "none"]) == 0
     out = capsys.readouterr().out.lower()
     for heading in ("algorithm", "depth", "rows", "full %", "factor", "seconds", "above bound"):
@@ -107,7 +100,7 @@ def test_tables_for_people(histogram: Path, capsys: pytest.CaptureFixture[str]) 
         assert name in out
 
 
-def test_no_sequences_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_sequences_at_all(tmp_path, capsys):
     histogram = tmp_path / "none.json"
     histogram.write_text('{"counts": [0, 0]}')
     found = plans(capsys, "--histogram", histogram, "--algorithm", "all")
@@ -116,7 +109,7 @@ def test_no_sequences_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "0 sequences" in capsys.readouterr().out
 
 
-def test_the_plan_is_written(histogram: Path, lengths: np.ndarray, tmp_path: Path) -> None:
+def test_the_plan_is_written(histogram, lengths, tmp_path):
     path = tmp_path / "plan.json"
     assert main(["pack", "--histogram", str(histogram), "--capacity", "128", "--out", str(path)]) == 0
     plan = json.loads(path.read_text())
@@ -128,59 +121,51 @@ def test_the_plan_is_written(histogram: Path, lengths: np.ndarray, tmp_path: Pat
     assert np.array_equal(placed, np.bincount(lengths, minlength=129))
 
 
-def test_a_dry_run_plans_nothing(histogram: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_plans_nothing(histogram, tmp_path, capsys):
     out = tmp_path / "plan.json"
     assert plans(capsys, "--histogram", histogram, "--out", out, "--dry-run") == []
     assert not out.exists()
 
 
+DAMAGED: list[tuple[str, str]] = [
+    ("", "JSON"),
+    ("[1, 2]", '"counts"'),
+    ('{"counts": []}', '"counts"'),
+    ('{"counts": [1, -2]}', '"counts"'),
+    ('{"counts": [1, 2.5]}', '"counts"'),
+    ('{"counts": [true]}', '"counts"'),
+    ("[" * 100_000, "h JSON damaged"),
+    (json.dumps({"counts": [2**52] * 512}), "too many"),
+    (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences capacity 512"),
+]
+REFUSED = [
+    ("", "--histogram --data"),
+    ("--histogram absent", "absent"),
+    ("--data absent", "absent"),
+    ("--histogram h --data d", "--histogram --data"),
+    ("--histogram h --depth 0", "depth 0"),
+    ("--histogram h --capacity 0", "capacity 0"),
+    ("--data d --max-length 2", "max_length 2"),
+    ("--data d --capacity 2", "capacity 3"),
+    ("--data d --max-length 600", "max_length 600"),
+    (f"--histogram h --capacity 1{'0' * 30}", "capacity"),
+    ("--histogram h --max-length 16", "--max-length --data"),
+    ("--histogram h --out ./h", "--out"),
+]
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "JSON"),
-        ("[1, 2]", '"counts"'),
-        ('{"counts": []}', '"counts"'),
-        ('{"counts": [1, -2]}', '"counts"'),
-        ('{"counts": [1, 2.5]}', '"counts"'),
-        ('{"counts": [true]}', '"counts"'),
-        ("[" * 100_000, "histogram.json JSON damaged"),
-        (json.dumps({"counts": [2**52] * 512}), "too many"),
-        (json.dumps({"counts": [0] * 600 + [4, 3]}), "7 sequences capacity 512"),
-    ],
+    ("flags", "content", "message"),
+    [*((flags, None, message) for flags, message in REFUSED), *(("--histogram h", *row) for row in DAMAGED)],
 )
-def test_histograms_that_are_none(
-    content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "histogram.json"
-    path.write_text(content)
-    assert names(refused(capsys, "--histogram", path), message)
+def test_what_cannot_be_packed(flags, content, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / "h").write_text(content)
+    assert names(refused(capsys, *flags.split()), message)
 
 
-def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for flag in ("--histogram", "--data"):
-        assert "absent" in refused(capsys, flag, tmp_path / "absent")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ([], "--histogram --data"),
-        (["--histogram", "h", "--data", "d"], "--histogram --data"),
-        (["--histogram", "h", "--depth", "0"], "depth 0"),
-        (["--histogram", "h", "--capacity", "0"], "capacity 0"),
-        (["--data", "d", "--max-length", "2"], "max_length 2"),
-        (["--data", "d", "--capacity", "2"], "capacity 3"),
-        (["--data", "d", "--max-length", "600"], "max_length 600"),
-        (["--histogram", "h", "--capacity", "1" + "0" * 30], "capacity"),
-        (["--histogram", "h", "--max-length", "16"], "--max-length --data"),
-        (["--histogram", "h", "--out", "./h"], "--out"),
-    ],
-)
-def test_options_that_cannot_be(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert names(refused(capsys, *flags), message)
-
-
-def test_depths_that_nnlshp_cannot_do(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_depths_that_nnlshp_cannot_do(histogram, capsys):
     (found,) = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", "nnlshp")
     assert found["depth"] == 3
     for depth, named in ((8, "8 512"), ("none", "512")):
@@ -189,7 +174,7 @@ def test_depths_that_nnlshp_cannot_do(histogram: Path, capsys: pytest.CaptureFix
         assert "cutting-stock" in line
 
 
-def test_a_device_is_not_replaced(histogram: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_is_not_replaced(histogram, capsys):
     before = Path(os.devnull).stat()
     assert main(["pack", "--histogram", str(histogram), "--out", os.devnull]) == 1
     assert "not a file" in capsys.readouterr().err

@@ -39,28 +39,28 @@ def new_encoder() -> Encoder:
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def classifier(tmp_path_factory):
     folder, encoder = tmp_path_factory.mktemp("classifier") / "model", new_encoder()
     save_model(folder, encoder, SequenceHead(encoder, 3), LABELS, problem_type="single_label_classification")
     return folder
 
 
 @pytest.fixture(scope="module")
-def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tagger(tmp_path_factory):
     folder, encoder = tmp_path_factory.mktemp("tagger") / "model", new_encoder()
     save_model(folder, encoder, TokenHead(encoder, 3), ["O", "B-X", "I-X"])
     return folder
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoder") / "encoder"
     new_encoder().save(folder)
     return folder
 
 
 @pytest.fixture
-def _slices_of_7(monkeypatch: pytest.MonkeyPatch) -> None:
+def _slices_of_7(monkeypatch):
     """Files are read in slices of seven texts."""
     monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
 
@@ -263,6 +263,10 @@ def test_a_model_of_weights_that_are_not_finite_or_overflow_is_named(classifier,
             brimful.predict(
                 model=str(damaged), input=written(tmp_path, ".txt"), output=str(tmp_path / "out.jsonl")
             )
+    encoder = Encoder.load(tmp_path / plain.name)
+    for read in (encoder.embed, encoder.encode):
+        with pytest.raises(BrimfulError, match="the model's outputs are NaN or infinite"):
+            read(["w1 w2", "w3"])
 
 
 def test_a_warning_says_that_texts_are_cut(classifier, plain, monkeypatch, capfd):

@@ -232,11 +232,7 @@ def main() -> None:
         "updates": watch.updates,
         "summary": summary,
         "metrics": read_metrics(Path(options.out) / "metrics.jsonl"),
-        "graphs": counters["stats"]["unique_graphs"],
         "cudagraph_skips": counters["inductor"]["cudagraph_skips"],
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "memory": torch.cuda.max_memory_allocated(),
     }
     path.with_suffix(".out.json").write_text(json.dumps(answer, default=str))
     sys.stdout.flush()

@@ -35,12 +35,8 @@ def test_seconds_are_those_of_the_wall(train: Run, mode: str) -> None:
 
 
 def test_without_memory_for_the_size_that_was_set_one_line_says_what_to_do(train: Run) -> None:
-    config = {
-        "rows_per_update": 64,
-        "rows_per_micro_batch": 64,
-        "packing.capacity": 16384,
-        "trainer.compile": False,
-    }
+    config = {"rows_per_update": 64, "rows_per_micro_batch": 64, "trainer.compile": False}
+    config |= {"packing.capacity": 16384}
     answer = train(config, mode="eager", settings={"gib": 1})
     assert answer.status != 0
     assert re.search(r"BrimfulError: out of memory at step 1: .*; set it to 32", answer.said)

@@ -21,8 +21,9 @@ from brimful.data.rows import RowStream, count_most_slots, divide
 from brimful.data.slots import SequenceSlots
 from brimful.model.heads import MaskedLMHead
 from brimful.objectives.masked_lm import MaskedLM
-from brimful.packing.histogram import count_lengths, read_histogram
+from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
+from brimful.packing.published import read_histogram
 from builders.batches import check_invariants
 from builders.compiled import encoder_of, row_stream
 from builders.streams import of_rank, toy_corpus, toy_stream

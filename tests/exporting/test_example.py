@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
@@ -28,12 +27,12 @@ TEXTS = ["the room was clean and quiet", "not worth the money", "who reads this 
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
+def tokenizer():
     return train(TEXTS, 80)
 
 
 @pytest.fixture
-def encoder(tokenizer: Tokenizer, seed: int) -> Encoder:
+def encoder(tokenizer, seed):
     torch.manual_seed(seed)
     shape = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 48, "max_length": 40}
     encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), architecture="bert", **shape))
@@ -57,9 +56,7 @@ def made(encoder: Encoder, head: object = None, extra: dict[str, Any] | None = N
     return Export(encoder, head, None, ModelFolder(Path("given")), settings, True, reading)
 
 
-def test_a_summary_beside_a_model_is_of_its_run_where_the_options_stand_there_too(
-    encoder: Encoder, tmp_path: Path
-) -> None:
+def test_a_summary_beside_a_model_is_of_its_run_where_the_options_stand_there_too(encoder, tmp_path):
     said = {"overview": {"title": "t", "verdict": "Accuracy 93 %", "tables": [], "charts": []}}
     (tmp_path / "summary.json").write_text(json.dumps(said))
     source = replace(made(encoder), source=ModelFolder(tmp_path / "model"))
@@ -92,9 +89,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_each_example_predicts_without_brimful(
-    kind: str, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_each_example_predicts_without_brimful(kind, encoder, tmp_path, monkeypatch, capsys):
     make, extra, labels = HEADS[kind]
     head = make(encoder)
     problem = extra.get("problem_type")
@@ -126,7 +121,7 @@ def test_each_example_predicts_without_brimful(
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", HEADS)
-def test_examples_have_twenty_lines_and_compile(kind: str, form: str, encoder: Encoder) -> None:
+def test_examples_have_twenty_lines_and_compile(kind, form, encoder):
     make, extra, _ = HEADS[kind]
     if form == "sentence-transformers" and kind not in ("classes", "labels", "values", "vectors"):
         pytest.skip("no such export")
@@ -137,7 +132,7 @@ def test_examples_have_twenty_lines_and_compile(kind: str, form: str, encoder: E
     compile(text, "example.py", "exec")
 
 
-def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encoder, tmp_path: Path) -> None:
+def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder, tmp_path):
     run = tmp_path / "run"
     save_model(run / "model", encoder, SequenceHead(encoder, 2), ["bad", "good"], max_length=20)
     verdict = "It reaches accuracy 87.5 ± 5.2 % on 40 test rows."
@@ -156,14 +151,14 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder: Encod
     assert "mine" in (out / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_card_says_which_part_of_long_texts_is_read(encoder: Encoder) -> None:
+def test_the_card_says_which_part_of_long_texts_is_read(encoder):
     windows = page_of(made(encoder, extra={"window_overlap": 8}))
     assert "Texts are read in windows of 20 tokens that share 8" in windows
     assert "are cut at" not in windows
     assert "Texts are cut at 20 tokens." in page_of(made(encoder))
 
 
-def test_names_mean_nothing_to_markdown(encoder: Encoder) -> None:
+def test_names_mean_nothing_to_markdown(encoder):
     """Each is a code span on one line, as CommonMark reads it; usual names stay as they are."""
     odd = ["<img src=x>\n---\nlicense: evil\n```", "`a`", "*b*", "c\x1b[31m", "[d](e)"]
     exported = made(encoder, TokenHead(encoder, 6))

@@ -6,18 +6,9 @@ import pytest
 
 from brimful.exporting.summary_and_card import summarise_export
 
-FACTS: dict[str, Any] = {
-    "out": "de ploy",
-    "source": "../finetune/model",
-    "megabytes": 14.138210,
-    "format": "onnx",
-    "model": "BertForSequenceClassification",
-    "parameters": 3_456_789,
-    "pieces": 8_000,
-    "left_out": [],
-    "max_abs_hidden_difference": None,
-    "max_abs_logit_difference": 1.52e-6,
-}
+FACTS: dict[str, Any] = {"out": "de ploy", "source": "../finetune/model", "format": "onnx", "left_out": []}
+FACTS |= {"model": "BertForSequenceClassification", "parameters": 3_456_789, "pieces": 8_000}
+FACTS |= {"megabytes": 14.138210, "max_abs_hidden_difference": None, "max_abs_logit_difference": 1.52e-6}
 GATE: dict[str, Any] = {"texts": 200, "file": "test.tsv", "loss_of": "accuracy", "loss": 0.005}
 GATE |= {"instructions": "avx2", "precision": "fp32"}
 GATE |= {"texts_per_second": 1234.5, "p50_ms": 0.512, "processor": "EPYC", "cores": 2}
@@ -29,7 +20,7 @@ def rows(facts: dict[str, Any]) -> dict[str, str]:
     return {row[0]: row[1] for row in summarise_export(facts).tables[0].rows}
 
 
-def test_what_was_not_compared_is_said() -> None:
+def test_what_was_not_compared_is_said():
     assert summarise_export(FACTS).verdict == "Its outputs in float32 are the model's within 1.5e-06."
     alone = summarise_export(FACTS | {"max_abs_logit_difference": None})
     assert alone.verdict == "Not loaded with transformers, which is not installed."
@@ -38,12 +29,12 @@ def test_what_was_not_compared_is_said() -> None:
     assert rows(FACTS | {"step": 5_000})["Checkpoint"] == "step 5,000"
 
 
-def test_pruning_says_what_texts_use() -> None:
+def test_pruning_says_what_texts_use():
     shown = rows(FACTS | {"pruned": PRUNED})
     assert shown["Pieces"] == "21,128 before, 8,000 after; 900 texts use 7,500"
 
 
-def test_a_loss_has_its_error() -> None:
+def test_a_loss_has_its_error():
     facts = FACTS | {"gate": GATE | MEASURED | {"in_int8": 10, "in_bf16": ["layers.0.mlp"]}}
     assert summarise_export(facts).verdict == (
         "Accuracy goes from 0.8300 to 0.8250 (-0.0050 ± 0.0040) on 200 texts of test.tsv."
@@ -55,7 +46,7 @@ def test_a_loss_has_its_error() -> None:
 
 
 @pytest.mark.parametrize(("part", "compared"), [("test", True), ("given", True), ("dev", False)])
-def test_an_export_is_compared_on_rows_that_no_training_chose_by(part: str, compared: bool) -> None:
+def test_an_export_is_compared_on_rows_that_no_training_chose_by(part, compared):
     gate = GATE | MEASURED | {"part": part, "task": "classification", "fingerprint": "f"}
     found = summarise_export(FACTS | {"gate": gate})
     assert (found.test is not None) is compared

@@ -17,10 +17,9 @@ from brimful.commands.predict import predict
 from brimful.hf.folders import load_pretrained
 from brimful.hf.int8_steps import FILE, products
 from brimful.model.fast_forms import use_plain_forms
-from brimful.model.heads import SequenceHead
 from brimful.model.int8_rounding import find_obstacle
-from brimful.tasks.classification import Classification
 from builders.encoders import small, word_tokenizer
+from builders.sure_classifier import save_sure_classifier
 
 pytestmark = [
     pytest.mark.skipif(find_obstacle() is not None, reason=f"int8 needs {find_obstacle()}"),
@@ -31,22 +30,14 @@ TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.in
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A classifier with classes of similar frequency, and a table of its own predictions."""
+def folder(tmp_path):
+    """What `save_sure_classifier` saves, its encoder, and texts."""
     torch.manual_seed(3)
     encoder = Encoder(small("bert", vocabulary_size=95, layers=2).config)
     encoder.tokenizer = word_tokenizer("bert")
-    model = TaskModel(Classification(["a", "b", "c"]), encoder, SequenceHead(encoder, 3), 32, temperature=1.5)
-    with torch.no_grad():
-        outputs = model.outputs(model.encode(model.task.from_texts(TEXTS, None)).examples, "fp32")
-        model.head.classifier.bias.sub_(torch.from_numpy(outputs.mean(0)))
-    model.save(tmp_path / "model")
     encoder.save(tmp_path / "encoder")
-    rows = sorted(zip(TEXTS, model.predict(TEXTS), strict=True), key=lambda row: -row[1]["probability"])
-    lines = [f"{text}\t{row['prediction']}\n" for text, row in rows[:100]]
-    (tmp_path / "test.tsv").write_text("text\tlabel\n" + "".join(lines))
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    return tmp_path
+    return save_sure_classifier(tmp_path, encoder, TEXTS, 100)
 
 
 def export_int8(folder: Path, name: str, most_loss: float = 0.05, **more: str) -> dict[str, Any]:
@@ -65,7 +56,7 @@ def predict_texts(folder: Path, name: str, out: str, precision: InferencePrecisi
     return [json.loads(line)["probability"] for line in path.read_text().splitlines()]
 
 
-def test_a_classifier_predicts_in_int8(folder: Path) -> None:
+def test_a_classifier_predicts_in_int8(folder):
     gate = export_int8(folder, "model", test=str(folder / "test.tsv"))["gate"]
     assert gate["in_int8"] + len(gate["in_bf16"]) == 8
     assert gate["in_int8"] >= 4
@@ -91,7 +82,7 @@ def test_a_classifier_predicts_in_int8(folder: Path) -> None:
     assert "Products in int8: " in (folder / "int8" / "README.md").read_text()
 
 
-def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_an_encoder_embeds_in_int8(folder, capsys):
     assert export_int8(folder, "encoder")["gate"]["mean_cosine"] > 0.95
     assert "its metric is unknown" in capsys.readouterr().err
     exact, rounded = (Encoder.load(folder / name) for name in ("encoder", "int8"))
@@ -101,13 +92,13 @@ def test_an_encoder_embeds_in_int8(folder: Path, capsys: pytest.CaptureFixture) 
     np.testing.assert_allclose(rounded.embed(TEXTS, precision="fp32"), wanted, atol=1e-5)
 
 
-def test_what_loses_too_much_is_not_written(folder: Path) -> None:
+def test_what_loses_too_much_is_not_written(folder):
     with pytest.raises(BrimfulError, match="--most-loss 0;"):
         export_int8(folder, "encoder", most_loss=0.0)
     assert not (folder / "int8").exists()
 
 
-def test_a_planted_outlier_stays_in_bf16(folder: Path) -> None:
+def test_a_planted_outlier_stays_in_bf16(folder):
     """One neuron's output is a thousand times larger, with weights a thousand times smaller."""
     encoder = Encoder.load(folder / "encoder")
     layer = encoder.layers[0]
@@ -119,9 +110,7 @@ def test_a_planted_outlier_stays_in_bf16(folder: Path) -> None:
     assert "layers.0.down" in export_int8(folder, "planted")["gate"]["in_bf16"]
 
 
-def test_what_cannot_compute_int8_is_refused_before_anything_is_written(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_compute_int8_is_refused_before_anything_is_written(folder, monkeypatch):
     with use_plain_forms(), pytest.raises(BrimfulError, match="BRIMFUL_KERNELS=on"):
         export_int8(folder, "encoder")
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
@@ -130,7 +119,7 @@ def test_what_cannot_compute_int8_is_refused_before_anything_is_written(
     assert not (folder / "int8").exists()
 
 
-def test_what_is_saved_or_trained_again_has_no_steps(folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_what_is_saved_or_trained_again_has_no_steps(folder, capsys):
     export_int8(folder, "encoder")
     capsys.readouterr()
     Encoder.load(folder / "int8").save(folder / "again")

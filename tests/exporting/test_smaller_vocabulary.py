@@ -11,14 +11,10 @@ from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from builders.encoders import MODELS, random_row, small
 
 
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
 @pytest.mark.parametrize("kind", [None, MaskedLMHead, PretrainingHead, SequenceHead])
 @pytest.mark.parametrize("name", MODELS)
-def test_kept_rows_give_the_same_states_and_scores(name, kind):
+def test_kept_rows_give_the_same_states_and_scores(name, kind, seed):
+    torch.manual_seed(seed)
     encoder = small(name).eval()
     head = kind and kind(encoder, **({"classes": 3} if kind is SequenceHead else {})).eval()
     if isinstance(head, MaskedLMHead):

@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brimful import BrimfulError, TaskModel
 from brimful.base.machine import processor_name
 from brimful.commands.export import export
+from brimful.data.examples import Examples
 from brimful.exporting.exported_model import Export, RealTexts, find_texts
 from brimful.exporting.gate import compare, describe_instructions, require_little_loss
-from brimful.exporting.padded_batches import padded_outputs
+from brimful.exporting.padded_batches import BATCH_SLOTS, PADDING_SLOTS, padded_batches, padded_outputs
 from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
@@ -28,6 +31,7 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.task_model import load_task_model
 from brimful.tasks.token_classification import TokenClassification
 from builders.encoders import small, word_tokenizer
+from builders.sure_classifier import save_sure_classifier
 
 RANDOM = np.random.default_rng(5)
 TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.integers(1, 40, 120)]
@@ -55,20 +59,11 @@ def plant(encoder: TextEncoder, factor: float = 1000.0) -> None:
 
 
 def classifier(folder: Path, *, planted: bool) -> Path:
-    """A model, and a table of its own predictions where they are surest."""
+    """What `save_sure_classifier` saves."""
     encoder = new_encoder()
     if planted:
         plant(encoder)
-    model = TaskModel(Classification(["a", "b", "c"]), encoder, SequenceHead(encoder, 3), 32, temperature=1.5)
-    with torch.no_grad():
-        outputs = model.outputs(model.encode(model.task.from_texts(TEXTS, None)).examples, "fp32")
-        model.head.classifier.bias.sub_(torch.from_numpy(outputs.mean(0)))
-    model.save(folder / "model")
-    rows = zip(TEXTS, model.predict(TEXTS), strict=True)
-    surest = sorted(rows, key=lambda row: -row[1]["probability"])[:80]
-    lines = [f"{text}\t{row['prediction']}\n" for text, row in surest]
-    (folder / "test.tsv").write_text("text\tlabel\n" + "".join(lines))
-    return folder
+    return save_sure_classifier(folder, encoder, TEXTS, 80)
 
 
 def task_export(folder: Path) -> Export:
@@ -77,10 +72,10 @@ def task_export(folder: Path) -> Export:
     return Export(encoder, head, labels, ModelFolder(folder), {}, False, None)
 
 
-def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tmp_path: Path) -> None:
+def test_the_loss_of_rounding_is_known(tmp_path):
     folder = classifier(tmp_path / "good", planted=False)
-    given = {"format": "onnx-int8", "test": str(folder / "test.tsv"), "most_loss": 0.05}
-    result = export(run=str(folder / "model"), out=str(tmp_path / "out"), **given)
+    options = {"format": "onnx-int8", "test": str(folder / "test.tsv"), "most_loss": 0.05}
+    result = export(run=str(folder / "model"), out=str(tmp_path / "out"), **options)
     gate = result["gate"]
     assert result["max_abs_logit_difference"] < 1e-4  # of the graph before
     assert (gate["metric"], gate["before"], gate["texts"], gate["file"]) == ("accuracy", 1.0, 80, "test.tsv")
@@ -100,16 +95,19 @@ def test_an_outlier_is_refused_and_its_layer_named_and_else_the_loss_is_known(tm
     said = subprocess.run(line, check=True, capture_output=True, text=True).stdout.splitlines()
     assert [each.split("\t")[2] for each in said] == TEXTS[:2]
 
+
+@pytest.mark.slow
+def test_a_model_that_loses_too_much_is_refused(tmp_path):
     folder = classifier(tmp_path / "bad", planted=True)
-    given["test"] = str(folder / "test.tsv")
+    options = {"format": "onnx-int8", "test": str(folder / "test.tsv"), "most_loss": 0.05}
     with pytest.raises(BrimfulError, match=r"accuracy goes from 1\.0000 to 0\.\d+ ") as caught:
-        export(run=str(folder / "model"), out=str(tmp_path / "refused"), **given)
+        export(run=str(folder / "model"), out=str(tmp_path / "refused"), **options)
     assert "more is lost than --most-loss 0.05; nothing was written" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "refused").exists()
 
 
-def test_spans_are_compared(tmp_path: Path) -> None:
+def test_spans_are_compared(tmp_path):
     """Of the model, and of the same with one label's scores damaged."""
     encoder = new_encoder()
     labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
@@ -133,7 +131,7 @@ def test_spans_are_compared(tmp_path: Path) -> None:
     assert damaged["loss"] == pytest.approx(1 - damaged["after"])
 
 
-def test_without_labels_the_metric_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_without_labels_the_metric_is_unknown(tmp_path, capsys):
     model = load_task_model(classifier(tmp_path, planted=False) / "model")
     texts = RealTexts(tmp_path / "some.txt", model.encode(model.task.from_texts(TEXTS, None)), labelled=False)
 
@@ -148,7 +146,7 @@ def test_without_labels_the_metric_is_unknown(tmp_path: Path, capsys: pytest.Cap
     assert vectors["mean_cosine"] == pytest.approx(1)
 
 
-def test_formats_that_round_need_texts(tmp_path: Path) -> None:
+def test_formats_that_round_need_texts(tmp_path):
     model = classifier(tmp_path, planted=False) / "model"
     with pytest.raises(BrimfulError, match="name some with --test TABLE") as caught:
         export(run=str(model), out=str(tmp_path / "out"), format="onnx-int8", dry_run=True)
@@ -157,21 +155,19 @@ def test_formats_that_round_need_texts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", ["test", "calibrate"])
 @pytest.mark.parametrize("form", ["hf", "sentence-transformers"])
-def test_weights_are_compared_on_texts_where_transformers_is(
-    form: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_compared_on_texts_where_transformers_is(form, named, tmp_path, monkeypatch):
     folder = classifier(tmp_path, planted=False)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    given = {"run": str(folder / "model"), "out": str(tmp_path / "out"), "format": form}
+    options = {"run": str(folder / "model"), "out": str(tmp_path / "out"), "format": form}
     if form == "sentence-transformers":
         new_encoder().save(tmp_path / "encoder")
-        given["run"] = str(tmp_path / "encoder")
+        options["run"] = str(tmp_path / "encoder")
     with pytest.raises(BrimfulError, match=rf"--format {form} on texts .* pip install 'brimful\[hf\]'"):
-        export(**given, **{named: str(folder / "test.tsv")})
+        export(**options, **{named: str(folder / "test.tsv")})
     assert not (tmp_path / "out").exists()
 
 
-def test_padded_outputs_are_those_of_each_text_alone() -> None:
+def test_padded_outputs_are_those_of_each_text_alone():
     encoder = new_encoder()
     model = TaskModel(Classification(["a", "b"]), encoder, SequenceHead(encoder, 2), 32)
     examples = model.encode(model.task.from_texts(TEXTS, None)).examples
@@ -186,7 +182,23 @@ def test_padded_outputs_are_those_of_each_text_alone() -> None:
     )
 
 
-def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
+@given(st.lists(st.one_of(st.integers(1, 12), st.integers(1, 600)), min_size=1, max_size=80))
+def test_every_example_is_in_one_batch_of_examples_of_similar_length(lengths):
+    tokens = [np.full(length, number + 1, dtype=np.int32) for number, length in enumerate(lengths)]
+    types = [np.zeros(length, dtype=np.uint8) for length in lengths]
+    seen: list[int] = []
+    for index, inputs in padded_batches(Examples(tokens, types, {}, 600, pad=0)):
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        assert mask.sum(1).tolist() == [lengths[number] for number in index]
+        for row, number in zip(ids, index, strict=True):
+            assert row[: lengths[number]].tolist() == [number + 1] * lengths[number]
+        assert ids.size <= BATCH_SLOTS or len(index) == 1
+        assert (mask == 0).sum() <= max(PADDING_SLOTS, ids.size // 4)
+        seen += index
+    assert sorted(seen) == list(range(len(lengths)))
+
+
+def test_texts_come_from_the_user_else_from_the_run(tmp_path):
     """Without a test, what calibrates is not compared on, if there is enough of it."""
     encoder = new_encoder()
     many = tmp_path / "many.txt"
@@ -209,7 +221,7 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path: Path) -> None:
     assert found[0].data.table.texts == found[1].data.table.texts == ["w1 w2", "w3"]
 
 
-def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_path: Path) -> None:
+def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_path):
     task = task_export(classifier(tmp_path, planted=False) / "model")
     test = np.array([1, 5, 70])
     run = RunTables(train=tmp_path / "test.tsv", held_out={"test": test, "dev": np.array([2])})

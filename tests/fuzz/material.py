@@ -1,12 +1,9 @@
 """What is mutated: small files of every format, corpora, models of all families, runs, exports."""
 
-import csv
 import gzip
-import json
 import os
-from collections import defaultdict
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,10 +16,13 @@ from brimful.corpus.text.tokenizer import load
 from brimful.hf.folders import load_model, save_model
 from brimful.model.heads import MaskedLMHead
 from builders.encoders import small
-from builders.verbs import chained_documents, labelled_rows, made_up_words
+from builders.records import read_named_records
+from builders.verbs import chained_documents
 from fuzz import server
 
-TRAINING = "--precision fp32 --batch 8 --max-length 24 --epochs 1 --ladder none --learning-rates 1e-3 --json"
+TESTS = Path(__file__).parents[1]
+FORMS, LAYOUTS = TESTS / "data_forms", TESTS / "tables" / "layout_records.txt"
+TRAINING = "--precision fp32 --batch 1 --max-length 24 --epochs 2 --ladder none --learning-rates 1e-3 --json"
 """Options of a fine-tuning of a third of a second."""
 NEW_MODEL = "--model tiny --architecture bert"
 PRETRAINING = "--precision fp32 --packing.capacity 64 --packing.max-length 32 --trainer.steps 3 --json"
@@ -30,76 +30,27 @@ PREPARING = "--workers 1 --validation-share 0.1 --json"
 FAMILIES = ("bert", "prenorm", "modern", "roberta", "electra")
 
 
-def _write_table(rows: list[dict[str, Any]], stem: str, kinds: str = "jsonl csv tsv parquet") -> None:
-    """A table in several formats, written by the libraries that people use."""
-    for kind in kinds.split():
-        path = Path(f"{stem}.{kind}")
-        if kind == "parquet":
-            pq.write_table(pa.Table.from_pylist(rows), path)
-        elif kind == "arrow":
-            table = pa.Table.from_pylist(rows)
-            with pa.ipc.new_file(str(path), table.schema) as out:
-                out.write_table(table)
-        elif kind == "json":
-            path.write_text(json.dumps(rows, ensure_ascii=False, indent=1), "utf-8")
-        elif kind == "jsonl":
-            path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-        else:
-            with path.open("w", encoding="utf-8", newline="") as file:
-                out = csv.writer(file, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n")
-                out.writerows([list(rows[0]), *(row.values() for row in rows)])
-
-
-def _write_documents() -> None:
+def _write_files() -> None:
+    """The example of each documented form, a corpus in other formats, and two layouts."""
+    shutil.copytree(FORMS, ".", dirs_exist_ok=True)
     texts = [
         *chained_documents(40, seed=1),
         'He said "no"; a<b & c.',
         "Zwei Wörter, naïve.",
         "数据很好。good",
     ]
-    rows = [{"id": number, "text": text} for number, text in enumerate(texts)]
-    _write_table(rows, "docs", "jsonl json csv tsv parquet arrow")
-    Path("docs.txt").write_text("\n".join([*texts, ""]), "utf-8")
-    body = "".join(f"<p class=x>{text}</p>\n" for text in texts)
-    page = f"<html><head><meta charset=utf-8></head><body>{body}</body></html>"
-    Path("docs.html").write_text(page, "utf-8")
-    Path("docs.txt.gz").write_bytes(gzip.compress(Path("docs.txt").read_bytes(), mtime=0))
-    Path("docs.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(Path("docs.jsonl").read_bytes()))
-    words = [*made_up_words()[:6], "Zwei Wörter", "腾讯(00700)", ""]
-    Path("words.txt").write_text("\n".join(words), "utf-8")
-
-
-def _write_tables() -> None:
-    """The same texts with the labels of each task."""
-    tables: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    paragraphs, conll, cola = [], [], []
-    for number, row in enumerate(labelled_rows(24, seed=3)):
-        text, label = row["text"], row["label"]
-        first, second, *_ = words = text.split()
-        tables["rows"].append(row)
-        tables["plain"].append({"text": text})
-        tables["pairs"].append({**row, "text_b": text[::-1]})
-        tables["numbers"].append({"text": text, "label": len(text) / 7})
-        tables["many"].append({"text": text, "label": [label, "x"][: number % 3]})
-        tables["spans"].append({"text": text, "spans": [[0, len(first), label]]})
-        tables["tnews"].append({"label": f"10{number % 2}", "label_desc": "x", "sentence": text})
-        conll += [f"{first} B-{label}", *(f"{word} O" for word in words[1:]), ""]
-        cola.append(f"gj04\t{number % 2}\t\t{text}\n")
-        question = {"id": f"q{number}", "question": f"what {label}"}
-        start = text.index(f" {second}") + 1
-        answers = {"text": [second], "answer_start": [start]}
-        tables["questions"].append({**question, "context": text, "answers": answers})
-        answer = {"text": second, "answer_start": start}
-        paragraphs.append({"context": text, "qas": [{**question, "answers": [answer]}]})
-    kinds = {"many": "jsonl parquet", "spans": "jsonl", "questions": "jsonl", "tnews": "jsonl"}
-    for name, rows in tables.items():
-        _write_table(rows, name, kinds.get(name, "jsonl csv tsv parquet"))
-    Path("tnews.jsonl").rename("tnews.json")
-    Path("plain.txt").write_text("".join(row["text"] + "\n" for row in tables["plain"]), "utf-8")
-    Path("spans.conll").write_text("\n".join(conll), "utf-8")
-    Path("cola.tsv").write_text("".join(cola), "utf-8")
-    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
-    Path("squad.json").write_text(json.dumps(squad), "utf-8")
+    lines = "".join(f"{text}\n" for text in texts)
+    Path("docs.txt").write_text(lines, "utf-8")
+    Path("docs.txt.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
+    Path("docs.tsv").write_text("text\n" + lines, "utf-8")
+    Path("docs.jsonl.zst").write_bytes(zstandard.compress(Path("corpus.jsonl").read_bytes()))
+    table = pa.table({"text": texts, "label": ["ab"[n % 2] for n in range(len(texts))]})
+    pq.write_table(table, "docs.parquet")
+    with pa.ipc.new_file("docs.arrow", table.schema) as out:
+        out.write_table(table)
+    layouts = read_named_records(LAYOUTS)
+    Path("cola.tsv").write_text(layouts["glue/cola"][0], "utf-8")
+    Path("ocnli.json").write_text(layouts["clue/ocnli"][0], "utf-8")
 
 
 def _write_models() -> None:
@@ -147,24 +98,25 @@ SETTINGS = {
     "pretrain": "data: data\nout: out\nmodel: tiny\narchitecture: bert\nprecision: fp32\nseed: 1\n"
     "packing:\n  capacity: 64\n  max_length: 32\nmasking:\n  rate: 0.2\ntrainer:\n  steps: 1\n"
     "  log_every: 1\noptimizer:\n  learning_rate: 1e-3\nschedule:\n  warmup: 0.1\n",
-    "finetune": "encoder: bert\ntrain: rows.tsv\ntest: rows.jsonl\nout: out\nepochs: 1\nbatch: 8\n"
-    "max_length: 24\nseed: [0]\nlearning_rates: [0.001]\nladder: none\nprecision: fp32\n"
+    "finetune": "encoder: bert\ntrain: classes.csv\ntest: classes-doccano.jsonl\nout: out\nepochs: 1\n"
+    "batch: 8\nmax_length: 24\nseed: [0]\nlearning_rates: [0.001]\nladder: none\nprecision: fp32\n"
     "columns:\n  text: text\n  label: label\ntrainer:\n  log_every: 1\n",
     "distil": "teacher: ft\nout: out\nstudent_layers: 1\nseed: 0\nbatch: 8\nprecision: fp32\n"
     "layers:\n  epochs: 1\nlogits:\n  epochs: 1\n",
-    "predict": "model: ft\ninput: plain.jsonl\noutput: out.jsonl\nscores: true\nprecision: fp32\n"
+    "predict": "model: ft\ninput: corpus.jsonl\noutput: out.jsonl\nscores: true\nprecision: fp32\n"
     "max_length: 20\ncolumns:\n  text: text\n",
     "export": "run: ft\nout: out\nformat: hf\n",
     "report": "runs: [ft]\nout: out.html\n",
     "pack": "data: data\ncapacity: 64\nmax_length: 32\nalgorithm: spfhp\n",
 }
 """A file of settings of each verb."""
+ROWS = "--train classes.csv --test classes-doccano.jsonl"
 TASKS = {
-    "ft": "--train rows.tsv --test rows.jsonl",
-    "numeric": "--task regression --train numbers.csv --test numbers.jsonl",
-    "several": "--task multi-label --train many.jsonl --test many.jsonl",
-    "tagger": "--task token-classification --train spans.jsonl --test spans.conll",
-    "reader": "--task question-answering --train questions.jsonl --test squad.json",
+    "ft": ROWS,
+    "numeric": "--task regression --train values.csv --test values.csv",
+    "several": "--task multi-label --train labels.csv --test labels.csv",
+    "tagger": "--task token-classification --train spans-brimful.jsonl --test tags.conll",
+    "reader": "--task question-answering --train questions-datasets.jsonl --test questions-squad.json",
 }
 
 
@@ -184,20 +136,19 @@ def build(folder: Path, said: Path) -> None:
     folder.mkdir(parents=True)
     os.chdir(folder)
     os.environ["BRIMFUL_CACHE"] = "cache"
-    _write_documents()
-    _write_tables()
+    _write_files()
     _do(f"prepare docs.txt --read.split line --out data --tokenizer train:250 {PREPARING}")
-    _do(f"prepare docs.jsonl --out other --tokenizer data {PREPARING}")
+    _do(f"prepare docs.tsv --out other --tokenizer data {PREPARING}")
     _write_models()
     _do(f"pretrain --data data --out run {NEW_MODEL} {PRETRAINING}")
     for name, options in TASKS.items():
         _do(f"finetune --encoder bert --out {name} {options} {TRAINING}")
-    student = "--teacher ft --precision fp32 --batch 8 --json"
+    student = "--teacher ft --precision fp32 --batch 1 --json"
     _do(f"distil {student} --student-layers 1 --out student")
     for kind, source in (("hf", "ft"), ("sentence-transformers", "run"), ("onnx", "ft")):
         _do(f"export {source} --out export-{kind} --format {kind} --json")
-    _do("predict --model student --input plain.csv --output warm.jsonl --json")
-    _do("augment --input rows.tsv --output warm.tsv --encoder run --copies 1 --json")
+    _do("predict --model student --input corpus.csv --output warm.jsonl --json")
+    _do("augment --input classes.csv --output warm.csv --encoder run --copies 1 --json")
     _do("report ft run --out warm.html --json")
     _do("inspect data --verify --json")
     _do("pack --data data --capacity 64 --max-length 32 --json")
@@ -205,7 +156,8 @@ def build(folder: Path, said: Path) -> None:
     _do("export pickled --out warm --json")
     _killed(f"pretrain --data data --out half-run {NEW_MODEL} {PRETRAINING} --trainer.checkpoint-every 1",
             "*/checkpoints/step-2", said)  # fmt: skip
-    _killed(f"finetune --encoder bert --out half-ft {TASKS['ft']} {TRAINING.replace('1e-3', '1e-3 3e-4')}"
+    two_rates = TRAINING.replace("1e-3", "1e-3 3e-4").replace("batch 1", "batch 8")
+    _killed(f"finetune --encoder bert --out half-ft --train docs.parquet --test docs.parquet {two_rates}"
             " --trainer.checkpoint-every 1", "*rate-0.0003/checkpoints/step-2", said)  # fmt: skip
     _killed(f"distil {student} --student-layers 1 --out half-student --trainer.checkpoint-every 1",
             "*logits/checkpoints/step-2", said)  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz.material import FAMILIES, NEW_MODEL, PREPARING, PRETRAINING, TRAINING
+from fuzz.material import FAMILIES, FORMS, NEW_MODEL, PREPARING, PRETRAINING, ROWS, TRAINING
 
 WEIGHTS = {"finetune": 1, "distil": 1, "pretrain": 2, "evaluate": 2, "augment": 2, "report": 2, "check": 3}
 """How many cases each target of a verb has for one of a fine-tuning; the others have four."""
@@ -58,12 +58,15 @@ class Target:
 
 def _list_corpus_targets() -> Iterator[Target]:
     end = f"--out out {PREPARING}"
-    for kind in ("txt", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "html", "txt.gz", "jsonl.zst"):
-        yield Target(f"prepare-{kind}", f"prepare docs.{kind} --tokenizer data {end}", (f"docs.{kind}",))
+    packed = ["docs.tsv", "docs.parquet", "docs.arrow", "docs.txt.gz", "docs.jsonl.zst"]
+    for name in [*(path.name for path in FORMS.glob("corpus*")), *packed]:
+        field = {"corpus-numbered.txt": "2", "corpus-sentences.json": "1"}.get(name, "text")
+        line = f"prepare {name} --read.field {field} --tokenizer data {end}"
+        yield Target(f"prepare-{name}", line, (name,))
     lines = "prepare docs.txt --read.split line --tokenizer"
     for name, files in (("bert", "bert/*token*"), ("pickled", "pickled/*[!n]"), ("bpe", "bpe/*")):
         yield Target(f"prepare-tokenizer-{name}", f"{lines} {name} {end}", (files,))
-    yield Target("prepare-lexicon", f"{lines} data --lexicon words.txt {end}", ("words.txt",))
+    yield Target("prepare-lexicon", f"{lines} data --lexicon lexicon.txt {end}", ("lexicon.txt",))
     again = "prepare {material}/docs.txt --read.split line --out data --tokenizer train:250 " + PREPARING
     for part in ("text", "dedup", "shards"):
         yield Target(f"prepare-again-{part}", again, (f"data/{part}/*",), checked=True)
@@ -102,23 +105,23 @@ def _list_pretraining_targets() -> Iterator[Target]:
 
 def _list_table_targets() -> Iterator[Target]:
     tables = {
-        "": "rows.tsv rows.csv rows.jsonl rows.parquet pairs.csv pairs.tsv pairs.jsonl",
-        "--task regression": "numbers.jsonl numbers.csv numbers.tsv numbers.parquet",
-        "--task multi-label": "many.jsonl many.parquet",
-        "--task token-classification": "spans.jsonl spans.conll",
-        "--task question-answering": "squad.json questions.jsonl",
-        "--layout glue/cola": "cola.tsv",
-        "--layout clue/tnews": "tnews.json",
+        "": ["classes.csv", "classes-doccano.jsonl", "pairs.csv", "docs.parquet"],
+        "--columns.label sentiment": ["classes-label-studio.json"],
+        "--task regression": ["values.csv"],
+        "--task multi-label": ["labels.csv"],
+        "--task token-classification": ["tags.conll", *(path.name for path in FORMS.glob("spans*"))],
+        "--task question-answering": ["questions-squad.json", "questions-datasets.jsonl"],
+        "--layout glue/cola": ["cola.tsv"],
+        "--layout clue/ocnli": ["ocnli.json"],
     }
-    for options, names in tables.items():
-        files = names.split()
+    for options, files in tables.items():
         for file in files:
             yield Target(f"check-{file}", f"check {file} {options} --json", (file,))
-        if "--layout" not in options:
+        if "--task" in options or not options:
             train = f"--train {files[0]} --test {files[0]} {TRAINING}"
             line = f"finetune --encoder bert --out out {options} {train}"
             yield Target(f"finetune-{files[0]}", line, (files[0],))
-    for file in ("rows.tsv", "pairs.csv", "rows.jsonl", "rows.parquet"):
+    for file in ("classes.csv", "classes-doccano.jsonl", "docs.parquet"):
         line = f"augment --input {file} --output out.{file.split('.')[1]} --encoder bert --copies 1 --json"
         yield Target(f"augment-{file}", line, (file,))
 
@@ -127,18 +130,18 @@ def _list_model_targets() -> Iterator[Target]:
     for name in FAMILIES:
         line = f"evaluate {name} --text data --text-tokens 300 --out out --json"
         yield Target(f"evaluate-{name}", line, (f"{name}/*",))
-    train = "--out out --train rows.tsv --test rows.jsonl"
+    train = f"--out out {ROWS}"
     for name in ("bert", "modern", "pickled"):
         yield Target(f"finetune-from-{name}", f"finetune --encoder {name} {train} {TRAINING}", (f"{name}/*",))
     cached = f"BRIMFUL_CACHE=cache finetune --encoder bert {train} {TRAINING}"
     yield Target("finetune-cache", cached, ("cache/*/*",), checked=True)
-    rest = "--out out --precision fp32 --batch 8 --json"
+    rest = "--precision fp32 --batch 1 --json"
     line = f"distil --teacher export-hf --student electra {train} {rest}"
     yield Target("distil-student", line, ("electra/*",))
     yield Target("distil-teacher", line, ("export-hf/*",), checked=True)
     for kind in ("txt", "jsonl", "csv"):
-        line = f"distil --teacher export-hf --unlabelled plain.{kind} {train} {rest}"
-        yield Target(f"distil-unlabelled-{kind}", line, (f"plain.{kind}",))
+        line = f"distil --teacher export-hf --unlabelled corpus.{kind} {train} {rest}"
+        yield Target(f"distil-unlabelled-{kind}", line, (f"corpus.{kind}",))
     for verb, run in (("finetune", "half-ft"), ("distil", "half-student")):
         states = (f"{run}/*/*/*/checkpoints/*/*", f"{run}/*/*/*/result/*")
         yield Target(f"{verb}-resume", f"{verb} --resume {run} --json", states, checked=True)
@@ -148,12 +151,12 @@ def _list_model_targets() -> Iterator[Target]:
 
 def _list_prediction_targets() -> Iterator[Target]:
     inputs = {
-        "export-hf": "plain.txt plain.jsonl plain.csv plain.tsv plain.parquet",
-        "numeric": "plain.csv numbers.csv numbers.parquet",
-        "several": "plain.txt many.jsonl",
-        "tagger": "plain.txt spans.conll spans.jsonl",
-        "reader": "questions.jsonl squad.json",
-        **dict.fromkeys((*FAMILIES, "pickled", "ft", "export-sentence-transformers"), "plain.txt"),
+        "export-hf": "corpus.txt corpus.jsonl corpus.csv docs.tsv docs.parquet",
+        "numeric": "values.csv",
+        "several": "corpus.txt labels.csv",
+        "tagger": "corpus.txt tags.conll spans-doccano.jsonl",
+        "reader": "questions-datasets.jsonl questions-squad.json",
+        **dict.fromkeys((*FAMILIES, "pickled", "ft", "export-sentence-transformers"), "corpus.txt"),
     }
     kinds = {"numeric": "tsv", "bert": "npy", "several": "parquet", "export-sentence-transformers": "parquet"}
     for model, files in inputs.items():
@@ -180,8 +183,12 @@ def _list_result_targets() -> Iterator[Target]:
         files = (f"{run}/*.*", f"{run}/*/*/*/metrics.jsonl", f"{run}/model/config.json")
         yield Target(f"report-{run}", f"report {run} --out out.html --json", files)
     yield Target("report-two", "report ft run --out out.html --json", ("ft/*.*", "run/*.*"))
-    also = {"prepare": "docs.txt data", "pretrain": "data", "finetune": "bert rows.tsv rows.jsonl"}
-    also |= {"distil": "ft", "predict": "ft plain.jsonl", "export": "ft", "report": "ft", "pack": "data"}
+    also = {
+        "prepare": "docs.txt data",
+        "pretrain": "data",
+        "finetune": "bert classes.csv classes-doccano.jsonl",
+    }
+    also |= {"distil": "ft", "predict": "ft corpus.jsonl", "export": "ft", "report": "ft", "pack": "data"}
     for verb, files_read in also.items():
         dry = " --dry-run" if verb in ("pretrain", "finetune", "distil") else ""
         line = f"{verb} --config {verb}.yaml{dry} --json"

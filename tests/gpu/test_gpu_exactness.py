@@ -13,7 +13,7 @@ from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
+from brimful.model.presets import preset
 
 pytestmark = NEEDS_GPU
 

@@ -21,7 +21,7 @@ from brimful.model.attention import Layout
 from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
+from brimful.model.presets import preset
 from brimful.train.compilation import make_loss
 from brimful.train.determinism import deterministic
 from brimful.train.gradients import flatten

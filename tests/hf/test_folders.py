@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,26 +22,12 @@ from brimful.runs.inputs import model_files
 from builders.encoders import word_tokenizer
 
 # The keys of bert_config.json of BERT, and what Chinese-BERT-wwm and TinyBERT's config.json have more.
-GOOGLE = {
-    "attention_probs_dropout_prob",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "hidden_size",
-    "initializer_range",
-    "intermediate_size",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "type_vocab_size",
-    "vocab_size",
-}
+GOOGLE = """
+attention_probs_dropout_prob hidden_act hidden_dropout_prob hidden_size initializer_range intermediate_size
+max_position_embeddings num_attention_heads num_hidden_layers type_vocab_size vocab_size
+"""
 WWM = {"directionality": "bidi", "pooler_fc_size": 768, "pooler_type": "first_token_transform"}
 TINY = {"cell": {}, "emb_size": 32, "pre_trained": "", "structure": [], "training": ""}
-
-
-@pytest.fixture(autouse=True)
-def _random(seed: int) -> None:
-    torch.manual_seed(seed)
 
 
 def hundred(family: str) -> transformers.PretrainedConfig:
@@ -48,6 +35,13 @@ def hundred(family: str) -> transformers.PretrainedConfig:
     config = their_config(family)
     config.vocab_size = 100
     return config
+
+
+def as_google(path: Path, name: str = "config.json", **more: Any) -> None:
+    """Rewrite a config.json with Google's keys and some more, under another name."""
+    values = {key: value for key, value in json.loads(path.read_text()).items() if key in GOOGLE.split()}
+    path.unlink()
+    path.with_name(name).write_text(json.dumps(values | more))
 
 
 def as_bin(folder: Path) -> None:
@@ -64,9 +58,7 @@ def test_a_configuration_that_can_only_be_berts(tmp_path, name, more, kind):
     model = KINDS[kind].from_config(their_config("bert"))
     model.save_pretrained(tmp_path)
     as_bin(tmp_path)
-    values = {k: v for k, v in json.loads((tmp_path / "config.json").read_text()).items() if k in GOOGLE}
-    (tmp_path / "config.json").unlink()
-    (tmp_path / name).write_text(json.dumps(values | more))
+    as_google(tmp_path / "config.json", name, **more)
     assert ModelFolder.open(tmp_path, "encoder").path == tmp_path
     check_numbers(tmp_path, model, kind)
     head = load_model(tmp_path)[1]
@@ -88,9 +80,7 @@ def test_a_configuration_that_can_only_be_berts(tmp_path, name, more, kind):
 )
 def test_what_may_be_another_model_is_refused(tmp_path, changes, match):
     KINDS["Model"].from_config(their_config("bert")).save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    values = {k: v for k, v in json.loads(path.read_text()).items() if k in GOOGLE}
-    path.write_text(json.dumps(values | changes))
+    as_google(tmp_path / "config.json", **changes)
     refuse(tmp_path, match)
 
 
@@ -135,10 +125,7 @@ def test_export_makes_a_usual_folder_of_such_a_one(tmp_path):
     model.save_pretrained(tmp_path / "old")
     word_tokenizer().save(str(tmp_path / "old" / "tokenizer.json"))
     as_bin(tmp_path / "old")
-    path = tmp_path / "old" / "config.json"
-    values = {k: v for k, v in json.loads(path.read_text()).items() if k in GOOGLE}
-    path.unlink()
-    (tmp_path / "old" / "bert_config.json").write_text(json.dumps(values))
+    as_google(tmp_path / "old" / "config.json", "bert_config.json")
     result = export(run=str(tmp_path / "old"), out=str(tmp_path / "new"))
     assert result["max_abs_hidden_difference"] is None  # transformers does not find bert_config.json
     assert result["max_abs_logit_difference"] < 1e-5

@@ -20,20 +20,17 @@ def write(folder: Path, **values: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("kind", "found"), [("encoder", "encoder"), ("model", "model"), ("start", "start")])
-def test_a_run_opens_at_its_preferred_folder(tmp_path: Path, kind: str, found: str) -> None:
+@pytest.mark.parametrize("kind", ["encoder", "model", "start"])
+def test_a_run_opens_at_its_preferred_folder_and_else_where_a_model_is(tmp_path, kind):
     for name in ("encoder", "model", "start"):
-        write(tmp_path / name)
-    assert ModelFolder.open(tmp_path, kind).path == tmp_path / found
-
-
-def test_a_run_with_another_folder_alone_opens_there(tmp_path: Path) -> None:
-    folder = ModelFolder.open(write(tmp_path / "model").parent, "encoder")
-    assert str(folder) == str(tmp_path / "model")
+        write(tmp_path / "run" / name)
+    assert ModelFolder.open(tmp_path / "run", kind).path == tmp_path / "run" / kind
+    folder = ModelFolder.open(write(tmp_path / "other" / "model").parent, "encoder")
+    assert str(folder) == str(tmp_path / "other" / "model")
     assert ModelFolder.open(folder, "encoder") is folder
 
 
-def test_no_model_is_one_line(tmp_path: Path) -> None:
+def test_no_model_is_one_line(tmp_path):
     for name, file in (("empty", "x"), ("text", "MANIFEST.json"), ("run", "config.yaml")):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).write_text("{}")
@@ -58,15 +55,15 @@ def test_no_model_is_one_line(tmp_path: Path) -> None:
         ({}, False),
     ],
 )
-def test_what_a_folder_is(tmp_path: Path, values: dict[str, Any], task: bool) -> None:
+def test_what_a_folder_is(tmp_path, values, task):
     assert ModelFolder(write(tmp_path, **values)).has_task == task
 
 
-def test_heads_of_tasks_have_their_names_here_too() -> None:
+def test_heads_of_tasks_have_their_names_here_too():
     assert {HEADS[head] for head in (SequenceHead, TokenHead, SpanHead)} == PROBLEMS.keys()
 
 
-def test_it_loads_no_torch() -> None:
+def test_it_loads_no_torch():
     code = "import brimful.hf.model_folder, sys; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout == "False\n"

@@ -103,7 +103,7 @@ def theirs_of(folder: Path) -> Any:
 
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("first", range(0, 24, 2))
-def test_vectors_are_those_of_sentence_transformers(first: int, tmp_path: Path) -> None:
+def test_vectors_are_those_of_sentence_transformers(first, tmp_path):
     wanted: dict[str, np.ndarray] = {}
     for seed in (first, first + 1):
         rng = Random(seed)
@@ -150,7 +150,7 @@ def graph_vectors(folder: Path, ids: list[list[int]]) -> np.ndarray:
 @pytest.mark.parametrize(
     "form", ["sentence-transformers", "hf", pytest.param("onnx", marks=pytest.mark.slow)]
 )
-def test_exports_cut_pool_and_scale_like_the_folder(form: Any, seed: int, tmp_path: Path) -> None:
+def test_exports_cut_pool_and_scale_like_the_folder(form, seed, tmp_path):
     folder, texts = sentence_folder(Random(100 + seed), tmp_path / "folder"), texts_of(Random(0))
     theirs, out = theirs_of(folder), tmp_path / "out"
     prompt = theirs._resolve_prompt(None, None) or ""
@@ -172,7 +172,7 @@ def test_exports_cut_pool_and_scale_like_the_folder(form: Any, seed: int, tmp_pa
 
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("first", range(0, 12, 2))
-def test_classifiers_read_what_autotokenizer_keeps(first: int, tmp_path: Path) -> None:
+def test_classifiers_read_what_autotokenizer_keeps(first, tmp_path):
     """Of texts and of pairs, whose longest loses tokens first; and `truncated_at` is where they were cut."""
     folders, kept = {}, {}
     for seed in (first, first + 1):
@@ -231,7 +231,7 @@ def test_classifiers_read_what_autotokenizer_keeps(first: int, tmp_path: Path) -
         ("modules.json", "Dense", "its modules are Transformer, Pooling, Dense"),
     ],
 )
-def test_what_is_not_computed_is_refused(file: str, values: Any, said: str, tmp_path: Path, capsys) -> None:
+def test_what_is_not_computed_is_refused(file, values, said, tmp_path, capsys):
     folder = tmp_path / "folder"
     encoder = small("bert", layers=1)
     encoder.tokenizer = word_tokenizer()
@@ -257,7 +257,7 @@ def test_what_is_not_computed_is_refused(file: str, values: Any, said: str, tmp_
         assert "2_Dense" in export(run=str(folder), out=str(tmp_path / "hf"), format="hf")["left_out"]
 
 
-def test_a_side_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_side_that_is_none_is_refused(tmp_path):
     base_folder(Random(0), tmp_path / "folder")
     changed(tmp_path / "folder" / "tokenizer_config.json", truncation_side="top")
     with pytest.raises(BrimfulError, match=r'truncation_side of .* is "top"; write right or left'):

@@ -18,7 +18,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path):
     """A BERT's tokenizer with an added token."""
     folder = tmp_path / "source"
     folder.mkdir()
@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def written(source: Path, tmp_path: Path) -> Path:
+def written(source, tmp_path):
     folder = tmp_path / "written"
     folder.mkdir()
     save(load(source), folder, model_max_length=20)
@@ -40,7 +40,7 @@ def write(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(values), "utf-8")
 
 
-def test_texts_are_of_all_kinds_and_spell_markers_and_added_tokens(written: Path) -> None:
+def test_texts_are_of_all_kinds_and_spell_markers_and_added_tokens(written):
     plain, spelled = sample_texts(load(written))
     assert len(plain) > 40
     assert any("[DRUG]" in text for text in plain)
@@ -48,7 +48,7 @@ def test_texts_are_of_all_kinds_and_spell_markers_and_added_tokens(written: Path
     assert not any(name.lower() in text.lower() for text in plain for name in PIECES[:5])
 
 
-def test_other_ids_than_the_source_has_fail_with_an_example(source: Path, written: Path) -> None:
+def test_other_ids_than_the_source_has_fail_with_an_example(source, written):
     check_ids(source, written, 20)
     write(source / "tokenizer_config.json", {"do_lower_case": False, "extra_special_tokens": ["[DRUG]"]})
     with pytest.raises(BrimfulError, match=r"the ids of 'The quick.* differ .*source at token 1"):
@@ -56,21 +56,19 @@ def test_other_ids_than_the_source_has_fail_with_an_example(source: Path, writte
     check_ids(source, written, 20, whole=False)
 
 
-def test_a_folder_that_transformers_cuts_elsewhere_fails(source: Path, written: Path) -> None:
+def test_a_folder_that_transformers_cuts_elsewhere_fails(source, written):
     with pytest.raises(BrimfulError, match=r"the ids of '0 1 2.*written, which cuts it at token 18"):
         check_ids(source, written, 19)
 
 
 @pytest.mark.parametrize("length", ["", [], {"x": 1}])
-def test_a_source_whose_tokenizer_fails_at_a_text_is_not_compared(
-    source: Path, written: Path, capsys: pytest.CaptureFixture[str], length: Any
-) -> None:
+def test_a_source_whose_tokenizer_fails_at_a_text_is_not_compared(source, written, capsys, length):
     write(source / "tokenizer_config.json", {"do_lower_case": True, "model_max_length": length})
     check_ids(source, written, 20)
     assert f"{source}: transformers cannot use the tokenizer" in capsys.readouterr().err
 
 
-def test_a_folder_whose_markers_transformers_finds_fails(source: Path, written: Path) -> None:
+def test_a_folder_whose_markers_transformers_finds_fails(source, written):
     config = json.loads((written / "tokenizer_config.json").read_text())
     config |= {"split_special_tokens": False, "later": 1}
     write(written / "tokenizer_config.json", config)
@@ -78,7 +76,7 @@ def test_a_folder_whose_markers_transformers_finds_fails(source: Path, written: 
         check_ids(source, written, 20)
 
 
-def test_texts_are_lowered_where_sentence_transformers_does(source: Path, tmp_path: Path) -> None:
+def test_texts_are_lowered_where_sentence_transformers_does(source, tmp_path):
     (source / "tokenizer_config.json").unlink()
     cased = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(PIECES)}, unk_token="[UNK]"))
     cased.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -12,7 +12,7 @@ import pytest
 from brimful.base.seals import check_seal
 from brimful.base.storage import TEMPORARY, sweep
 from brimful.runs import checkpoint
-from builders.disks import mounted
+from builders.shared import mounted
 from builders.verbs import SMALL, Call, check_same, command, kill_when, sha256
 
 SLOW_DISK = """

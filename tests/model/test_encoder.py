@@ -20,7 +20,7 @@ from brimful.hf.tensor_names import from_hf
 from brimful.model.attention import SequenceLayout, attend
 from brimful.model.encoder import Capture, _warn_about_attention_dropout
 from brimful.model.initial_weights import skip_initial_weights
-from brimful.model.shape import SHAPES, preset
+from brimful.model.presets import SHAPES, preset
 from builders.encoders import (
     ARCHITECTURES,
     MODELS,

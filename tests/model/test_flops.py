@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from brimful.base.distributed import SINGLE_RANK
 from brimful.data.batch import pack
 from brimful.model.flops import Shape, count_step_flops
-from brimful.model.shape import preset
+from brimful.model.presets import preset
 from brimful.train import utilisation
 from brimful.train.journal import Journal
 from brimful.train.metrics import Totals, Window, count_batches, read_metrics

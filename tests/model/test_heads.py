@@ -12,7 +12,7 @@ from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensor_names import from_hf, to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.model.shape import preset
+from brimful.model.presets import preset
 from brimful.stages.task_trainings import start_transform
 from builders.encoders import MODELS, padded, peer, peer_class, random_row, rotate_in_full, run_peer, small
 

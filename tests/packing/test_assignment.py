@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from brimful.base.draws import shuffle_indices
 from brimful.base.randomness import derive_key, hash_words
 from brimful.packing.assignment import assign
-from brimful.packing.histogram import Plan, count_lengths, read_histogram
+from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit, spfhp
+from brimful.packing.published import read_histogram
 from builders.packings import problems, sequences_of
 
 

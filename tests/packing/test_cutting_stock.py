@@ -18,8 +18,9 @@ from scipy.sparse import csc_array
 from brimful.base.errors import BrimfulError
 from brimful.packing import cutting_stock as stock
 from brimful.packing.cutting_stock import Rows, best_patterns, count_unplaced, cutting_stock, fill_slots
-from brimful.packing.histogram import Plan, count_lengths, read_histogram
+from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit
+from brimful.packing.published import read_histogram
 from builders.packings import check_plan, histogram, problems
 
 # Lengths that best-fit packs badly.
@@ -43,13 +44,9 @@ def fewest_rows(counts: np.ndarray, capacity: int, depth: int | None) -> int:
         return 0
     patterns = [p for p in list_patterns(lengths.tolist(), capacity, depth or capacity) if p]
     columns = np.array([[pattern.count(length) for pattern in patterns] for length in lengths.tolist()])
-    result = milp(
-        np.ones(len(patterns)),
-        integrality=np.ones(len(patterns)),
-        bounds=Bounds(0, np.inf),
-        constraints=LinearConstraint(columns, lb=counts[lengths]),
-        options={"mip_rel_gap": 0},
-    )
+    ones, rules = np.ones(len(patterns)), LinearConstraint(columns, lb=counts[lengths])
+    options = {"bounds": Bounds(0, np.inf), "options": {"mip_rel_gap": 0}}
+    result = milp(ones, integrality=ones, constraints=rules, **options)
     assert result.status == 0
     return round(result.fun)
 
@@ -97,9 +94,7 @@ def test_within_two_rows_of_the_bound(depth: int | None, seed: int) -> None:
         (65_536, {65_535: 5, 65_536: 3}, 8),
     ],
 )
-def test_histograms_with_a_known_minimum(
-    capacity: int, counts: dict[int, int], rows: int, depth: int | None
-) -> None:
+def test_a_known_minimum(capacity: int, counts: dict[int, int], rows: int, depth: int | None) -> None:
     plan = checked(histogram(capacity, counts), capacity, depth)
     assert (plan.rows, plan.rows_above_bound) == (rows, 0)
 
@@ -107,9 +102,7 @@ def test_histograms_with_a_known_minimum(
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("depth", [None, 3, 16])
 @pytest.mark.parametrize(("capacity", "kinds"), [(65_536, 64), (4096, 512)])
-def test_large_capacities_and_ten_billion_sequences(
-    capacity: int, kinds: int, depth: int | None, seed: int
-) -> None:
+def test_ten_billion_sequences(capacity: int, kinds: int, depth: int | None, seed: int) -> None:
     random = np.random.default_rng(seed)
     lengths = random.choice(np.arange(capacity // 8, capacity // 2), kinds, replace=False)
     counts = np.zeros(capacity + 1, dtype=np.int64)
@@ -123,14 +116,10 @@ def test_a_program_that_would_take_too_long_is_not_solved(monkeypatch: pytest.Mo
     checked(histogram(65_536, {1: 10**9, 20_001: 1000, 24_001: 777, 30_001: 500}), 65_536, 40_000)
 
 
-def test_better_than_best_fit() -> None:
+def test_where_the_solver_fails_the_plan_is_best_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = histogram(512, HARD)
     assert cutting_stock(counts, 512).rows < best_fit(counts, 512).rows
-
-
-def test_where_the_solver_fails_the_plan_is_best_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stock, "linprog", lambda *_, **__: SimpleNamespace(status=4, x=None))
-    counts = histogram(512, HARD)
     assert checked(counts, 512).rows == best_fit(counts, 512).rows
 
 
@@ -147,9 +136,8 @@ def test_the_best_pattern(problem: tuple, data: st.DataObject) -> None:
         return
     values = np.array([data.draw(st.integers(0, 9)) for _ in lengths], dtype=np.int64)
     worth = dict(zip(lengths.tolist(), values.tolist(), strict=True))
-    patterns = {
-        p: sum(map(worth.get, p)) for p in list_patterns(lengths[::-1].tolist(), capacity, depth) if p
-    }
+    possible = list_patterns(lengths[::-1].tolist(), capacity, depth)
+    patterns = {pattern: sum(map(worth.get, pattern)) for pattern in possible if pattern}
     value, indices, repeats, offsets = best_patterns(values, lengths, capacity, depth)
     assert value == max(patterns.values())
     for i, (a, b) in enumerate(pairwise(offsets.tolist())):

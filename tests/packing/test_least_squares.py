@@ -6,15 +6,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
-from brimful.packing.histogram import read_histogram
 from brimful.packing.least_squares import nnlshp
+from brimful.packing.published import read_histogram
 from builders.packings import check_plan, histogram, problems
 
 
 @given(problems(largest=48, most=10**10, depths=st.integers(1, 3)))
-@example(
-    (np.bincount([6, 12, 18, 23], minlength=25), 24, 3)
-)  # columns that reach 0 together, but for rounding
+# Columns that reach 0 together, but for rounding.
+@example((np.bincount([6, 12, 18, 23], minlength=25), 24, 3))
 def test_a_plan_holds_every_sequence_and_fits(problem: tuple) -> None:
     plan = nnlshp(*problem)
     check_plan(plan, *problem)

@@ -45,7 +45,7 @@ def hidden_ticks(axes: Any) -> list[Text]:
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: f"{chart.title} {len(chart.series)}")
-def test_labels_never_cross(chart: SummaryChart) -> None:
+def test_labels_never_cross(chart):
     drawing = draw_chart(chart)
     FigureCanvasAgg(drawing).draw()
     texts = [text for text in drawing.findobj(Text) if text.get_text().strip() and text.get_visible()]
@@ -60,7 +60,7 @@ def test_labels_never_cross(chart: SummaryChart) -> None:
 
 
 @pytest.mark.parametrize("chart", [CHARTS[0], CHARTS[-1]])
-def test_the_same_chart_gives_the_same_bytes_and_says_its_numbers(chart: SummaryChart) -> None:
+def test_the_same_chart_gives_the_same_bytes_and_says_its_numbers(chart):
     svg = to_svg(chart)
     assert svg == to_svg(chart)
     assert chart.title in svg

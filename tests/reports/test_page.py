@@ -65,7 +65,7 @@ def measured(*models: ModelResult, test: MeasuredOn = TEST) -> Summary:
 
 
 @pytest.fixture
-def finetune_run(tmp_path: Path) -> Path:
+def finetune_run(tmp_path):
     own = model("Fine-tuned encoder", 0.9, is_own=True, milliseconds=4.0, pairs={"TF-IDF": 0.004})
     summary = measured(own, model("TF-IDF", 0.85, role="baseline", milliseconds=0.5))
     run = write_run(tmp_path / "finetune", {"steps": 3}, {"encoder": HOSTILE}, curve(300, "classes"), summary)
@@ -75,7 +75,7 @@ def finetune_run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def distil_run(tmp_path: Path, finetune_run: Path) -> Path:
+def distil_run(tmp_path, finetune_run):
     summary = measured(
         model("Student", 0.89, is_own=True, milliseconds=2.0, pairs={"Teacher": 0.003}),
         model("Teacher", 0.9, folder=str(finetune_run), megabytes=20.0, milliseconds=5.0),
@@ -127,9 +127,7 @@ class _Page(HTMLParser):
         self.text += data
 
 
-def test_a_run_shows_its_verdict_tables_curves_facts_and_configuration(
-    tmp_path: Path, finetune_run: Path
-) -> None:
+def test_a_run_shows_its_verdict_tables_curves_facts_and_configuration(tmp_path, finetune_run):
     page = _Page(page_of(tmp_path, finetune_run))
     for shown in ("Fine-tuned", "It ended.", "Behind the best", "TF-IDF", "Time", "encoder:", "steps"):
         assert shown in page.text
@@ -138,9 +136,7 @@ def test_a_run_shows_its_verdict_tables_curves_facts_and_configuration(
     assert "trials/seed-0/rate-0.001-试" in page.charts[1]
 
 
-def test_the_models_of_all_runs_stand_in_one_table_and_one_picture(
-    tmp_path: Path, finetune_run: Path, distil_run: Path
-) -> None:
+def test_the_models_of_all_runs_stand_in_one_table_and_one_picture(tmp_path, finetune_run, distil_run):
     ((test, models),) = group_models(load_runs([finetune_run, distil_run])).items()
     assert test == TEST
     names = [model.name for model in models]
@@ -154,13 +150,13 @@ def test_the_models_of_all_runs_stand_in_one_table_and_one_picture(
     assert sum(chart.startswith("Accuracy against ms a text") for chart in page.charts) == 3
 
 
-def test_models_of_other_rows_are_not_compared(tmp_path: Path, finetune_run: Path) -> None:
+def test_models_of_other_rows_are_not_compared(tmp_path, finetune_run):
     summary = measured(model("x", 0.99, is_own=True), test=OTHER_ROWS)
     other = write_run(tmp_path / "other", {"a": 1}, summary=summary)
     assert set(group_models(load_runs([finetune_run, other]))) == {TEST, OTHER_ROWS}
 
 
-def test_a_run_with_models_speaks_for_the_runs_inside_it(tmp_path: Path) -> None:
+def test_a_run_with_models_speaks_for_the_runs_inside_it(tmp_path):
     demo = write_run(tmp_path / "demo", {"a": 1}, summary=measured(model("Student", 0.8)))
     write_run(demo / "distil", {"a": 1}, summary=measured(model("Student", 0.7, is_own=True)))
     (models,) = group_models(load_runs([demo])).values()
@@ -168,12 +164,12 @@ def test_a_run_with_models_speaks_for_the_runs_inside_it(tmp_path: Path) -> None
     assert _Page(page_of(tmp_path, demo)).anchors == ["run-1", "run-1-1"]
 
 
-def test_runs_of_one_name_are_named_by_their_parents_too(tmp_path: Path) -> None:
+def test_runs_of_one_name_are_named_by_their_parents_too(tmp_path):
     runs = [write_run(tmp_path / parent / "run", {"a": 1}) for parent in ("a", "b")]
     assert [run.name for run in load_runs(runs)] == ["a/run", "b/run"]
 
 
-def test_every_text_from_outside_is_escaped(tmp_path: Path, finetune_run: Path) -> None:
+def test_every_text_from_outside_is_escaped(tmp_path, finetune_run):
     hostile = write_run(tmp_path / '"><img src=x>', {"kind": "run", HOSTILE: {"a": HOSTILE, "b": "\ud800"}})
     write_run(hostile / "stages" / "<img src=x>", metrics=curve(20, HOSTILE))
     text = page_of(tmp_path, finetune_run, hostile)
@@ -188,14 +184,14 @@ def test_every_text_from_outside_is_escaped(tmp_path: Path, finetune_run: Path) 
 
 
 @pytest.mark.slow
-def test_the_same_runs_give_the_same_bytes(tmp_path: Path, finetune_run: Path) -> None:
+def test_the_same_runs_give_the_same_bytes(tmp_path, finetune_run):
     out = tmp_path / "other.html"
     command = [sys.executable, "-m", "brimful", "report", str(finetune_run), "--out", str(out)]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": "1"}, stdout=subprocess.DEVNULL)
     assert out.read_text(encoding="utf-8") == page_of(tmp_path, finetune_run)
 
 
-def test_an_unfinished_run_shows_what_it_has(tmp_path: Path) -> None:
+def test_an_unfinished_run_shows_what_it_has(tmp_path):
     run = write_run(tmp_path / "run", None, {"trainer": {"steps": 3000}}, curve(120, "mlm"))
     page = _Page(page_of(tmp_path, run))
     assert "unfinished" in page.text
@@ -204,7 +200,7 @@ def test_an_unfinished_run_shows_what_it_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("record", ["summary.json", "MANIFEST.json", "export.json"])
-def test_a_record_of_an_earlier_version_shows_its_facts(tmp_path: Path, record: str) -> None:
+def test_a_record_of_an_earlier_version_shows_its_facts(tmp_path, record):
     facts = {"tokens": 58_000, "test": {"accuracy": 0.81}}
     written = {"summary": facts} if record == "MANIFEST.json" else facts
     page = _Page(page_of(tmp_path, write_run(tmp_path / "run", written, record=record)))
@@ -213,7 +209,7 @@ def test_a_record_of_an_earlier_version_shows_its_facts(tmp_path: Path, record: 
     assert "58,000" in page.text
 
 
-def test_odd_metrics_are_left_out(tmp_path: Path) -> None:
+def test_odd_metrics_are_left_out(tmp_path):
     odd = [{"step": 1, "loss.a": None}, {"loss.a": 1.0}, {"step": "x", "loss.a": 2}, {"step": 3, "note": "y"}]
     assert _Page(page_of(tmp_path, write_run(tmp_path / "run", {"a": 1}, metrics=odd))).charts == []
 
@@ -230,7 +226,7 @@ def test_odd_metrics_are_left_out(tmp_path: Path) -> None:
         ("config.yaml", "a: [", "config.yaml"),
     ],
 )
-def test_a_run_that_cannot_be_read(tmp_path: Path, name: str, content: str | None, named: str) -> None:
+def test_a_run_that_cannot_be_read(tmp_path, name, content, named):
     if content is not None:
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / name).write_text(content)
@@ -239,7 +235,7 @@ def test_a_run_that_cannot_be_read(tmp_path: Path, name: str, content: str | Non
     assert not (tmp_path / "report.html").exists()
 
 
-def test_an_out_that_cannot_be_written(tmp_path: Path, finetune_run: Path) -> None:
+def test_an_out_that_cannot_be_written(tmp_path, finetune_run):
     (tmp_path / "file").touch()
     (tmp_path / "folder.html").mkdir()
     for out, message in (
@@ -254,7 +250,7 @@ def test_an_out_that_cannot_be_written(tmp_path: Path, finetune_run: Path) -> No
         report(runs=[], out="report.html")
 
 
-def test_command_line(tmp_path: Path, finetune_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(tmp_path, finetune_run, capsys):
     out = tmp_path / "new" / "report.html"
     assert report(runs=[str(finetune_run)], out=str(out), dry_run=True) == {"dry_run": True, "runs": 1}
     assert not out.exists()
@@ -262,9 +258,7 @@ def test_command_line(tmp_path: Path, finetune_run: Path, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out) == {"out": str(out), "runs": 1, "bytes": out.stat().st_size}
 
 
-def test_a_terminal_compares_the_models_of_several_runs(
-    tmp_path: Path, finetune_run: Path, distil_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_compares_the_models_of_several_runs(tmp_path, finetune_run, distil_run, capsys):
     out = tmp_path / "report.html"
     assert main(["report", str(finetune_run), str(distil_run), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
@@ -272,7 +266,7 @@ def test_a_terminal_compares_the_models_of_several_runs(
     assert all(f"\n  {name} " in printed for name in ("finetune", "student", "TF-IDF"))
 
 
-def test_matplotlib_and_torch_are_not_imported_before_they_are_needed() -> None:
+def test_matplotlib_and_torch_are_not_imported_before_they_are_needed():
     code = "import sys, brimful.commands.report; print({'torch', 'matplotlib', 'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "set()\n"

@@ -1,7 +1,6 @@
 """Results on a terminal: nothing is cut, whatever the width."""
 
 import io
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -28,7 +27,7 @@ ROWS = SummaryTable("Rows", ["Row", "Text", "Why"], [["12", SENTENCE, SENTENCE]]
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("table", [DIFFERENCES, ROWS])
-def test_cells_are_wrapped_and_not_cut(table: SummaryTable, width: int) -> None:
+def test_cells_are_wrapped_and_not_cut(table, width):
     found = lines(table, width)
     assert max(map(len, found)) <= width
     words = " ".join(found).split()
@@ -40,7 +39,7 @@ def test_cells_are_wrapped_and_not_cut(table: SummaryTable, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_columns_after_the_third_are_left_out_first(width: int) -> None:
+def test_columns_after_the_third_are_left_out_first(width):
     titles = ["Model", "accuracy", "behind", "parameters", "size, MB", "ms a text", "tokens a second", "seed"]
     wide = SummaryTable("Alternatives", titles, [[f"model {n}", *["12.34 %"] * 7] for n in range(3)])
     found = lines(wide, width)
@@ -50,7 +49,7 @@ def test_columns_after_the_third_are_left_out_first(width: int) -> None:
     assert all(title in text for title in ("Model", "accuracy", "behind", "seed"))
 
 
-def test_a_result_with_a_summary_shows_it_and_no_details(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_with_a_summary_shows_it_and_no_details(capsys):
     models = [ModelResult(name="own", value=0.9), ModelResult(name="TF-IDF", value=0.8, role="baseline")]
     tables = [
         SummaryTable("Result", ["", ""], [["Time", "3\u202fs"], ["[bold]", "\x1b[2J"]]),
@@ -72,8 +71,6 @@ def test_a_result_with_a_summary_shows_it_and_no_details(capsys: pytest.CaptureF
     ("value", "line"),
     [(1234, "a: 1,234"), (0.12344, "a: 0.1234"), ([1, 2], "a: 1, 2"), ({"b": True}, "a.b: yes")],
 )
-def test_a_result_without_a_summary_shows_each_value(
-    value: Any, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_without_a_summary_shows_each_value(value, line, capsys):
     show_result({"a": value})
     assert capsys.readouterr().out == f"{line}\n"

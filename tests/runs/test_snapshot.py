@@ -114,12 +114,9 @@ def test_checkpoints_of_an_unfinished_run_are_exported(broken: Broken, tmp_path:
         export(run=str(run), out=out)
     with pytest.raises(BrimfulError, match=rf"no checkpoint .*step-1: .* {there[0]}, {there[1]}"):
         export(run=str(run), out=out, step=1)
-    losses = {
-        line["step"]: line["validation.loss"]
-        for line in read_metrics(run / "metrics.jsonl")
-        if "validation.loss" in line
-    }
-    best = min((step for step in losses if step < broken.update), key=losses.__getitem__)
+    told = [line for line in read_metrics(run / "metrics.jsonl") if "validation.loss" in line]
+    sound = [line for line in told if line["step"] < broken.update]
+    best = min(sound, key=lambda line: line["validation.loss"])["step"]
     for step, expected in ((there[-1], there[-1]), ("best", best)):
         result = export(run=str(run), out=out, step=step)
         assert result["step"] == expected
@@ -175,14 +172,10 @@ def test_the_last_checkpoint_has_the_bits_of_the_run(
 ) -> None:
     run, out = tmp_path / "run", tmp_path / "out"
     kind = {"sequences": {"kind": sequences}} if sequences == "nsp" else {}
-    pretrain(
-        data=str(corpus_dir),
-        out=str(run),
-        architecture=architecture,
-        trainer={"steps": 4, "checkpoint_every": 3},
-        **SETTINGS,
-        **kind,
+    settings = (
+        SETTINGS | kind | {"architecture": architecture, "trainer": {"steps": 4, "checkpoint_every": 3}}
     )
+    pretrain(data=str(corpus_dir), out=str(run), **settings)
     result = export(run=str(run), out=str(out), step=4)
     assert result["step"] == 4
     for path in set((run / "encoder").iterdir()) - {run / "encoder" / CHECKSUMS}:

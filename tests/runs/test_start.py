@@ -34,7 +34,7 @@ def signalled(number: int, event: str, name: str, *arguments: object) -> subproc
     return subprocess.run(line, capture_output=True, text=True, timeout=300, env=dict(os.environ))
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("number", "event", "name"),
     [

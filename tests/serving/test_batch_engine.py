@@ -42,7 +42,7 @@ def values(request: QueuedRequest) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [1, WORKERS])
-def test_batches_are_computed_beside_each_other(workers: int) -> None:
+def test_batches_are_computed_beside_each_other(workers):
     model, over = Waiting(workers), threading.Semaphore(0)
     queue = RequestQueue(100, lambda requests: [over.release() for _ in requests] and None)
     engine = BatchEngine(queue, lambda model, tokens, seconds: None)
@@ -57,7 +57,7 @@ def test_batches_are_computed_beside_each_other(workers: int) -> None:
     assert engine.lost == ""
 
 
-def test_a_function_that_waits_for_an_engine_that_stops_gets_its_error() -> None:
+def test_a_function_that_waits_for_an_engine_that_stops_gets_its_error():
     queue = RequestQueue(100, lambda requests: None)
     engine = BatchEngine(queue, lambda model, tokens, seconds: None)
     assert engine.call(lambda: 7) == 7
@@ -75,7 +75,7 @@ def test_a_function_that_waits_for_an_engine_that_stops_gets_its_error() -> None
         engine.call(lambda: 9)
 
 
-def test_texts_of_those_who_left_hold_up_nobody() -> None:
+def test_texts_of_those_who_left_hold_up_nobody():
     first, over = Waiting(1), threading.Semaphore(0)
     queue = RequestQueue(100, lambda requests: [over.release() for _ in requests] and None)
     BatchEngine(queue, lambda model, tokens, seconds: None)

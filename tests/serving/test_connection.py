@@ -6,7 +6,6 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,7 +33,7 @@ MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server(quick: Path) -> Iterator[Running]:
+def server(quick):
     with running(quick, code=CODE) as found:
         yield found
         out, err = found.end()
@@ -65,7 +64,7 @@ def resident(server: Running) -> int:
     ],
     ids=["trailers", "one trailer", "an extension"],
 )
-def test_what_is_neither_header_nor_body_is_bounded(server: Running, endless: bytes) -> None:
+def test_what_is_neither_header_nor_body_is_bounded(server, endless):
     before = resident(server)
     with server.connect(CHUNKED + endless[:100_000]) as connection:
         status, body = answered(connection)
@@ -76,7 +75,7 @@ def test_what_is_neither_header_nor_body_is_bounded(server: Running, endless: by
 
 
 @pytest.mark.parametrize("part", [b"0\r\nA: b\r\n", b"1;aaaa\r\nb\r\n", b"100\r\naaa"])
-def test_a_request_that_never_ends_has_a_limit_in_seconds(server: Running, part: bytes) -> None:
+def test_a_request_that_never_ends_has_a_limit_in_seconds(server, part):
     started = time.monotonic()
     with server.connect(CHUNKED) as connection:
         connection.settimeout(0.1)
@@ -89,7 +88,7 @@ def test_a_request_that_never_ends_has_a_limit_in_seconds(server: Running, part:
     assert said.startswith((b"HTTP/1.1 408 Request Timeout\r\n", b"HTTP/1.1 400 "))
 
 
-def test_trailers_and_extensions_are_allowed(server: Running) -> None:
+def test_trailers_and_extensions_are_allowed(server):
     body = b'7;a=b\r\n{"text"\r\n7 \r\n: "w1"}\r\n0\r\nA: b\r\nC: d\r\n\r\n'
     with server.connect(CHUNKED + body) as connection:
         assert answered(connection)[0] == 200
@@ -97,7 +96,7 @@ def test_trailers_and_extensions_are_allowed(server: Running) -> None:
         assert answered(connection)[0] == 200
 
 
-def test_the_connection_that_was_silent_for_longest_gives_way(server: Running) -> None:
+def test_the_connection_that_was_silent_for_longest_gives_way(server):
     kept = [server.connect(LIVE) for _ in range(20)]
     assert {answered(each)[0] for each in kept} == {200}
     kept[0].sendall(LIVE)  # so the second is the oldest
@@ -114,15 +113,13 @@ def test_the_connection_that_was_silent_for_longest_gives_way(server: Running) -
 @pytest.mark.parametrize(
     ("requests", "expected"), [([ASK], 1), ([LIVE], 1), ([ASK, LIVE, ASK], 3), ([ASK[:-1]], 0)]
 )
-def test_a_client_that_sends_no_more_is_answered(
-    server: Running, requests: list[bytes], expected: int
-) -> None:
+def test_a_client_that_sends_no_more_is_answered(server, requests, expected):
     with server.connect(b"".join(requests)) as connection:
         connection.shutdown(socket.SHUT_WR)
         assert text_of(connection).count("HTTP/1.1 200 OK\r\n") == expected
 
 
-def test_clients_that_leave_are_no_fault(server: Running) -> None:
+def test_clients_that_leave_are_no_fault(server):
     before = counts(server)
     for request in (LIVE * 20, ASK * 8, ASK[:-1], LIVE.replace(b"live", b"none") * 20):
         for _ in range(10):
@@ -155,9 +152,7 @@ def test_clients_that_leave_are_no_fault(server: Running) -> None:
     ],
     ids=lambda value: str(value)[-30:],
 )
-def test_what_is_not_spoken_is_refused_in_the_words_of_http(
-    server: Running, request_: bytes, line: str
-) -> None:
+def test_what_is_not_spoken_is_refused_in_the_words_of_http(server, request_, line):
     with server.connect(request_) as connection:
         response = http.client.HTTPResponse(connection)
         response.begin()
@@ -165,12 +160,12 @@ def test_what_is_not_spoken_is_refused_in_the_words_of_http(
         assert json.loads(response.read())["error"]["code"] == line[:3]
 
 
-def test_nonsense_behind_requests_is_refused_after_their_answers(server: Running) -> None:
+def test_nonsense_behind_requests_is_refused_after_their_answers(server):
     said = text_of(server.connect(ASK + LIVE + b"\x00nonsense\r\n\r\n" + LIVE))
     assert [part[:3] for part in said.split("HTTP/1.1 ")[1:]] == ["200", "200", "400"]
 
 
-def test_nonsense_in_a_body_that_was_refused_is_no_fault(server: Running) -> None:
+def test_nonsense_in_a_body_that_was_refused_is_no_fault(server):
     for path in (b"/nothing", b"/v1/classify"):
         text_of(server.connect(CHUNKED.replace(b"/v1/classify", path) + b"nonsense\r\n" + LIVE))
         with server.connect(CHUNKED.replace(b"/v1/classify", path).replace(b"json", b"xml")) as connection:
@@ -179,14 +174,14 @@ def test_nonsense_in_a_body_that_was_refused_is_no_fault(server: Running) -> Non
             assert text_of(connection) == ""
 
 
-def test_a_body_behind_an_upgrade_is_no_request(server: Running) -> None:
+def test_a_body_behind_an_upgrade_is_no_request(server):
     head = HEAD + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(LIVE)
     said = text_of(server.connect(head + LIVE + LIVE[:-2] + b"Connection: close\r\n\r\n"))
     assert said.count("HTTP/1.1 ") == 2
     assert "not JSON" in said
 
 
-def test_an_empty_line_does_not_keep_a_connection(server: Running) -> None:
+def test_an_empty_line_does_not_keep_a_connection(server):
     connection = server.connect(LIVE)
     assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
     connection.sendall(b"\r\n")

@@ -22,7 +22,7 @@ OTHERS = 400
 
 
 @pytest.fixture(params=FORMATS, ids=["fp32", "bf16", "auto-slow", "auto-fast"])
-def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+def asked(request, monkeypatch):
     """The precision that is asked for, and the format that it is."""
     precision, fast = request.param
     monkeypatch.setattr(policy, "has_fast_bf16", lambda device: fast)
@@ -57,9 +57,7 @@ def written(tmp_path: Path, texts: list[dict[str, str]], precision: str) -> tupl
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_text_has_the_same_answer_from_every_verb_in_any_company(
-    task: str, asked: tuple[str, str], seed: int, tmp_path: Path
-) -> None:
+def test_a_text_has_the_same_answer_from_every_verb_in_any_company(task, asked, seed, tmp_path):
     precision, format = asked
     task_model(task).save(tmp_path / "model")
     texts = some_texts(seed)
@@ -82,7 +80,7 @@ def test_a_text_has_the_same_answer_from_every_verb_in_any_company(
         np.testing.assert_allclose(numbers(found), wanted, rtol=1e-5, atol=5e-6)
 
 
-def test_a_vector_too(asked: tuple[str, str], seed: int, tmp_path: Path) -> None:
+def test_a_vector_too(asked, seed, tmp_path):
     precision, format = asked
     new_encoder().save(tmp_path / "model")
     texts = some_texts(seed)

@@ -15,12 +15,12 @@ TEXTS = ["w1 w2", "\u8fd9\u672c\u4e66 w3", ""]
 
 
 @pytest.fixture(scope="module")
-def client(vectors: str):
+def client(vectors):
     with openai.OpenAI(base_url=f"{vectors}v1", api_key="none", max_retries=0) as found:
         yield found
 
 
-def test_its_vectors_are_those_of_the_server(client: "openai.OpenAI", vectors: str) -> None:
+def test_its_vectors_are_those_of_the_server(client, vectors):
     body = {"input": TEXTS, "encoding_format": "float"}
     rows = httpx2.post(f"{vectors}v1/embeddings", json=body, timeout=30).json()["data"]
     expected = np.array([row["embedding"] for row in rows])
@@ -34,14 +34,8 @@ def test_its_vectors_are_those_of_the_server(client: "openai.OpenAI", vectors: s
     assert client.embeddings.create(model="vectors", input="w1").usage.total_tokens > 0
 
 
-def test_every_field_of_its_request_is_read_and_answers_are_of_its_types(vectors: str) -> None:
-    values = {
-        "input": "w1",
-        "model": "vectors",
-        "dimensions": 4,
-        "encoding_format": "base64",
-        "user": "someone",
-    }
+def test_every_field_of_its_request_is_read_and_answers_are_of_its_types(vectors):
+    values = {"input": "w1", "model": "vectors", "dimensions": 4, "encoding_format": "base64", "user": "one"}
     assert values.keys() == EmbeddingCreateParams.__annotations__.keys()
     answer = httpx2.post(f"{vectors}v1/embeddings", json=values, timeout=30).json()
     (row,) = answer["data"]
@@ -54,7 +48,7 @@ def test_every_field_of_its_request_is_read_and_answers_are_of_its_types(vectors
     Model.model_validate(model, strict=True)
 
 
-def test_models_are_listed_and_found(client: "openai.OpenAI") -> None:
+def test_models_are_listed_and_found(client):
     (listed,) = client.models.list().data
     assert listed == client.models.retrieve("vectors")
     assert listed.id == "vectors"
@@ -62,12 +56,12 @@ def test_models_are_listed_and_found(client: "openai.OpenAI") -> None:
         client.models.retrieve("other/model")
 
 
-def test_as_many_texts_as_clients_send_are_answered(client: "openai.OpenAI") -> None:
+def test_as_many_texts_as_clients_send_are_answered(client):
     answer = client.embeddings.create(model="vectors", input=["w1"] * 2048)
     assert [each.index for each in answer.data] == list(range(2048))
 
 
-def test_errors_are_its_errors(client: "openai.OpenAI") -> None:
+def test_errors_are_its_errors(client):
     with pytest.raises(openai.UnprocessableEntityError, match="divide it"):
         client.embeddings.create(model="vectors", input=["w1"] * 2049)
     with pytest.raises(openai.UnprocessableEntityError, match="check_embedding_ctx_length=False") as found:

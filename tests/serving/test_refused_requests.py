@@ -4,9 +4,6 @@ import asyncio
 import gzip
 import json
 import threading
-from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -22,7 +19,7 @@ MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def server(quick: Path) -> Iterator[Asked]:
+def server(quick):
     with asked(quick) as found:
         yield found
 
@@ -60,40 +57,38 @@ def server(quick: Path) -> Iterator[Asked]:
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_a_bad_body_is_refused_in_one_line(server: Asked, body: Any, status: int, said: str) -> None:
+def test_a_bad_body_is_refused_in_one_line(server, body, status, said):
     found, message = server.refused(CLASSIFY, body)
     assert found == status
     assert said in message
     assert len(message) < 300
 
 
-def test_a_mark_before_json_is_read(server: Asked) -> None:
+def test_a_mark_before_json_is_read(server):
     assert server.post(CLASSIFY, b'\xef\xbb\xbf{"text": "w1"}\r\n').status_code == 200
     for once in (b'{"text": "\\"text\\": 1"}', b'{"texts": ["text", "text", "texts"]}'):  # no field twice
         assert server.post(CLASSIFY, once).status_code == 200
 
 
-def test_odd_texts_are_answered(server: Asked) -> None:
+def test_odd_texts_are_answered(server):
     for text in ("", "\x00", "a\x00b", "\u2028", "\U0010ffff"):
         assert server.ask(CLASSIFY, text=text)["results"][0]["prediction"] in "abc"
 
 
-def test_paths_and_methods_are_refused_as_json(server: Asked) -> None:
+def test_paths_and_methods_are_refused_as_json(server):
     for path in ("/v2/classify", "/health/", "/../../etc/passwd"):  # no way to another address
         assert error_of(server.get(path)) == (404, "not_found")
     assert server.get(CLASSIFY).status_code == 405
 
 
-def test_a_fault_of_the_server_is_json_too(
-    server: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_of_the_server_is_json_too(server, monkeypatch, capsys):
     monkeypatch.setattr(server.service, "models", None)
     response = server.get("/v1/models")
     assert (response.status_code, response.json()["error"]["type"]) == (500, "internal")
     assert "AttributeError" in capsys.readouterr().err
 
 
-def test_a_compressed_body_is_refused_as_such(server: Asked) -> None:
+def test_a_compressed_body_is_refused_as_such(server):
     def ask(coding: str, body: bytes) -> httpx2.Response:
         headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
         return server.run(lambda client: client.post(CLASSIFY, content=body, headers=headers))
@@ -104,35 +99,31 @@ def test_a_compressed_body_is_refused_as_such(server: Asked) -> None:
     assert ask("identity", b'{"text": "w1"}').status_code == 200
 
 
-def test_what_a_model_cannot_do_is_said(tmp_path: Path) -> None:
+QUESTION = {"text": "w1", "text_b": "w2", "model": "question-answering"}
+CANNOT: list[tuple[str, dict[str, Any], str]] = [
+    (CLASSIFY, {"text": "a", "model": "encoder"}, "vectors"),
+    (CLASSIFY, {"text": "w1", "model": "question-answering"}, "text_b"),
+    (CLASSIFY, {**QUESTION, "abstain_below": 0.5}, "abstain_below"),
+    (CLASSIFY, {"text": "w1"}, "several models"),
+    (EMBEDDINGS, {"input": "a", "dimensions": 49, "model": "encoder"}, "48 dimensions"),
+    (EMBEDDINGS, {"input": "a", "inputs": "a", "model": "encoder"}, "unknown field `inputs`"),
+    (EMBEDDINGS, {"input": [1, 2], "model": "encoder"}, "check_embedding_ctx_length=False"),
+    (EMBEDDINGS, {"input": [[1, 2]], "model": "encoder"}, "check_embedding_ctx_length=False"),
+]
+
+
+def test_what_a_model_cannot_do_is_said(tmp_path):
     new_encoder().save(tmp_path / "encoder")
     for task in ("question-answering", "token-classification"):
         task_model(task).save(tmp_path / task)
     with asked(*sorted(tmp_path.iterdir())) as server:
-        encoder = {"model": "encoder"}
-        assert "vectors" in server.refused(CLASSIFY, {"text": "a", **encoder})[1]
-        assert "48 dimensions" in server.refused(EMBEDDINGS, {"input": "a", "dimensions": 49, **encoder})[1]
-        refused = server.refused(EMBEDDINGS, {"input": "a", "inputs": "a", **encoder})
-        assert "unknown field `inputs`" in refused[1]
-        for ids in ([1, 2], [[1, 2]]):
-            assert (
-                "check_embedding_ctx_length=False" in server.refused(EMBEDDINGS, {"input": ids, **encoder})[1]
-            )
-        assert "token ids" not in server.refused(EMBEDDINGS, {"input": [None], **encoder})[1]
-        questions = {"model": "question-answering"}
-        assert "text_b" in server.refused(CLASSIFY, {"text": "w1", **questions})[1]
-        question = {"text": "w1", "text_b": "w2", **questions}
-        assert "abstain_below" in server.refused(CLASSIFY, {**question, "abstain_below": 0.5})[1]
-        assert "several models" in server.refused(CLASSIFY, {"text": "w1"})[1]
+        for path, body, words in CANNOT:
+            assert words in server.refused(path, body)[1]
+        assert "token ids" not in server.refused(EMBEDDINGS, {"input": [None], "model": "encoder"})[1]
         # A first text without room for windows of the second: its own error, beside a good one.
-        crowded = {"text": "w1 " * 40, "text_b": "w2 " * 40, **questions}
-
-        async def talk(client: Any) -> list[int]:
-            post = partial(client.post, CLASSIFY)
-            both = await asyncio.gather(post(json=crowded), post(json=question))
-            return [response.status_code for response in both]
-
-        assert server.run(talk) == [422, 200]
+        crowded = {**QUESTION, "text": "w1 " * 40, "text_b": "w2 " * 40}
+        both = server.post_all(CLASSIFY, crowded, QUESTION)
+        assert [response.status_code for response in both] == [422, 200]
 
 
 def hold(server: Asked) -> threading.Event:
@@ -146,7 +137,7 @@ def error_of(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["type"]
 
 
-def test_a_full_queue_and_a_draining_server_refuse_and_answer_what_they_accepted(quick: Path) -> None:
+def test_a_full_queue_and_a_draining_server_refuse_and_answer_what_they_accepted(quick):
     with asked(quick, queue_requests=2) as server:
         release, queue = hold(server), server.service.queue
 
@@ -168,7 +159,7 @@ def test_a_full_queue_and_a_draining_server_refuse_and_answer_what_they_accepted
         assert [response.status_code for response in answers] == [200, 200]
 
 
-def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(quick: Path) -> None:
+def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(quick):
     with asked(quick) as server:
 
         async def talk(client: Any) -> int:
@@ -178,9 +169,7 @@ def test_a_client_that_closes_hears_what_is_refused_after_its_body_was_read(quic
         assert server.run(talk) == 422
 
 
-def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
-    quick: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(quick, monkeypatch):
     monkeypatch.setattr("brimful.serving.app.LARGE_ANSWER_NUMBERS", 2)  # written in another thread
     with asked(quick) as server:
         texts = [f"w{number}" for number in range(4)]
@@ -197,7 +186,7 @@ def test_an_answer_has_so_many_scores_at_most_and_the_likeliest_on_request(
         assert server.refused(CLASSIFY, {"texts": texts, "top_k": 0})[0] == 422
 
 
-def test_a_deadline_passes_in_the_queue(quick: Path) -> None:
+def test_a_deadline_passes_in_the_queue(quick):
     with asked(quick, deadline=0.05) as server:
         release = hold(server)
 
@@ -223,14 +212,7 @@ def test_a_deadline_passes_in_the_queue(quick: Path) -> None:
         (ValueError("w13 is in the message"), "ValueError in the model"),
     ],
 )
-def test_a_batch_that_fails_fails_its_own_requests_alone(
-    quick: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    error: Exception,
-    said: str,
-    stage: str,
-) -> None:
+def test_a_batch_that_fails_fails_its_own_requests_alone(quick, monkeypatch, caplog, error, said, stage):
     real = getattr(BatchModel, stage)
 
     def fails(model: BatchModel, given: Any, *more: Any) -> Any:
@@ -263,9 +245,7 @@ def test_a_batch_that_fails_fails_its_own_requests_alone(
         assert (queue.requests, queue.tokens, queue._running) == (0, 0, {})
 
 
-def test_a_text_that_the_tokenizer_panics_at_fails_alone(
-    quick: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_that_the_tokenizer_panics_at_fails_alone(quick, monkeypatch):
     class PanicException(BaseException):
         """As of Rust code, which is no Exception."""
 
@@ -279,16 +259,13 @@ def test_a_text_that_the_tokenizer_panics_at_fails_alone(
     with asked(quick) as server:
         monkeypatch.setattr(BatchModel, "read", read)
 
-        async def talk(client: Any) -> list[int]:
-            posts = [client.post(CLASSIFY, json={"text": text}) for text in ("w1", "w13", "w2")]
-            return [response.status_code for response in await asyncio.gather(*posts)]
-
-        assert server.run(talk) == [200, 500, 200]
+        responses = server.post_all(CLASSIFY, *({"text": text} for text in ("w1", "w13", "w2")))
+        assert [response.status_code for response in responses] == [200, 500, 200]
         assert server.get("/health").status_code == 200
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_dead_engine_is_not_ready_and_answers_that(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_engine_is_not_ready_and_answers_that(quick, monkeypatch):
     with asked(quick) as server:
 
         def dies(*_: Any) -> Any:
@@ -301,7 +278,7 @@ def test_a_dead_engine_is_not_ready_and_answers_that(quick: Path, monkeypatch: p
         assert server.refused(CLASSIFY, {"text": "w1"})[0] == 503
 
 
-def test_a_server_that_loads_says_that_it_loads(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_loads_says_that_it_loads(quick, monkeypatch):
     with asked(quick) as server:
         monkeypatch.setattr(server.service, "models", {})
         answer = server.post(CLASSIFY, {"text": "w1"})
@@ -309,7 +286,7 @@ def test_a_server_that_loads_says_that_it_loads(quick: Path, monkeypatch: pytest
         assert server.get("/health").json() == {"status": "loading"}
 
 
-def test_a_swap_of_models_leaves_accepted_requests_with_theirs(quick: Path, negative: Path) -> None:
+def test_a_swap_of_models_leaves_accepted_requests_with_theirs(quick, negative):
     texts = [f"w{i} w{i + 7}" for i in range(40)]
     with asked(quick) as server, asked(negative) as other:
         old, new = (each.ask(CLASSIFY, texts=texts)["results"] for each in (server, other))

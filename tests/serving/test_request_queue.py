@@ -156,7 +156,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_every_request_is_over_once_and_right(steps: list[tuple]) -> None:
+def test_every_request_is_over_once_and_right(steps):
     world = Simulation()
     for name, *values in steps:
         getattr(world, name)(*values)
@@ -174,9 +174,7 @@ def test_every_request_is_over_once_and_right(steps: list[tuple]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 30)), min_size=1, max_size=REQUESTS))
-def test_the_oldest_text_has_its_turn_and_batches_are_as_full_as_its_model_allows(
-    requests: list[tuple[int, int]],
-) -> None:
+def test_the_oldest_text_has_its_turn_and_batches_are_as_full_as_its_model_allows(requests):
     world = Simulation()
     world.queue.max_tokens = 10**6
     for model, length in requests:
@@ -196,7 +194,7 @@ def test_the_oldest_text_has_its_turn_and_batches_are_as_full_as_its_model_allow
         world.compute()
 
 
-def test_short_requests_pass_a_long_one_which_goes_on_beside_them() -> None:
+def test_short_requests_pass_a_long_one_which_goes_on_beside_them():
     """A batch takes a second. Of a text of 200 windows and a short text each second, half of what can be
     computed is wanted by the short ones at first, all of it later."""
     world = Simulation()
@@ -221,7 +219,7 @@ def test_short_requests_pass_a_long_one_which_goes_on_beside_them() -> None:
     assert long == 20 + 40 // (STRETCH + 1)
 
 
-def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones_pass() -> None:
+def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones_pass():
     world = Simulation()
     world.queue.max_tokens = 10**6
     world.arrive(0, [[3]] * 10_000)
@@ -239,7 +237,7 @@ def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones
     assert len(world.reading) == known  # none after the client has left
 
 
-def test_a_long_text_is_tokenized_alone_and_others_pass_between_two() -> None:
+def test_a_long_text_is_tokenized_alone_and_others_pass_between_two():
     world = Simulation()
     world.queue.max_tokens = 10**6
     world.arrive(0, [[3]] * 40, size=SLICE_CHARACTERS + 1)
@@ -254,7 +252,7 @@ def test_a_long_text_is_tokenized_alone_and_others_pass_between_two() -> None:
     assert world.queue.take_texts() == []
 
 
-def test_the_largest_request_takes_no_room_from_others_but_from_one_as_large() -> None:
+def test_the_largest_request_takes_no_room_from_others_but_from_one_as_large():
     world = Simulation()
     assert world.arrive(0, [[1]] * 1000)
     assert not world.arrive(0, [[1]] * 1000)
@@ -265,7 +263,7 @@ def test_the_largest_request_takes_no_room_from_others_but_from_one_as_large() -
     assert world.arrive(0, [[1]])
 
 
-def test_a_closed_queue_accepts_nothing_and_ends_what_it_has() -> None:
+def test_a_closed_queue_accepts_nothing_and_ends_what_it_has():
     world = Simulation()
     world.arrive(0, [[3]])
     world.queue.closed = True
@@ -279,7 +277,7 @@ def test_a_closed_queue_accepts_nothing_and_ends_what_it_has() -> None:
     assert world.over[0].error is None
 
 
-def test_a_stopped_queue_ends_what_it_has_and_hands_out_nothing() -> None:
+def test_a_stopped_queue_ends_what_it_has_and_hands_out_nothing():
     world = Simulation()
     world.arrive(0, [[3], [4]])
     world.read_all()
@@ -289,7 +287,7 @@ def test_a_stopped_queue_ends_what_it_has_and_hands_out_nothing() -> None:
     assert world.queue.wait_for_texts() is None
 
 
-def test_a_late_request_that_is_being_computed_is_answered() -> None:
+def test_a_late_request_that_is_being_computed_is_answered():
     world = Simulation()
     world.arrive(0, [[9], [9]])
     world.arrive(0, [[9]])

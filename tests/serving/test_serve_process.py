@@ -8,10 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -113,11 +113,11 @@ print(max(counts), code)
 
 
 @pytest.fixture
-def folder(quick: Path, tmp_path: Path) -> Path:
+def folder(quick, tmp_path):
     return Path(shutil.copytree(quick, tmp_path / "quick"))
 
 
-def test_a_graph_is_served_without_torch_and_its_texts_are_in_no_log(folder: Path) -> None:
+def test_a_graph_is_served_without_torch_and_its_texts_are_in_no_log(folder):
     with running(folder, code=CODE) as found:
         status, answer = found.request("POST", "/v1/classify", {"text": "w1 secret"})
         assert (status, answer["results"][0]["prediction"] in "abc") == (200, True)
@@ -128,86 +128,74 @@ def test_a_graph_is_served_without_torch_and_its_texts_are_in_no_log(folder: Pat
         assert err == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_loses_nothing_that_was_accepted(folder: Path, number: signal.Signals) -> None:
-    """Requests that go on while the signal comes: each is answered, refused as the server drains, or finds no
-    server any more before it is sent."""
-    found: list[int] = []
-    lost: list[Exception] = []
-
-    def ask(port: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        body = json.dumps({"texts": ["w1 w2"] * 200})
-        while True:
+def ask_until_it_drains(port: int, statuses: list[int]) -> None:
+    """Ask on one connection until the server refuses, or has ended before a request was sent."""
+    body = json.dumps({"texts": ["w1 w2"] * 200})
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        while 503 not in statuses[-1:]:
             try:
-                if connection.sock is None:
-                    connection.connect()
+                connection.sock or connection.connect()
             except OSError:
-                connection.close()
-                return  # it has ended
+                return
             try:
                 connection.request("POST", "/v1/classify", body, JSON)
                 response = connection.getresponse()
                 answer = json.loads(response.read())
             except http.client.RemoteDisconnected:
-                connection.close()
                 return  # an idle connection was closed before this request was read
-            except Exception as error:
-                lost.append(error)
-                return
-            found.append(response.status)
-            if response.status == 503:
-                connection.close()
-                return
-            assert len(answer["results"]) == 200
+            statuses.append(response.status)
+            assert response.status == 503 or len(answer["results"]) == 200
 
-    with running(folder, code=CODE) as process:
-        threads = [threading.Thread(target=ask, args=(process.port,)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        while len(found) < 20:
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_loses_nothing_that_was_accepted(folder, number):
+    """Each request is answered, refused as the server drains, or finds no server before it is sent."""
+    statuses: list[list[int]] = [[] for _ in range(8)]
+    with running(folder, code=CODE) as process, ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(ask_until_it_drains, process.port, each) for each in statuses]
+        while sum(map(len, statuses)) < 20:
             time.sleep(0.01)
         process.end(number)
-        for thread in threads:
-            thread.join(30)
-    assert lost == []
-    assert set(found) <= {200, 503}
+        for each in asked:
+            each.result(30)
+    assert {status for each in statuses for status in each} <= {200, 503}
 
 
-def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(
-    folder: Path, negative: Path
-) -> None:
+@pytest.mark.slow
+def test_a_reload_answers_with_the_new_model_and_a_bad_one_changes_nothing(folder, negative):
+    ask = ("POST", "/v1/classify", {"texts": [f"w{i}" for i in range(50)]})
     with running(folder, code=CODE) as process:
-        ask = ("POST", "/v1/classify", {"texts": [f"w{i}" for i in range(50)]})
-        _, before = process.request(*ask)
+        before = process.request(*ask)
         shutil.rmtree(folder)
         folder.mkdir()
-        process.process.send_signal(signal.SIGHUP)
-        assert process.process.stderr is not None
-        assert "the models stay as they are" in process.process.stderr.readline()
-        assert process.request(*ask) == (200, before)
+        assert "the models stay as they are" in reload(process)
+        assert process.request(*ask) == before
         folder.rmdir()
         shutil.copytree(negative, folder)
-        process.process.send_signal(signal.SIGHUP)
-        assert "loaded again: quick" in process.process.stderr.readline()
-        _, after = process.request(*ask)
-        assert [each["prediction"] for each in after["results"]] != [
-            each["prediction"] for each in before["results"]
+        assert "loaded again: quick" in reload(process)
+        answers = [
+            [row["prediction"] for row in each["results"]] for _, each in (before, process.request(*ask))
         ]
+        assert answers[0] != answers[1]
         process.end()
 
 
-def test_signals_while_a_model_loads_have_it_loaded_again_and_a_panic_changes_nothing(
-    folder: Path,
-) -> None:
+def reload(process: Running) -> str:
+    """What a server says after SIGHUP."""
+    process.process.send_signal(signal.SIGHUP)
+    assert process.process.stderr is not None
+    return process.process.stderr.readline()
+
+
+@pytest.mark.slow
+def test_signals_while_a_model_loads_have_it_loaded_again_and_a_panic_changes_nothing(folder):
     for name in ("gate1", "gate4", "panic4"):
         (folder / name).touch()
     with running(folder, code=LOADING) as process:
         assert process.process.stderr is not None
         lines = iter(process.process.stderr.readline, "")
         assert next(lines) == "load 1\n"
-        process.process.send_signal(signal.SIGHUP)
-        assert next(lines) == "load 2\n"
+        assert reload(process) == "load 2\n"
         for _ in range(3):
             process.process.send_signal(signal.SIGHUP)
             time.sleep(0.05)
@@ -215,15 +203,14 @@ def test_signals_while_a_model_loads_have_it_loaded_again_and_a_panic_changes_no
         assert [next(lines), next(lines)] == ["serve: loaded again: quick\n", "load 3\n"]
         (folder / "gate3").touch()
         assert next(lines) == "serve: loaded again: quick\n"
-        process.process.send_signal(signal.SIGHUP)
-        assert next(lines) == "load 4\n"
+        assert reload(process) == "load 4\n"
         assert "PanicException: a bug of Rust" in next(lines)
         (folder / "gate5").touch()
-        process.process.send_signal(signal.SIGHUP)
-        assert [next(lines), next(lines)] == ["load 5\n", "serve: loaded again: quick\n"]
+        assert [reload(process), next(lines)] == ["load 5\n", "serve: loaded again: quick\n"]
         assert process.end()[1] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "status", "out", "err"),
     [
@@ -232,7 +219,7 @@ def test_signals_while_a_model_loads_have_it_loaded_again_and_a_panic_changes_no
         ("server.open_models", 0, "stopped; 0 texts answered\n", ""),
     ],
 )
-def test_signals_while_it_starts(folder: Path, place: str, status: int, out: str, err: str) -> None:
+def test_signals_while_it_starts(folder, place, status, out, err):
     """SIGHUP does no harm, since the folders are read later or once more; SIGTERM ends it with a line."""
     with running(folder, code=SIGNALLED, PLACE=place, SIGNAL="SIGHUP") as process:
         assert process.request("POST", "/v1/classify", {"text": "w1"})[0] == 200
@@ -245,7 +232,8 @@ def test_signals_while_it_starts(folder: Path, place: str, status: int, out: str
     assert ended.stderr.count("\n") == (err != "")
 
 
-def test_clients_that_read_nothing_do_not_hold_up_the_end(folder: Path) -> None:
+@pytest.mark.slow
+def test_clients_that_read_nothing_do_not_hold_up_the_end(folder):
     body = json.dumps({"texts": ["w1 w2"] * 1024}).encode()
     ask = ASK + b"Content-Length: %d\r\n\r\n" % len(body) + body
     with running(folder, code=CODE) as process:
@@ -256,7 +244,8 @@ def test_clients_that_read_nothing_do_not_hold_up_the_end(folder: Path) -> None:
             connection.close()
 
 
-def test_a_server_whose_engine_has_died_ends_with_an_error(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_server_whose_engine_has_died_ends_with_an_error(folder):
     command = [sys.executable, "-c", DYING, "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert Running(process).request("POST", "/v1/classify", {"text": "die"})[0] == 500
@@ -273,7 +262,8 @@ def status_of(connection: socket.socket) -> int:
         return response.status
 
 
-def test_a_body_that_is_too_large_is_refused_before_and_while_it_is_sent(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_body_that_is_too_large_is_refused_before_and_while_it_is_sent(folder):
     """The connection goes on behind the body, unless that is very large."""
     with running(folder, code=PATIENT) as process:
         for size, goes_on in ((10 << 20, True), (200 << 20, False)):
@@ -294,7 +284,8 @@ def test_a_body_that_is_too_large_is_refused_before_and_while_it_is_sent(folder:
             process.end()  # a body that never comes holds up nothing
 
 
-def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_client_that_still_sends_is_told_why_it_is_refused(folder):
     with running(folder, code=PATIENT) as process:
         for path, status in ((b"/nothing", 404), (b"/health", 405)):
             head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" % path
@@ -303,7 +294,8 @@ def test_a_client_that_still_sends_is_told_why_it_is_refused(folder: Path) -> No
         process.end()
 
 
-def test_a_busy_loop_accepts_all_connections_that_wait_and_gives_a_client_more_time(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_busy_loop_accepts_all_connections_that_wait_and_gives_a_client_more_time(folder):
     with running(folder, code=BUSY) as process:
         request = LIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
         connections = [process.connect(request) for _ in range(100)]
@@ -316,12 +308,17 @@ def test_a_busy_loop_accepts_all_connections_that_wait_and_gives_a_client_more_t
     assert code == "0"
 
 
-SERVE = [sys.executable, "-m", "brimful", "serve"]
+def start(*options: str | Path, **pipes: int) -> subprocess.Popen[str]:
+    """`brimful serve` at a free port, without a token."""
+    environment = {name: value for name, value in os.environ.items() if name != "BRIMFUL_TOKEN"}
+    command = [sys.executable, "-m", "brimful", "serve", "--port", "0", *map(str, options)]
+    return subprocess.Popen(command, env=environment, text=True, **pipes)  # type: ignore[call-overload]
 
 
-def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_one_line(folder, tmp_path, monkeypatch, capsys):
     for name in ("other/quick", "bad\udcff"):
         shutil.copytree(folder, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for models, token, message in (
@@ -332,25 +329,23 @@ def test_what_is_wrong_is_one_line(folder: Path, tmp_path: Path) -> None:
             (["quick"], "a b", "BRIMFUL_TOKEN"),
             (["quick", "--port", port], None, f"--port {port}: Address already in use"),
         ):
-            environment = {**os.environ, **({"BRIMFUL_TOKEN": token} if token else {})}
-            line = [*SERVE, "--port", "0", *models]
-            done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
-            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-            assert done.stderr.startswith("brimful: ")
-            assert message in done.stderr
+            if token:
+                monkeypatch.setenv("BRIMFUL_TOKEN", token)
+            assert main(["serve", "--port", "0", *models]) == 1
+            monkeypatch.delenv("BRIMFUL_TOKEN", raising=False)
+            out, err = capsys.readouterr()
+            assert (out, err.count("\n"), err.startswith("brimful: ")) == ("", 1, True)
+            assert message in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "shown"), [("0.0.0.0", "0.0.0.0"), ("::", "[::]"), ("127.0.0.2", "127.0.0.2")]
 )
-def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: str, shown: str) -> None:
+def test_a_public_address_without_a_token_is_warned_about(folder, host, shown):
     if host == "::" and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
-    command = [*SERVE, str(folder), "--port", "0", "--host", host]
-    environment = {name: value for name, value in os.environ.items() if name != "BRIMFUL_TOKEN"}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with start(folder, "--host", host, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         ready = process.stdout.readline()
         assert f"on http://{shown}:" in ready
@@ -365,21 +360,18 @@ def test_a_public_address_without_a_token_is_warned_about(folder: Path, host: st
     assert err.count("\n") == is_public
 
 
-def test_with_json_stdout_has_json_alone(folder: Path) -> None:
-    command = [*SERVE, str(folder), "--port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            assert process.stderr.readline().startswith(READY)
-            process.terminate()
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert json.loads(out) == {"texts": 0}
-    assert err == ""
+@pytest.mark.slow
+def test_with_json_stdout_has_json_alone(folder):
+    with start(folder, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(READY)
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert (json.loads(out), err) == ({"texts": 0}, "")
 
 
-def test_a_server_whose_output_is_closed_ends_well(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_server_whose_output_is_closed_ends_well(folder):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = f"exec {sys.executable} -m brimful serve '{folder}' --port {port} >&- 2>&-"
@@ -395,13 +387,15 @@ def test_a_server_whose_output_is_closed_ends_well(folder: Path) -> None:
         assert process.wait(60) == 0
 
 
-def test_a_dry_run_measures_and_a_name_is_no_command_for_the_terminal(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_measures(folder, capsys):
     assert main(["serve", str(folder), "--dry-run"]) == 0
     assert capsys.readouterr().out.startswith("dry run: quick (classification, fp32) reads ")
+
+
+@pytest.mark.slow
+def test_a_name_is_no_command_for_the_terminal(folder, tmp_path):
     odd = shutil.copytree(folder, tmp_path / "a\nb\x1b[31m")
-    with subprocess.Popen([*SERVE, odd, "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
+    with start(odd, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("serving a\\nb\\x1b[31m on http")
         process.terminate()

@@ -23,7 +23,7 @@ def found(*command: str | None) -> tuple[int, str]:
 
 
 @needs_hadolint
-def test_the_dockerfile_pleases_its_linter(tmp_path: Path) -> None:
+def test_the_dockerfile_pleases_its_linter(tmp_path):
     assert found(HADOLINT, str(RECIPES / "Dockerfile")) == (0, "")
     spoilt = tmp_path / "Dockerfile"
     spoilt.write_text((RECIPES / "Dockerfile").read_text().replace(" --no-cache-dir", ""))
@@ -32,7 +32,7 @@ def test_the_dockerfile_pleases_its_linter(tmp_path: Path) -> None:
     assert "DL3042" in complaint
 
 
-def test_the_image_runs_as_nobody_and_checks_its_health() -> None:
+def test_the_image_runs_as_nobody_and_checks_its_health():
     lines = (RECIPES / "Dockerfile").read_text().splitlines()
     last_stage = lines[max(n for n, line in enumerate(lines) if line.startswith("FROM ")) :]
     assert "USER 10001:10001" in last_stage
@@ -40,7 +40,7 @@ def test_the_image_runs_as_nobody_and_checks_its_health() -> None:
 
 
 @pytest.fixture
-def unit(tmp_path: Path) -> Path:
+def unit(tmp_path):
     """The unit, with a program that exists here: systemd looks whether it can be run."""
     path = tmp_path / "brimful.service"
     text = (RECIPES / "brimful.service").read_text()
@@ -49,14 +49,14 @@ def unit(tmp_path: Path) -> Path:
 
 
 @needs_systemd
-def test_systemd_reads_the_unit(unit: Path) -> None:
+def test_systemd_reads_the_unit(unit):
     assert found(SYSTEMD, "verify", str(unit)) == (0, "")
     unit.write_text(unit.read_text().replace("ProtectSystem=strict", "ProtectSystem=very"))
     assert "Failed to parse" in found(SYSTEMD, "verify", str(unit))[1]
 
 
 @needs_systemd
-def test_the_unit_is_exposed_to_little(unit: Path) -> None:
+def test_the_unit_is_exposed_to_little(unit):
     status, report = found(SYSTEMD, "security", "--offline=yes", "--threshold=20", str(unit))
     assert status == 0, report  # 2.0 of 10
     unit.write_text(unit.read_text().partition("DynamicUser=yes")[0])

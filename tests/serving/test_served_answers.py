@@ -1,10 +1,8 @@
 """Answers over HTTP are those of `predict`, whatever else is asked meanwhile, in the forms of each path."""
 
-import asyncio
 import base64
 import json
-from collections.abc import Iterator
-from functools import partial
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,8 @@ import pytest
 
 import brimful
 from brimful import TaskModel
-from brimful.commands.export import export
-from builders.http_app import Asked, asked
+from builders.http_app import asked
 from builders.served import nearly
-from builders.shared import made_once
 from builders.task_models import new_encoder, task_model
 
 RANDOM = np.random.default_rng(5)
@@ -29,20 +25,19 @@ TEXTS = [
 TASKS = ["classification", "multi-label", "regression", "token-classification"]
 
 
-def save_all(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, folder_of):
+    """A folder with a model of each task, an encoder, and the graph of the classifier."""
+    folder = tmp_path_factory.mktemp("tasks")
     for task in (*TASKS, "question-answering"):
         task_model(task).save(folder / task)
     new_encoder().save(folder / "encoder")
-    export(run=str(folder / "classification"), out=str(folder / "onnx"), format="onnx")
+    shutil.copytree(folder_of("classification") / "onnx", folder / "onnx")
+    return folder
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_once(tmp_path_factory, "served-tasks", save_all)
-
-
-@pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[Asked]:
+def server(folder):
     with asked(*sorted(folder.iterdir()), precision="fp32") as found:
         yield found
 
@@ -57,17 +52,12 @@ def predicted(folder: Path, tmp_path: Path, texts: list[str], **options: Any) ->
 
 
 @pytest.mark.parametrize("model", [*TASKS, "onnx"])
-def test_answers_are_those_of_predict(model: str, folder: Path, server: Asked, tmp_path: Path) -> None:
+def test_answers_are_those_of_predict(model, folder, server, tmp_path):
     scores = model not in ("token-classification", "regression")
     rows = predicted(folder / model, tmp_path, TEXTS, scores=scores)
-
-    async def talk(client: Any) -> list[Any]:
-        """All texts in one request, and each in its own at the same time."""
-        ask = partial(client.post, "/v1/classify")
-        bodies = [{"texts": TEXTS}, *({"text": text} for text in TEXTS)]
-        return list(await asyncio.gather(*(ask(json={"model": model, **body}) for body in bodies)))
-
-    first, *others = (response.json() for response in server.run(talk))
+    bodies = [{"texts": TEXTS}, *({"text": text} for text in TEXTS)]  # all in one, and each in its own
+    responses = server.post_all("/v1/classify", *({"model": model, **body} for body in bodies))
+    first, *others = (response.json() for response in responses)
     found = first["results"]
     for result, answer, row, text in zip(found, others, rows, TEXTS, strict=True):
         assert nearly(answer["results"], [result])
@@ -80,7 +70,7 @@ def test_answers_are_those_of_predict(model: str, folder: Path, server: Asked, t
     assert first["usage"] == {"tokens": sum(answer["usage"]["tokens"] for answer in others)}
 
 
-def test_questions_are_answered_in_their_contexts(folder: Path, server: Asked) -> None:
+def test_questions_are_answered_in_their_contexts(folder, server):
     contexts = TEXTS[1:]
     rows = TaskModel.load(folder / "question-answering").predict(
         ["w1 w2"] * len(contexts), contexts, precision="fp32"
@@ -92,27 +82,19 @@ def test_questions_are_answered_in_their_contexts(folder: Path, server: Asked) -
         assert nearly({key: result[key] for key in row}, row)
 
 
-def test_pairs_and_single_texts_of_one_model_do_not_mix(folder: Path, server: Asked) -> None:
+def test_pairs_and_single_texts_of_one_model_do_not_mix(folder, server):
     model = TaskModel.load(folder / "multi-label")
     single = model.predict(TEXTS, scores=True, precision="fp32")
     pairs = model.predict(TEXTS, TEXTS[::-1], scores=True, precision="fp32")
-
-    async def talk(client: Any) -> list[Any]:
-        bodies = [
-            body
-            for text, second in zip(TEXTS, TEXTS[::-1], strict=True)
-            for body in ({"text": text}, {"text": text, "text_b": second})
-        ]
-        post = partial(client.post, "/v1/classify")
-        return list(await asyncio.gather(*(post(json={"model": "multi-label", **body}) for body in bodies)))
-
-    found = [response.json()["results"][0] for response in server.run(talk)]
-    for results, rows in ((found[::2], single), (found[1::2], pairs)):
+    bodies = [{"text": text, "model": "multi-label"} for text in TEXTS]
+    bodies += [body | {"text_b": second} for body, second in zip(bodies, TEXTS[::-1], strict=True)]
+    found = [response.json()["results"][0] for response in server.post_all("/v1/classify", *bodies)]
+    for results, rows in ((found[: len(TEXTS)], single), (found[len(TEXTS) :], pairs)):
         for result, row in zip(results, rows, strict=True):
             assert nearly({key: result[key] for key in row}, row)
 
 
-def test_vectors_are_those_of_predict(folder: Path, server: Asked, tmp_path: Path) -> None:
+def test_vectors_are_those_of_predict(folder, server, tmp_path):
     rows = predicted(folder / "encoder", tmp_path, TEXTS)
     answer = server.ask("/v1/embeddings", input=TEXTS, model="encoder")
     assert answer["object"] == "list"
@@ -127,7 +109,7 @@ def test_vectors_are_those_of_predict(folder: Path, server: Asked, tmp_path: Pat
     assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > len(TEXTS)
 
 
-def test_a_long_text_is_read_as_overflow_says(folder: Path, server: Asked, tmp_path: Path) -> None:
+def test_a_long_text_is_read_as_overflow_says(folder, server, tmp_path):
     long = "😀 " + " ".join(f"w{i}" for i in range(80))
     for model, overlap in (("classification", 8), ("multi-label", 8), ("onnx", 8)):
         (row,) = predicted(folder / model, tmp_path, [long], scores=True, overlap=overlap)
@@ -150,19 +132,14 @@ def test_a_long_text_is_read_as_overflow_says(folder: Path, server: Asked, tmp_p
         assert server.ask("/v1/classify", text=read, **strict)["results"][0]["tokens"] == 32
 
 
-def test_a_classifier_abstains_below_a_probability(server: Asked) -> None:
+def test_a_classifier_abstains_below_a_probability(server):
     results = server.ask("/v1/classify", texts=TEXTS, model="classification", abstain_below=0.4)["results"]
     assert {result["abstained"] for result in results} == {True, False}
     for result in results:
         assert result["abstained"] == (result["probability"] < 0.4)
 
 
-def test_no_texts_have_no_answers(server: Asked) -> None:
-    assert server.ask("/v1/classify", texts=[], model="classification")["results"] == []
-    assert server.ask("/v1/embeddings", input=[], model="encoder")["data"] == []
-
-
-def test_models_say_what_they_are(server: Asked) -> None:
+def test_models_say_what_they_are(server):
     cards = {each["id"]: each for each in server.get("/v1/models").json()["data"]}
     assert cards.keys() == {*TASKS, "question-answering", "encoder", "onnx"}
     assert cards["encoder"]["width"] == 48
@@ -172,14 +149,15 @@ def test_models_say_what_they_are(server: Asked) -> None:
     assert all(card["precision"] == "fp32" and card["max_length"] >= 32 for card in cards.values())
 
 
-def test_an_answer_says_where_its_time_went_and_metrics_count_it(server: Asked) -> None:
+def test_an_answer_says_where_its_time_went_and_metrics_count_it(server):
     before = server.get("/metrics").text
     response = server.post("/v1/classify", {"texts": TEXTS, "model": "classification"})
     timing = response.headers["server-timing"]
     assert [part.partition(";dur=")[0] for part in timing.split(", ")] == ["queue", "compute"]
     response = server.post("/v1/classify", {"texts": [], "model": "classification"})
-    assert response.status_code == 200
+    assert (response.status_code, response.json()["results"]) == (200, [])
     assert "server-timing" not in response.headers
+    assert server.ask("/v1/embeddings", input=[], model="encoder")["data"] == []
     after = server.get("/metrics").text
     name = 'brimful_texts_total{model="classification"}'
     counts = [

@@ -28,14 +28,14 @@ def run(code: str, url: str, names: dict[str, Any] | None = None) -> dict[str, A
     return names
 
 
-def test_texts_are_classified(topics: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_are_classified(topics, capsys):
     answer = run(CODE[0], topics)["answer"]
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [label for label, _ in printed] == [result["prediction"] for result in answer["results"]]
     assert all(label in LABELS and 1 / 3 <= float(probability) <= 1 for label, probability in printed)
 
 
-def test_two_vectors_are_compared(vectors: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_vectors_are_compared(vectors, capsys):
     ask = CODE[0].partition("\nanswer = ")[0]
     run(CODE[1], vectors, run(ask, vectors))
     name, cosine = capsys.readouterr().out.split()
@@ -44,7 +44,7 @@ def test_two_vectors_are_compared(vectors: str, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_the_curl_lines(topics: str, vectors: str) -> None:
+def test_the_curl_lines(topics, vectors):
     assert [re.findall(r"/v1/\w+", line) for line in CURL] == [["/v1/classify"], ["/v1/embeddings"]]
     for line, url in zip(CURL, (topics, vectors), strict=True):
         said = subprocess.run(
@@ -59,7 +59,7 @@ def test_the_curl_lines(topics: str, vectors: str) -> None:
             assert len(answer["data"]) == 2
 
 
-def test_the_metrics(topics: str) -> None:
+def test_the_metrics(topics):
     with urllib.request.urlopen(f"{topics}metrics") as response:
         metrics = response.read().decode()
     served = set(re.findall(r"^# TYPE (brimful_\w+) ", metrics, re.MULTILINE))
@@ -67,7 +67,7 @@ def test_the_metrics(topics: str) -> None:
     assert named == {name for name in served if not name.endswith("_created")}
 
 
-def test_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience(monkeypatch):
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
     full = Answer({"error": {"message": "the queue is full", "code": 429}}, 429, {"Retry-After": "3"})

@@ -61,18 +61,12 @@ def test_losses_on_text_are_those_of_each_sequence_alone(inputs, corpus_dir, tmp
 
     batches = evaluate_text.make_validation_batches
     monkeypatch.setattr(evaluate_text, "make_validation_batches", keep)
-    summary = evaluate(
-        encoders=[inputs["one"], inputs["bare"], inputs["two"]],
-        text=[inputs["text"], str(corpus_dir)],
-        out=str(tmp_path / "out"),
-        max_length=32,
-        text_tokens=4000,
-        precision="fp32",
-    )
+    texts = [inputs["text"], str(corpus_dir)]
+    given = {"encoders": [inputs[name] for name in ("one", "bare", "two")], "text": texts, "max_length": 32}
+    summary = evaluate(**given, out=str(tmp_path / "out"), text_tokens=4000, precision="fp32")
     assert summary["without_masked_lm"] == [inputs["bare"]]
-    assert [(row["source"], row["encoder"]) for row in summary["text"]] == [
-        (text, inputs[name]) for text in (inputs["text"], str(corpus_dir)) for name in ("one", "two")
-    ]
+    rows = [(text, inputs[name]) for text in texts for name in ("one", "two")]
+    assert [(row["source"], row["encoder"]) for row in summary["text"]] == rows
     model = transformers.AutoModelForMaskedLM.from_pretrained(inputs["one"]).double().eval()
     losses, right = [], []
     for batch in found[0]:
@@ -113,9 +107,8 @@ def test_a_task_has_every_model_on_the_same_rows(inputs, tmp_path, capfd):
     assert main(line) == 0
     summary = json.loads(capfd.readouterr().out)
     names = [row["model"] for row in summary["models"]]
-    assert names == ["majority", "TF-IDF + linear"] + [
-        f"{inputs[name]}, {how}" for name in ("one", "bare") for how in ("frozen", "fine-tuned")
-    ]
+    ours = [f"{inputs[name]}, {how}" for name in ("one", "bare") for how in ("frozen", "fine-tuned")]
+    assert names == ["majority", "TF-IDF + linear", *ours]
     rows = {row["model"]: row for row in summary["models"]}
     tuned = rows[f"{inputs['bare']}, fine-tuned"]
     assert tuned["accuracy"] == pytest.approx(np.mean(tuned["accuracy_runs"]))
@@ -185,7 +178,7 @@ def test_what_cannot_be_compared_is_refused(inputs, tmp_path, options, said):
 
 def test_the_number_format_is_the_device_s(inputs, tmp_path, monkeypatch):
     """What begins in one format on a machine does not end in another on the next."""
-    given = {"encoders": [inputs["one"]], "text": [inputs["text"]], "max_length": 32}
+    given = {"encoders": [inputs["one"]], "text": [inputs["text"]], "max_length": 32, "text_tokens": 500}
     for fast, format in ((False, "fp32"), (True, "bf16")):
         monkeypatch.setattr(policy, "has_fast_bf16", lambda device, fast=fast: fast)
         assert evaluate(**given, out=str(tmp_path / format))["precision"] == format
@@ -217,13 +210,8 @@ def test_text_of_an_encoder_without_a_head_is_left_out(inputs, tmp_path, capsys)
     other = tmp_path / "other"
     prepare(paths=[inputs["raw"]], out=str(other), tokenizer="train:300", validation_share=1)
     bare = made_encoder(tmp_path / "bare", other, 3, head=False)
+    given = {"encoders": [inputs["one"], bare], "text": [inputs["text"], str(other)], "text_tokens": 1000}
     with print_messages():
-        summary = evaluate(
-            encoders=[inputs["one"], bare],
-            text=[inputs["text"], str(other)],
-            out=str(tmp_path / "out"),
-            max_length=32,
-            text_tokens=1000,
-        )
+        summary = evaluate(**given, out=str(tmp_path / "out"), max_length=32)
     assert [(row["source"], row["encoder"]) for row in summary["text"]] == [(inputs["text"], inputs["one"])]
     assert f"{bare} has no masked-LM head: it is left out" in capsys.readouterr().err

@@ -55,14 +55,9 @@ def test_what_must_be_known_stands_on_the_screen() -> None:
     metrics = table(summary, "Metrics")
     assert metrics.columns == ["Metric", "test, 400 rows", "dev, 100 rows", "other, 20 rows"]
     assert metrics.rows[0][1].replace("\u202f", " ") == "81.0 ± 1.0 %"
-    details = {
-        "F1 of each label",
-        "Confused labels",
-        "Largest errors on test",
-        "Noticed in the tables",
-        "Trials",
-    }
-    assert details <= {table.title for table in summary.tables if table.is_detail}
+    details = {table.title for table in summary.tables if table.is_detail}
+    assert {"F1 of each label", "Confused labels", "Largest errors on test"} <= details
+    assert {"Noticed in the tables", "Trials"} <= details
 
 
 def test_absent_facts_are_left_out() -> None:
@@ -87,10 +82,10 @@ STUDENTS: dict[str, Any] = {
 
 def test_a_student_stands_beside_its_teacher() -> None:
     summary = summarise_distillation(STUDENTS, Classification.metrics, "runs/teacher")
-    assert summary.verdict.replace("\u202f", " ") == (
+    verdict = (
         "The student is 10.0 ± 1.0 points behind its teacher, with 50.0 % of its parameters, on 400 test"
-        " rows."
     )
+    assert summary.verdict.replace("\u202f", " ") == f"{verdict} rows."
     student, teacher = summary.models
     assert student.pairs == {"Teacher": 0.01}
     assert teacher.folder == "runs/teacher"

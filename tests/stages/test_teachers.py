@@ -14,8 +14,8 @@ from brimful.base.types import IGNORED
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
+from brimful.stages.students import cache_outputs
 from brimful.tables.table import Table
-from brimful.tasks.cached_tables import cache_outputs
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.multi_label import MultiLabel
@@ -78,9 +78,8 @@ def test_examples_are_chained_as_views():
     found = Examples.chain([one, two])
     assert len(found) == 5
     assert found.lengths.tolist() == [2, 3, 1, 4, 2]
-    assert [ids.tolist() for ids in found.tokens] == [
-        ids.tolist() for part in (one, two) for ids in part.tokens
-    ]
+    tokens = [ids.tolist() for part in (one, two) for ids in part.tokens]
+    assert [ids.tolist() for ids in found.tokens] == tokens
     assert found.tokens[1].base is one.tokens.parts[0]
     assert found.text_of_example.tolist() == [0, 1, 2, 2, 3]
     assert found.targets["label"].tolist() == [0, 1, IGNORED, IGNORED, IGNORED]
@@ -96,9 +95,6 @@ def test_targets_of_tokens_are_chained(parts):
         tags = Ragged.of([np.full(length, number) for length in lengths], np.int64)
         made.append(examples(lengths, {"tags": tags} if number != 1 else {}))
     found = Examples.chain(made).targets["tags"]
-    expected = [
-        [IGNORED if number == 1 else number] * length
-        for number, lengths in enumerate(parts)
-        for length in lengths
-    ]
+    lists = [(number, length) for number, lengths in enumerate(parts) for length in lengths]
+    expected = [[IGNORED if number == 1 else number] * length for number, length in lists]
     assert [tags.tolist() for tags in found] == expected

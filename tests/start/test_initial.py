@@ -158,12 +158,8 @@ def test_a_model_without_a_head_gets_a_new_one_and_says_so(corpus_dir, tmp_path,
     folder_of(tmp_path / "hf", load(corpus_dir), family, kind=kind)
     run(tmp_path / "hf", corpus_dir, tmp_path / "run")
     assert f"{tmp_path}/hf has no masked-LM head: a new one is drawn" in capsys.readouterr().err
-    drawn = [
-        open_initial_model(
-            PretrainConfig(start_from=str(tmp_path / "hf"), seed=s), load(corpus_dir)
-        ).head.dense.weight
-        for s in (1, 1, 2)
-    ]
+    configs = [PretrainConfig(start_from=str(tmp_path / "hf"), seed=seed) for seed in (1, 1, 2)]
+    drawn = [open_initial_model(config, load(corpus_dir)).head.dense.weight for config in configs]
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
 

@@ -14,7 +14,7 @@ from brimful.commands.pretrain import pretrain
 from brimful.corpus.shards import Corpus
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import preset
+from brimful.model.presets import preset
 from brimful.optim.config import OptimizerConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial_weights import OFFSETS, look_at_neighbours, start_from_neighbourhoods
@@ -144,16 +144,10 @@ def test_a_run_starts_with_the_weights_that_it_says(corpus_dir, tmp_path, option
     plain = {"attention": "random", "vocabulary": "random"}
     found = start_of(settings(corpus_dir, tmp_path / "a", **options))
     random = start_of(settings(corpus_dir, tmp_path / "b", **options | {"initial": plain}))
-    assert read_yaml(tmp_path / "a" / "config.yaml")["initial"] == {
-        "attention": attention,
-        "vocabulary": vocabulary,
-    }
+    chosen = {"attention": attention, "vocabulary": vocabulary}
+    assert read_yaml(tmp_path / "a" / "config.yaml")["initial"] == chosen
     (embeddings,) = (name for name in found if "tok_embeddings.w" in name or "word_embeddings" in name)
-    (queries,) = (
-        name
-        for name in found
-        if "layers.0.attn.Wqkv" in name or "layer.0.attention.self.query.weight" in name
-    )
+    (queries,) = (name for name in found if "s.0.attn.Wqkv" in name or ".0.attention.self.query.w" in name)
     bias = "decoder.bias" if "decoder.bias" in found else "cls.predictions.bias"
     assert torch.equal(found[bias], random[bias]) == (vocabulary == "random")
     assert torch.equal(found[queries], random[queries]) == (attention == "random")

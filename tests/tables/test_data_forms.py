@@ -21,12 +21,8 @@ from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.registry import find_task
 
 FORMS = Path(__file__).parent.parent / "data_forms"
-TEXTS = [
-    "Anna Berg joined Nordbank in Oslo.",
-    "Nordbank raised its rates.",
-    "王小明住在北京。",
-    "Nobody answered.",
-]
+TEXTS = ["Anna Berg joined Nordbank in Oslo.", "Nordbank raised its rates."]
+TEXTS += ["王小明住在北京。", "Nobody answered."]
 SPANS = [
     [("Anna Berg", "PER"), ("Nordbank", "ORG"), ("Oslo", "LOC")],
     [("Nordbank", "ORG")],
@@ -52,10 +48,8 @@ def read(
 
 def texts_of_spans(table: Table) -> list[list[tuple[str, str]]]:
     assert table.labels is not None
-    return [
-        [(text[span.start : span.end], span.label) for span in spans]
-        for text, spans in zip(table.texts, table.labels, strict=True)
-    ]
+    rows = zip(table.texts, table.labels, strict=True)
+    return [[(text[span.start : span.end], span.label) for span in spans] for text, spans in rows]
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FORMS.glob("spans-*.json*")))
@@ -202,57 +196,52 @@ def test_answers_about_one_label_are_the_classes(tmp_path: Path):
     assert "1 text that the annotator rejected or passed over" in said[1]
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{"text": "ab", "spans": [], "label": []}], "line 1 has spans and label: --columns.label names"),
-        ([{"text": "ab", "label": {"PER": {"a": [[0, 0]]}}}], "line 1 .*--layout clue/cluener"),
-        ([{"content": "ab", "annotation": []}], "record 1 has no text: records are text with spans"),
-        ([{"text": "ab", "entities": [{"begin": 0, "end": 1}]}], r"is not \[start, end, label\]"),
-        ([{"text": "ab", "spans": [["0", 1, "X"]]}], r"is not \[start, end, label\]"),
-        ([{"tokens": ["a"], "spans": []}], "line 1 has tokens and no tags"),
-        ([{"tokens": ["a"], "ner_tags": ["O", "O"]}], "line 1 has 1 tokens and 2 tags"),
-        ([{"data": {"text": "ab"}, "annotations": []}], "line 1 has no annotation"),
-        ([{"data": {"text": "ab"}, "annotations": [3]}], "line 1 is not a task as Label Studio exports it"),
-    ],
-)
-def test_spans_in_other_forms_are_refused(rows: list[Any], message: str, tmp_path: Path):
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(BrimfulError, match=message) as error:
-        read(read_tagged, tmp_path / "a.jsonl")
-    assert "\n" not in str(error.value)
+def task(*annotations: Any) -> dict[str, Any]:
+    """A task of Label Studio."""
+    return {"data": {"text": "ab"}, "annotations": list(annotations)}
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"text": "a", "label": []}, "line 1: the label is empty: leave such rows out"),
-        ({"text": "a", "label": "['x']"}, "only labels of --task multi-label are lists"),
-        (
-            {"data": {"text": "a"}, "annotations": [{"result": [{"type": "rating", "from_name": "stars"}]}]},
-            "line 1 has no choices; it has rating",
-        ),
-        ({"data": {"text": "a"}, "annotations": [{"was_cancelled": True}]}, "line 1 has no annotation"),
-        ({"data": {"text": "a"}, "annotations": [{"result": [{"type": "choices"}]}]}, "line 1 is not a task"),
-        (
-            {"data": {"text": "a"}, "annotations": [{"result": [CHOICE, CHOICE | {"from_name": "topic"}]}]},
-            "line 1 has choices of mood, topic: --columns.label names one of them",
-        ),
-    ],
-)
-def test_classes_in_other_forms_are_refused(row: dict[str, Any], message: str, tmp_path: Path):
-    (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n" * 2)
+STARS = {"type": "rating", "from_name": "stars"}
+REFUSED: list[tuple[Callable[..., Table], dict[str, Any], str]] = [
+    (
+        read_tagged,
+        {"text": "ab", "spans": [], "label": []},
+        "line 1 has spans and label: --columns.label names",
+    ),
+    (read_tagged, {"text": "ab", "label": {"PER": {"a": [[0, 0]]}}}, "line 1 .*--layout clue/cluener"),
+    (read_tagged, {"content": "ab", "annotation": []}, "record 1 has no text: records are text with spans"),
+    (read_tagged, {"text": "ab", "entities": [{"begin": 0, "end": 1}]}, r"is not \[start, end, label\]"),
+    (read_tagged, {"text": "ab", "spans": [["0", 1, "X"]]}, r"is not \[start, end, label\]"),
+    (read_tagged, {"tokens": ["a"], "spans": []}, "line 1 has tokens and no tags"),
+    (read_tagged, {"tokens": ["a"], "ner_tags": ["O", "O"]}, "line 1 has 1 tokens and 2 tags"),
+    (read_tagged, task(), "line 1 has no annotation"),
+    (read_tagged, task(3), "line 1 is not a task as Label Studio exports it"),
+    (read_table, {"text": "a", "label": []}, "line 1: the label is empty: leave such rows out"),
+    (read_table, {"text": "a", "label": "['x']"}, "only labels of --task multi-label are lists"),
+    (read_table, task({"result": [STARS]}), "line 1 has no choices; it has rating"),
+    (read_table, task({"was_cancelled": True}), "line 1 has no annotation"),
+    (read_table, task({"result": [{"type": "choices"}]}), "line 1 is not a task"),
+    (
+        read_table,
+        task({"result": [CHOICE, CHOICE | {"from_name": "topic"}]}),
+        "line 1 has choices of mood, topic: --columns.label names one of them",
+    ),
+]
+
+
+@pytest.mark.parametrize(("reader", "row", "message"), REFUSED)
+def test_other_forms_are_refused(reader, row: dict[str, Any], message: str, tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n" * (2 if reader is read_table else 1))
     with pytest.raises(BrimfulError, match=message) as error:
-        read(read_table, tmp_path / "a.jsonl")
+        read(reader, tmp_path / "a.jsonl")
     assert "\n" not in str(error.value)
 
 
 def test_texts_for_a_model_of_spans(tmp_path: Path):
     (tmp_path / "a.csv").write_text('id,text\n1,"Anna, and Bo"\n')
     assert list(read_tagged(tmp_path / "a.csv", labelled=False).texts) == ["Anna, and Bo"]
-    (tmp_path / "a.jsonl").write_text(
-        '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["B-X"]}\n'
-    )
+    rows = '{"tokens": [], "ner_tags": []}\n{"tokens": ["a"], "ner_tags": ["B-X"]}\n'
+    (tmp_path / "a.jsonl").write_text(rows)
     assert list(read_tagged(tmp_path / "a.jsonl", labelled=True).texts) == ["", "a"]
     (tmp_path / "a.conll").write_text("word\ttag\na\tB-X\nb\tO\n")
     with pytest.raises(BrimfulError, match=r"a header must be removed \(tail -n \+2\)"):

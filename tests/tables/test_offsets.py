@@ -123,10 +123,7 @@ def test_texts_that_tools_change_in_what_they_show_are_the_same(tmp_path: Path):
 
 def test_spaces_and_overlaps_are_counted(tmp_path: Path):
     spans = [[1, 8, "X"], [2, 7, "X"], [2, 7, "Y"], [4, 5, "Y"], [1, 2, "X"], [3, 3, "X"]]
-    rows = [
-        {"text": "a Paris b", "spans": spans},
-        {"text": "a\u3000Rome\n", "spans": [[1, 7, "X"]]},
-    ]
+    rows = [{"text": "a Paris b", "spans": spans}, {"text": "a\u3000Rome\n", "spans": [[1, 7, "X"]]}]
     table, said = read(write(tmp_path / "a.jsonl", rows))
     assert table.labels == [[LabelledSpan(2, 7, "X")], [LabelledSpan(2, 6, "X")]]
     assert [line.partition(": ")[2].partition(" (")[0] for line in said] == [

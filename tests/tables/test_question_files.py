@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
+from brimful.tables.layouts import FileLayout
 from brimful.tables.question_files import NOWHERE, Answer, QuestionTable, read_questions
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.encoders import pair_template
@@ -88,7 +89,7 @@ def test_answers_stand_where_their_text_is(parts: list[str], unit: str, tmp_path
         start += len(part) + 1
     path = tmp_path_factory.mktemp("qa") / "a.jsonl"
     path.write_text(json.dumps({"question": "?", "context": context, "answers": answers}))
-    assert read_questions(path, labelled=True, offsets=unit).labels == [wanted]
+    assert read_questions(path, labelled=True, layout=FileLayout(offsets=unit)).labels == [wanted]
     if any(given["answer_start"] != answer.start for given, answer in zip(answers, wanted, strict=True)):
         with pytest.raises(BrimfulError, match=f"--offsets .*{unit}.* fits the whole file"):
             read_questions(path, labelled=True)

@@ -13,7 +13,8 @@ from brimful.base.config import read_yaml
 from brimful.base.distributed import World
 from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.text_reading import reads_token_types, write_modules
+from brimful.hf.sentence_modules import write_modules
+from brimful.hf.text_reading import reads_token_types
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
 from brimful.tasks.classification import Classification
@@ -58,9 +59,7 @@ def run(folder: Path, out: Path, encoder: str, table: str = "single.tsv", **opti
         ("embedder", "first", "first"),
     ],
 )
-def test_pooling_is_that_of_the_encoders_training_or_what_was_asked_for(
-    folder, tmp_path, encoder, asked, pooling, capsys
-):
+def test_pooling_is_that_of_training_or_asked_for(folder, tmp_path, encoder, asked, pooling, capsys):
     finished = run(folder, tmp_path / "run", encoder, pooling=asked)
     guessed = (encoder, asked) == ("plain", "auto")
     assert ("says no pooling: a new dense layer reads the first token" in capsys.readouterr().err) is guessed

@@ -16,6 +16,7 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.tables.question_files import Answer, QuestionTable, read_questions
 from brimful.tasks.answer_form import Prediction, Scored
+from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.question_answering import QuestionAnswering, cmrc_exact, exact, f1, lcs_f1
 from brimful.tasks.task_data import load_task_data
@@ -166,7 +167,7 @@ def test_answers_are_as_long_as_the_longest_of_train(tmp_path: Path, tokenizer: 
     encoder = Encoder.load(tmp_path / "model")
     for train, other in (files, files[::-1]):
         with record_warnings() as lines:
-            load_task_data(QuestionAnswering, encoder, train, None, other, max_length=64, overlap=None)
+            load_task_data(TaskFiles(QuestionAnswering), encoder, (train, None, other), max_length=64)
         long = [line for line in lines if "1 of 1 answers" in line and "longer than 30 tokens" in line]
         assert len(long) == (other == files[0])
     both = {"no_answer_threshold": 1.0, "max_answer_length": 36}
@@ -202,7 +203,7 @@ def test_a_run_fits_the_threshold_and_its_model_keeps_it(tmp_path: Path, tokeniz
     encoder = small("bert")
     encoder.tokenizer = tokenizer
     encoder.save(tmp_path / "encoder")
-    rows = [[(0, "w0")] if number % 3 else [] for number in range(30)]
+    rows = [[(0, "w0")] if number % 3 else [] for number in range(18)]
     content = squad(rows)
     for number, question in enumerate(content["data"][0]["paragraphs"][0]["qas"]):
         question["question"] = f"what w{number % 20} w{number}"

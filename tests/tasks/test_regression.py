@@ -65,34 +65,22 @@ def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float
     random = np.random.default_rng(3)
     labels, theirs = random.normal(size=(2, 8))
     tokens = [random.integers(5, 90, length).astype(np.int32) for length in range(3, 11)]
-    segments = [np.zeros(len(each), np.uint8) for each in tokens]
-    examples = Examples(tokens, segments, {}, 32, 0)
+    examples = Examples(tokens, [np.zeros(len(each), np.uint8) for each in tokens], {}, 32, 0)
 
     def train(unit: float, zero: float) -> tuple[list[float], np.ndarray, TaskModel]:
         task = Regression.from_table(table_of([str(label * unit + zero) for label in labels]))
-        targets = {
-            "label": (labels * unit + zero).astype(np.float32),
-            TEACHER: (theirs[:, None] * unit + zero),
-        }
-        batch = make_batch(
-            replace(examples, targets={k: v.astype(np.float32) for k, v in targets.items()}), ALL
-        )
+        targets = {"label": labels * unit + zero, TEACHER: theirs[:, None] * unit + zero}
+        targets = {name: values.astype(np.float32) for name, values in targets.items()}
+        batch = make_batch(replace(examples, targets=targets), ALL)
         encoder = new_encoder()
         torch.manual_seed(1)
         head = task.new_head(encoder)
         optimizer = torch.optim.AdamW(head.parameters(), lr=0.01)
+        terms = {"logits": LogitDistillation(head, task.imitation(1.0)), task.name: Supervised(task, head)}
         losses = []
-        objectives = {
-            "logits": LogitDistillation(head, task.imitation(1.0)),
-            task.name: Supervised(task, head),
-        }
         for _ in range(8):
-            means = [
-                objective.loss(encoder, batch)[term] / objective.normalizers(batch)[term]
-                for term, objective in objectives.items()
-            ]
-            loss = torch.stack(means).sum()
             optimizer.zero_grad()
+            loss = sum(each.loss(encoder, batch)[n] / each.normalizers(batch)[n] for n, each in terms.items())
             loss.backward()
             optimizer.step()
             losses.append(float(loss.detach()))
@@ -109,9 +97,8 @@ def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float
     np.testing.assert_allclose(kept, found, rtol=1e-5, atol=1e-4 * unit)
     again = replace(model.task, deviation=3 * unit, mean=zero - unit).new_head(model.encoder)
     take_weights(again, model.head.state_dict())
-    np.testing.assert_allclose(
-        again(model.encoder(batch), batch)[:8].detach(), found, rtol=1e-5, atol=1e-4 * unit
-    )
+    kept = again(model.encoder(batch), batch)[:8].detach()
+    np.testing.assert_allclose(kept, found, rtol=1e-5, atol=1e-4 * unit)
     with torch.autocast("cpu", dtype=torch.bfloat16):  # a value far from 0 keeps its digits
         rounded = model.head(model.encoder(batch), batch)[:8].detach().float().numpy()
     np.testing.assert_allclose((rounded - zero) / unit, (found - zero) / unit, atol=0.1)
@@ -129,8 +116,8 @@ def finetuned(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
             words = random.permutation(["good"] * good + ["bad"] * (8 - good))
             rows.append(f"{' '.join(words)}\t{50 + 10 * good}")
         (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n")
-    files = {"encoder": "encoder", "train": "train.tsv", "test": "test.tsv", "out": "run"}
-    options = {option: str(folder / file) for option, file in files.items()}
+    options = {name: str(folder / f"{name}.tsv") for name in ("train", "test")}
+    options |= {"encoder": str(folder / "encoder"), "out": str(folder / "run")}
     options |= {"learning_rates": [1e-4, 3e-3], "epochs": 6.0, "dropout": 0.0, "precision": "fp32"}
     finetune(task="regression", **options)
     return folder / "run"
@@ -160,8 +147,7 @@ def test_an_export_computes_the_same_values(finetuned: Path, tmp_path: Path, kin
     result = export(run=str(finetuned), out=str(tmp_path / "out"), format=kind)
     assert result["max_abs_logit_difference"] < 1e-4
     assert read_json(tmp_path / "out" / "config.json")["problem_type"] == "regression"
-    if kind == "hf":
-        assert load_task_model(tmp_path / "out").task == Regression()
+    assert kind == "onnx" or load_task_model(tmp_path / "out").task == Regression()
 
 
 def test_a_student_imitates_the_values(finetuned: Path, tmp_path: Path) -> None:

@@ -33,11 +33,7 @@ def test_what_does_not_tell_texts_apart() -> None:
         "Ｔhe parcel 1 has not arrived",
         "The parcel 12345 has not arrived at all.",  # almost the same
         "Another text of which no word is there",
-        "w1",
-        "w2",
-        "W1 ",
-        "!?",
-        "??",
+        *("w1", "w2", "W1 ", "!?", "??"),
     ]
     groups = group_alike_rows(table([*texts, *sentences(30, 1)]))
     assert groups.tolist()[:10] == [0, 0, 0, 0, 1, 2, 3, 2, 4, 5]

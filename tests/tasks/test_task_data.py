@@ -1,5 +1,7 @@
-"""The tables of a task: which rows are held out, and what is refused before training."""
+"""Which tasks there are, and the tables of one: rows that are held out, and what is refused."""
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.question_answering import QuestionAnswering
+from brimful.tasks.registry import PROBLEM_TYPES, TASKS, find_form, find_task
 from brimful.tasks.regression import Regression
 from brimful.tasks.task_data import cut_part
 from brimful.tasks.token_classification import TokenClassification
@@ -101,3 +104,32 @@ def test_a_part_that_is_empty_or_far_below_its_share_is_refused() -> None:
     few = encoded(texts, ["a"] * 10 + labels[10:])
     with pytest.raises(BrimfulError, match="only 2 of 100 rows can be test"):
         cut_part(Classification(["a", *labels[10:]]), few, "test")
+
+
+def test_each_task_has_the_name_and_the_form_of_the_registry() -> None:
+    found = [find_task(name) for name in TASKS]
+    assert [task.name for task in found] == list(TASKS)
+    assert {task.problem_type for task in found} == set(PROBLEM_TYPES)
+    for task in found:
+        form = find_form(task.problem_type)
+        assert issubclass(task, form)
+        assert (form.name, form.problem_type) == (task.name, task.problem_type)
+
+
+def test_an_unknown_task_is_refused_with_the_nearest() -> None:
+    with pytest.raises(BrimfulError, match="unknown task 'clasification'; did you mean 'classification'"):
+        find_task("clasification")
+
+
+def test_forms_load_no_torch_and_a_task_no_other_task() -> None:
+    code = """
+import sys
+from brimful.tasks.registry import PROBLEM_TYPES, find_form, find_task
+for name in PROBLEM_TYPES:
+    find_form(name)
+print({"torch", "pyarrow", "sklearn", "transformers"} & set(sys.modules))
+find_task("classification")
+print("scipy.stats" in sys.modules)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == "set()\nFalse\n"

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +11,9 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
-from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.example_stream import ExampleStream
-from brimful.data.examples import Examples
 from brimful.data.rows import RowStream
 from brimful.kernels.backends import FlexLayout, VarlenLayout
 from brimful.model.attention import SequenceLayout
@@ -25,23 +22,17 @@ from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.objectives.imitation import LayerDistillation
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
-from brimful.optim.config import OptimizerConfig
-from brimful.optim.schedule import ScheduleConfig
 from brimful.precision import watching
 from brimful.precision.policy import autocast
-from brimful.tasks.classification import Classification
 from brimful.train.compilation import find_missing_compiler, make_loss, resolve_compile
-from brimful.train.config import TrainerConfig
 from brimful.train.metrics import read_metrics
-from brimful.train.objective import Objective, Runtime
-from brimful.train.trainer import Trainer
-from brimful.train.training import Training
+from brimful.train.objective import Objective
 from builders.compiled import MAX_LENGTH, encoder_of, row_stream
 from builders.scores import never_small
+from builders.training import TASK, examples_of, supervised, trainer_of
 
 ARCHITECTURES = ["modern", "bert", "prenorm"]
 CPU = torch.device("cpu")
-TASK = Classification(["0", "1", "2"])
 
 # What torch's own modules do when Inductor imports them.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
@@ -69,20 +60,11 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
 
 
 def classifier(encoder: Encoder) -> Objective:
-    return Supervised(TASK, SequenceHead(encoder, 3))
+    return Supervised(TASK, SequenceHead(encoder, 2))
 
 
 def example_stream(seed: int) -> ExampleStream:
-    random = np.random.default_rng(seed)
-    tokens = [random.integers(0, 800, random.integers(2, MAX_LENGTH + 1), dtype=np.int32) for _ in range(100)]
-    examples = Examples(
-        tokens=tokens,
-        segments=[random.integers(0, 2, len(ids)).astype(np.uint8) for ids in tokens],
-        targets={"label": random.integers(0, 3, len(tokens))},
-        max_length=MAX_LENGTH,
-        pad=0,
-    )
-    return ExampleStream(examples, sequences=8, tokens=128, seed=seed, fixed_shapes=True)
+    return ExampleStream(examples_of(100, seed), sequences=8, tokens=128, seed=seed, fixed_shapes=True)
 
 
 def one_epoch(stream: RowStream | ExampleStream) -> Iterator[PackedBatch]:
@@ -127,7 +109,7 @@ def check(
 
 
 @pytest.mark.cases(1)
-@pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("tiles", [False, True])
 def test_an_epoch_of_rows_is_one_graph(architecture, tiles, corpus_dir, tmp_path, seed, counter, monkeypatch):
     """A tenth of its micro-batches, with the last one; in tiles, as with large vocabularies."""
@@ -209,30 +191,11 @@ def test_eight_batches_are_one_graph(backend, precision, seed, monkeypatch):
 # The trainer
 
 
-def trainer_of(
-    directory: Path, seed: int, objective_of: Callable[[Encoder], Objective] = classifier, **config
-) -> Trainer:
-    torch.manual_seed(seed)
-    encoder = encoder_of("bert")
-    return Trainer(
-        encoder,
-        objective_of(encoder),
-        example_stream(seed),
-        Runtime(World(0, 1, CPU), "fp32"),
-        directory,
-        Training(
-            config=TrainerConfig(steps=6, log_every=1, **config),
-            optimizer=OptimizerConfig(learning_rate=1e-3),
-            schedule=ScheduleConfig(),
-            seed=seed,
-        ),
-    )
-
-
 def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
     losses = {}
     for compiles in (False, True):
-        trainer = trainer_of(tmp_path / str(compiles), seed, compile=compiles)
+        settings = {"steps": 6, "log_every": 1, "rate": 1e-3, "tokens": 128, "fixed_shapes": True}
+        trainer = trainer_of(tmp_path / str(compiles), seed, compile=compiles, **settings)
         trainer.run("test")
         lines = read_metrics(trainer.journal.metrics.path)
         losses[compiles] = [line["loss.classification"] for line in lines]
@@ -256,9 +219,11 @@ def test_auto_compiles_on_cuda_only_and_where_it_can(monkeypatch):
 
 
 def test_an_objective_of_changing_shapes_is_not_compiled(seed, tmp_path):
-    def distillation(encoder: Encoder) -> Objective:
-        return LayerDistillation(encoder_of("bert"), encoder)
+    class Changing(Supervised):
+        compiles = LayerDistillation.compiles
 
-    trainer_of(tmp_path / "auto", seed, distillation).run("test")
+    def objective(head: SequenceHead) -> Objective:
+        return supervised(head, None, Changing)
+
     with pytest.raises(BrimfulError, match="leave it at auto"):
-        trainer_of(tmp_path / "true", seed, distillation, compile=True)
+        trainer_of(tmp_path, seed, objective=objective, compile=True)

@@ -2,15 +2,14 @@
 
 import contextlib
 import os
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import torch.utils.deterministic
 
+from brimful.base.distributed import World
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
@@ -19,11 +18,11 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.train.determinism import deterministic
-from brimful.train.objective import Objective
+from brimful.train.objective import Objective, Runtime
 from builders.compiled import encoder_of
 from builders.scores import never_small
+from builders.training import assert_same_bits, trainer_of, weights
 
-ROOT = Path(__file__).parents[2]
 TASK = Classification(["0", "1", "2"])
 OBJECTIVES = [*("masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits")]
 
@@ -76,16 +75,11 @@ def batch_of(random: np.random.Generator) -> PackedBatch:
     lengths = random.integers(1, 41, 6)
     tokens = [random.integers(0, 120, length) for length in lengths]
     batch = pack(tokens, max_length=40, pad=0, slots=256, sequence_slots=16)
-    positions = np.zeros(24, np.int64)
-    labels = np.full(24, -100)
-    positions[:5], labels[:5] = random.integers(0, lengths.sum(), 5), random.integers(0, 120, 5)
-    classes = np.full(16, -100)
-    classes[:6] = random.integers(0, 3, 6)
-    targets = {"label": torch.from_numpy(classes), TEACHER: torch.randn(16, 3)}
-    return PackedBatch(
-        **{**vars(batch), "mlm_positions": torch.from_numpy(positions)}
-        | {"mlm_labels": torch.from_numpy(labels), "targets": targets}
-    )
+    positions, labels, classes = torch.zeros(24).long(), torch.full((24,), -100), torch.full((16,), -100)
+    positions[:5] = torch.from_numpy(random.integers(0, lengths.sum(), 5))
+    labels[:5], classes[:6] = torch.randint(0, 120, (5,)), torch.randint(0, 3, (6,))
+    targets = {"label": classes, TEACHER: torch.randn(16, 3)}
+    return replace(batch, mlm_positions=positions, mlm_labels=labels, targets=targets)
 
 
 @pytest.mark.cases(8)
@@ -111,42 +105,21 @@ def test_a_step_reads_no_memory_that_nobody_wrote(name, architecture, precision,
     assert all(p.grad is None or p.grad.isfinite().all() for p in modules.parameters())
 
 
-TRAIN = """
-import hashlib, sys
-from pathlib import Path
-import torch
-sys.path.insert(0, "tests")
-from brimful.base.distributed import World
-from brimful.train.objective import Runtime
-from builders.training import trainer_of
-
-precision, seed, folder, switch = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4] == "on"
-torch.set_num_threads(2)
-runtime = Runtime(World(0, 1, torch.device("cpu")), precision)
-trainer = trainer_of(folder, seed, dropout=0.2, steps=6, runtime=runtime, deterministic=switch)
-trainer.run("train")
-assert not torch.are_deterministic_algorithms_enabled()
-digest = hashlib.sha256()
-for parameter in trainer.state.trained.parameters():
-    digest.update(parameter.detach().numpy().tobytes())
-print(digest.hexdigest())
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_two_processes_train_to_the_same_bits(precision, seed, tmp_path):
+def test_trainings_have_the_same_bits(precision, seed, tmp_path):
     """With dropout and two threads; another seed gives others. On the CPU the switch changes nothing."""
-    runs = [(seed, "on"), (seed, "on"), (seed + 1, "on"), (seed, "off")]
-    processes = []
-    for number, (chosen, switch) in enumerate(runs):
-        line = [sys.executable, "-c", TRAIN, precision, str(chosen), str(tmp_path / str(number)), switch]
-        processes.append(
-            subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        )
-    digests = []
-    for process in processes:
-        out, error = process.communicate(timeout=300)
-        assert process.returncode == 0, error
-        digests.append(out.strip())
-    assert digests[0] == digests[1] == digests[3] != digests[2]
+    threads, runs = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    runtime = Runtime(World(0, 1, torch.device("cpu")), precision)
+    for number, (chosen, switch) in enumerate(((seed, True), (seed, True), (seed, False), (seed + 1, True))):
+        settings = {"dropout": 0.2, "steps": 6, "runtime": runtime, "deterministic": switch}
+        trainer = trainer_of(tmp_path / str(number), chosen, **settings)
+        trainer.run("train")
+        assert not torch.are_deterministic_algorithms_enabled()
+        runs.append(weights(trainer))
+    torch.set_num_threads(threads)
+    first, *same, other = runs
+    for each in same:
+        assert_same_bits(first, each)
+    assert not all(torch.equal(first[name], other[name]) for name in first)

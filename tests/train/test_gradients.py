@@ -1,16 +1,17 @@
 """Gradients in flat tensors: the same gradient as without, and what ranks send while backward goes on."""
 
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from brimful.base.distributed import World
 from brimful.precision import watching
 from brimful.precision.scaler import AutomaticLossScaler
+from brimful.train import data_parallel
 from brimful.train.gradients import ALIGNMENT, Gradients, flatten
-from builders.ranks import on_two_ranks
 
 ALONE = World(0, 1, torch.device("cpu"))
 SHAPES = [(7, 3), (5,), (64, 2), (1,), (130,)]
@@ -42,21 +43,17 @@ def plain_gradient(
     parameters: list[nn.Parameter], seed: int, count: int, mean: bool, scaler: AutomaticLossScaler | None
 ) -> list[Tensor]:
     """The same without flat tensors: added up by autograd, or by a running mean."""
-    means: list[Tensor | None] = [None] * len(parameters)
+    means: dict[nn.Parameter, Tensor] = {}
     for number, loss in enumerate(losses(parameters, seed, count), 1):
         scaled = scaler.scale(loss) if scaler else loss
         (scaled * count if mean else scaled).backward()
-        for place, parameter in enumerate(parameters if mean else []):
-            part, before = parameter.grad, means[place]
-            if part is not None:
-                means[place] = part * (1 / number) if before is None else before.lerp_(part, 1 / number)
-            elif before is not None:
-                before.mul_(1 - 1 / number)
-            parameter.grad = None
-    if mean:
-        for parameter, total in zip(parameters, means, strict=True):
-            parameter.grad = total
-    return [p.grad for p in parameters if p.grad is not None]
+        for p in parameters if mean else []:
+            means[p] = means[p].lerp_(p.grad, 1 / number) if p in means else p.grad
+            p.grad = None
+    gradients = [means[p] if mean else p.grad for p in parameters]
+    for p in parameters:
+        p.grad = None
+    return gradients
 
 
 @pytest.mark.parametrize(
@@ -83,8 +80,6 @@ def test_flat_tensors_hold_the_gradient_bit_for_bit(seed, dtype, how):
         assert not any(p.grad.any() for p in ours)
         expected = plain_gradient(theirs, seed + count, count, mean, scalers[1])
         assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
-        for p in theirs:
-            p.grad = None
         watching.forget_counts()
 
 
@@ -99,19 +94,20 @@ def test_views_begin_at_multiples_and_stay_where_they_are(seed):
     assert flat.numbers.count_nonzero() <= flat.numbers.numel() - flat.padding
 
 
-RANKS = """
-import os
-import sys, torch, torch.distributed as dist
-from pathlib import Path
-from torch import nn
-from brimful.base.distributed import join_ranks
-from brimful.train import data_parallel
-from brimful.train.gradients import Gradients
+def check_buckets(ranks: World) -> None:
+    """Ranks send buckets while the last micro-batch's backward goes on; tests/train/test_ranks.py calls this.
 
-send = dist.all_reduce
-data_parallel.BUCKET_MB = 4096 / 2**20
+    A rank with fewer micro-batches, or none, sends zeros: rank 0 has two, rank 1 has none, one and two. A
+    parameter that no loss reaches has a gradient of zeros.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_parallel, "BUCKET_MB", 4096 / 2**20)
+        for other in (0, 1, 2):
+            for mean in (False, True):
+                _check_buckets(ranks, other, mean)
 
-def check(ranks, other, mean):
+
+def _check_buckets(ranks: World, other: int, mean: bool) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Linear(30, 30) for _ in range(6)]).double()
     unreached = nn.Linear(3, 3).double()
@@ -119,28 +115,30 @@ def check(ranks, other, mean):
     addresses = [p.grad.data_ptr() for p in gradients.parameters]
     starts = [p.grad.storage_offset() for p in reversed(gradients.parameters)]
     assert starts.count(0) == len(gradients.flats)
-    assert all(a < b for a, b in zip(starts, starts[1:]) if b), "from the last to the first"
-    order = []
+    assert all(a < b for a, b in pairwise(starts) if b), "from the last to the first"
+    send, order = dist.all_reduce, []
+
     def sent(*arguments, **named):
         order.append("send")
         return send(*arguments, **named)
+
     model[0].register_full_backward_hook(lambda *_: order.append("first layer"))
-    own = 2 if ranks.rank == 0 else other
-    total = 2 + other
-    for update in range(3):
+    own, total = 2 if ranks.rank == 0 else other, 2 + other
+    for _ in range(3):
         order.clear()
-        dist.all_reduce = sent
         xs = torch.randn(4, 5, 30, dtype=torch.float64)
-        gradients.begin(range(own), total)
-        for index in range(own):
-            x = xs[2 * ranks.rank + index].requires_grad_()
-            gradients.backward(gradients.forward(lambda x: model(x).pow(2).sum(), x))
-        gradients.gather()
-        dist.all_reduce = send
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dist, "all_reduce", sent)
+            gradients.begin(range(own), total)
+            for index in range(own):
+                x = xs[2 * ranks.rank + index].requires_grad_()
+                gradients.backward(gradients.forward(lambda x: model(x).pow(2).sum(), x))
+            gradients.gather()
         events = list(order)  # the pass of autograd.grad calls the hook too
-        rows = [*xs[:2], *xs[2:total]]
-        expected = torch.autograd.grad(sum(model(x).pow(2).sum() for x in rows), list(model.parameters()))
-        for p, theirs in zip(model.parameters(), expected):
+        expected = torch.autograd.grad(
+            sum(model(x).pow(2).sum() for x in xs[:total]), list(model.parameters())
+        )
+        for p, theirs in zip(model.parameters(), expected, strict=True):
             torch.testing.assert_close(p.grad, theirs, rtol=1e-12, atol=1e-12)
         assert all(not p.grad.any() for p in unreached.parameters())
         assert [p.grad.data_ptr() for p in gradients.parameters] == addresses
@@ -153,19 +151,3 @@ def check(ranks, other, mean):
         gradients.clear()
     gradients.close()
     assert all(p.grad is None for p in gradients.parameters)
-
-with join_ranks() as ranks:
-    for other in (0, 1, 2):
-        for mean in (False, True):
-            check(ranks, other, mean)
-Path(sys.argv[1], f"done{ranks.rank}").touch()
-os._exit(0)  # a thread of torch that still ends may abort the interpreter's end
-"""
-
-
-@pytest.mark.distributed
-def test_ranks_send_buckets_while_backward_goes_on(tmp_path: Path) -> None:
-    """Also where a rank has fewer micro-batches, or none: it sends zeros. Only in the last micro-batch. Rank
-    0 has two, rank 1 has none, one and two; a parameter that no loss reaches has a gradient of zeros."""
-    on_two_ranks(RANKS, tmp_path)
-    assert {path.name for path in tmp_path.glob("done*")} == {"done0", "done1"}

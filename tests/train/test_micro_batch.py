@@ -163,8 +163,7 @@ def test_what_memory_is_left_decides(seed: int, tmp_path: Path, monkeypatch: pyt
     [(None, "cpu", None), (None, "cuda", "auto"), ("auto", "cpu", "auto"), (2, "cuda", 2)],
 )
 def test_the_size_is_tried_on_a_gpu_unless_it_is_given(tmp_path: Path, given, device, expected) -> None:
-    config = PretrainConfig(
-        data="data", out=str(tmp_path / "run"), precision="fp32", rows_per_micro_batch=given
-    )
+    settings = {"precision": "fp32", "rows_per_micro_batch": given}
+    config = PretrainConfig(data="data", out=str(tmp_path / "run"), **settings)
     folder = RunFolder(tmp_path, World(0, 1, torch.device(device)))
     assert resolve_pretraining(config, folder).rows_per_micro_batch == expected

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from brimful.base.distributed import World
 from brimful.base.storage import read_json
 from brimful.data import blocks as blocks_module
 from brimful.data.config import PackingConfig, Phase
@@ -14,9 +15,9 @@ from brimful.data.loader import Update
 from brimful.optim.schedule import Cycle, ScheduleConfig
 from brimful.train import trainer as trainer_module
 from brimful.train.metrics import read_metrics
+from brimful.train.objective import Runtime
 from brimful.train.trainer import StepResult, Trainer
-from builders.ranks import on_two_ranks
-from builders.training import RUNTIME, KilledError, assert_same_bits, kill_at, row_trainer, weights
+from builders.training import KilledError, assert_same_bits, kill_at, row_trainer, weights
 
 SHORT, LONG = PackingConfig(max_length=16, capacity=64), PackingConfig(max_length=32, capacity=64)
 PHASES = [Phase(6, SHORT, 3), Phase(6, LONG, 2)]
@@ -30,8 +31,8 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trainer_of(directory: Path, seed: int, **config) -> Trainer:
     """In two phases, of sequences of at most 16 and 32 tokens."""
-    settings = {"steps": 12, "cycles": CYCLES, "runtime": RUNTIME}
-    settings |= {"schedule": ScheduleConfig(shape="polynomial", warmup=0.4)}
+    schedule = ScheduleConfig(shape="polynomial", warmup=0.4)
+    settings = {"steps": 12, "cycles": CYCLES, "schedule": schedule}
     return row_trainer(directory, seed, PHASES, **settings | config)
 
 
@@ -143,34 +144,16 @@ def test_its_rates_go_on_where_it_was_killed(
     assert again.progress.step == 9
 
 
-RANK = """
-import os, sys, time
-from datetime import timedelta
-from pathlib import Path
-import torch.distributed as dist
-import test_phases as toy
-from brimful.base.distributed import join_ranks
-from brimful.train.objective import Runtime
-
-dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-with join_ranks() as ranks:
-    toy.RUNTIME = Runtime(ranks, "fp32")
-    toy.set_clock(toy.pytest.MonkeyPatch(), [7.0] if ranks.is_main else [1.0])
-    trainer = toy.timed(Path(sys.argv[1], str(ranks.rank)), 5)
-    factors = []
-    toy.watch(trainer, lambda update: factors.append(trainer.state.learning_rate))
-    trainer.run("test")
-    Path(sys.argv[1], f"{ranks.rank}.txt").write_text(
-        f"{trainer.progress.step} {trainer.progress.totals.seconds} {factors}"
+def check_clock(ranks: World, directory: Path) -> None:
+    """All ranks go by the clock of the main one: tests/train/test_ranks.py calls this."""
+    with pytest.MonkeyPatch.context() as patch:
+        set_clock(patch, [7.0] if ranks.is_main else [1.0])
+        trainer = timed(directory / str(ranks.rank), 5, runtime=Runtime(ranks, "fp32"))
+        factors: list[float] = []
+        watch(trainer, lambda update: factors.append(trainer.state.learning_rate))
+        trainer.run("test")
+    assert (trainer.progress.step, trainer.progress.totals.seconds) == (9, 63.0)
+    begun = range(0, 63, 7)
+    assert factors == pytest.approx(
+        [1e-2 * rate for rate in [1 / 2000, 7 / 12]] + [1e-2 * (60 - s) / 48 for s in begun[2:]]
     )
-dist.destroy_process_group()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_all_ranks_go_by_the_clock_of_the_main_one(tmp_path: Path) -> None:
-    on_two_ranks(RANK, tmp_path)
-    first, second = ((tmp_path / f"{rank}.txt").read_text() for rank in range(2))
-    assert first == second
-    assert first.startswith("9 63.0 ")

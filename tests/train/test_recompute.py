@@ -26,19 +26,9 @@ def test_training_gives_the_same_bits(tmp_path: Path, seed: int):
 
 def encoder_and_batch(recomputes: bool, architecture: str, dropout: float):
     torch.manual_seed(3)
-    encoder = Encoder(
-        EncoderConfig(
-            vocabulary_size=VOCABULARY,
-            hidden_size=64,
-            layers=6,
-            heads=2,
-            intermediate_size=128,
-            max_length=20,
-            dropout=dropout,
-            attention_dropout=dropout,
-            architecture=architecture,
-        )
-    )
+    size = {"vocabulary_size": VOCABULARY, "hidden_size": 64, "layers": 6, "heads": 2, "max_length": 20}
+    size |= {"intermediate_size": 128, "dropout": dropout, "attention_dropout": dropout}
+    encoder = Encoder(EncoderConfig(architecture=architecture, **size))
     encoder.recomputes = recomputes
     stream = ExampleStream(examples_of(50, 1), sequences=30, tokens=400, seed=1)
     (batch, *_), _ = stream.take(stream.start())

@@ -13,7 +13,8 @@ from bench.common.memory import saved_bytes
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
-from brimful.model.shape import EncoderConfig, preset
+from brimful.model.presets import preset
+from brimful.model.shape import EncoderConfig
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.optim.build import build_optimizers
 from brimful.optim.config import OptimizerConfig

@@ -106,9 +106,9 @@ class _Rule:
 
     Attributes:
         apply: text -> (text, number of changes).
-        needs: the rule runs only if a survey of the text found one of these bits. 0: it always runs, which is
-            right unless its own search is slow.
-        settles: its result needs no new survey, since it contains nothing new for later rules.
+        needs: the rule runs only if a survey of the text found one of these bits. 0: the rule always runs,
+            since its own search is fast.
+        settles: whether later rules find nothing new in the result, so that it needs no new survey.
     """
 
     name: str

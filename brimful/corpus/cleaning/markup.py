@@ -28,9 +28,10 @@ _HIDDEN = (
     ' [style*="visibility:hidden" i], [style*="visibility: hidden" i], i[aria-hidden=true],'
     " span[aria-hidden=true]"
 )
-# Without its end tag, one of these takes the rest of the page along.
+# An element of such a name hides the rest of the page if its end tag is missing.
 _LARGE_NAMES = (b"nav", b"footer")
-# So does one of these. They are frequent and often unbalanced, so only a page with little text is checked.
+# So does an element of these names. They are frequent and often lack their ends, so only a page with little
+# text is checked for them.
 _RAW_NAMES = (b"title", b"style", b"iframe", b"textarea", b"noscript", b"select")
 _OTHER_NAMES = (b"div", b"section", b"span", b"svg")
 _LEAST_TEXT_SHARE = 0.05

@@ -44,27 +44,24 @@ def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
         import py3langid
     except ImportError:
         raise BrimfulError("clean.languages needs py3langid: pip install 'brimful[lang]'") from None
-    all_languages = {language for language, _ in py3langid.rank("")}
+    all_languages = dict(py3langid.rank(""))  # with their scores
     for language in languages:
         if language not in all_languages:
             raise BrimfulError(
                 f"clean.languages: unknown {language!r}; {suggest_name(language, all_languages)}"
             )
-    wanted_languages = frozenset(languages)
 
     def is_wanted(text: str) -> bool:
         head = text[:_JUDGED_CHARACTERS]
         letters = len(_LETTERS.findall(head))
-        if letters < _FEWEST_LETTERS or py3langid.classify(head)[0] in wanted_languages:
+        if letters < _FEWEST_LETTERS or py3langid.classify(head)[0] in languages:
             return True
         east_asian = "".join(_HAN_OR_KANA.findall(head))
-        if not east_asian:
-            return False
         fewest = max(_FEWEST_LETTERS, _PART_SHARE * letters)
         for part in (east_asian, _HAN_OR_KANA.sub(" ", head)):
             is_long = len(_LETTERS.findall(part)) >= fewest
-            if is_long and py3langid.classify(part)[0] not in wanted_languages:
+            if is_long and py3langid.classify(part)[0] not in languages:
                 return False
-        return True
+        return bool(east_asian)
 
     return is_wanted

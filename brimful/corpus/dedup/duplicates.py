@@ -142,7 +142,7 @@ class NearKeys:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Return one key for each band, uint64 (texts, BANDS)."""
-        from brimful.corpus.dedup.keys import fold  # imports numba
+        from brimful.corpus.dedup.near_pairs import fold
 
         bands = np.empty((len(texts), BANDS, BAND_HASHES), np.uint32)
         for number, text in enumerate(texts):

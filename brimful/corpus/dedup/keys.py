@@ -100,16 +100,3 @@ def _scan(
         documents[document] = whole
         tokens[document] = estimate
         line_counts[document] = line - first
-
-
-def fold(hashes: np.ndarray) -> np.ndarray:
-    """Return a 64-bit key for the MinHash values of each band; uint64 (texts, bands).
-
-    Args:
-        hashes: integers (texts, bands, hashes of a band).
-    """
-    # The number of the band is a part of the key, so that bands never share keys.
-    keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
-    for column in range(hashes.shape[2]):
-        keys = mix(keys ^ hashes[:, :, column].astype(np.uint64))
-    return keys

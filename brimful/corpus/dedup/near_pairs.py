@@ -15,8 +15,7 @@ import numpy as np
 
 from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
-from brimful.base.randomness import derive_key, hash_words
-from brimful.corpus.dedup.keys import fold
+from brimful.base.randomness import derive_key, hash_words, mix
 
 RUN_BYTES = 8
 """A run is one uint64."""
@@ -200,3 +199,16 @@ def _scan(
                 value = mixed * factors[number] + terms[number]
                 if value < smallest[text, number]:
                     smallest[text, number] = value
+
+
+def fold(hashes: np.ndarray) -> np.ndarray:
+    """Return a 64-bit key for the MinHash values of each band; uint64 (texts, bands).
+
+    Args:
+        hashes: integers (texts, bands, hashes of a band).
+    """
+    # The number of the band is a part of the key, so that bands never share keys.
+    keys = np.broadcast_to(np.arange(hashes.shape[1], dtype=np.uint64), hashes.shape[:2]).copy()
+    for column in range(hashes.shape[2]):
+        keys = mix(keys ^ hashes[:, :, column].astype(np.uint64))
+    return keys

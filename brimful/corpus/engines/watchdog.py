@@ -4,7 +4,7 @@ A parser that hangs holds the interpreter's lock, so no Python thread or signal 
 The kernel can: an interval timer (ITIMER_PROF) ends the process, and `faulthandler`, which needs no lock,
 first writes the stack into the watchdog's file. The next attempt at the task finds the stack, learns from the
 same file which document it was, lists that document as hostile and skips it. A process that died of another
-cause (kill -9, power) leaves no stack: then no document is to blame, and the output is the same as without
+cause (kill -9, power) leaves no stack. Then no document is to blame, and the output is the same as without
 the kill.
 
 The timer counts the CPU time of this process, not the clock: a busy machine, Ctrl-Z or a slow disk make no

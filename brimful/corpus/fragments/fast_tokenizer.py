@@ -63,10 +63,9 @@ class FastTokenizer:
         rules = Rules(cuts.kinds, cuts.matrix, cuts.positional, cuts.longest_run, longest_piece)
 
         def ask(fragments: list[str], kinds: list[int]) -> FragmentTokens:
-            contexts = [""] * len(fragments)
-            for number, kind in enumerate(kinds):
-                if kind == INSIDE:
-                    contexts[number] = cuts.context(fragments[number][0])
+            contexts = []
+            for fragment, kind in zip(fragments, kinds, strict=True):
+                contexts.append(cuts.context(fragment[0]) if kind == INSIDE else "")
             return self._ask(fragments, contexts)
 
         return Memo(rules, ask, pieces)

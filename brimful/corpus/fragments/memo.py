@@ -18,7 +18,7 @@ from brimful.corpus.text.characters import code_points
 # cut. No cut is made beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
 UNASKED, UNSURE, SEPARATOR, SPACE, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
 
-# The most fragments and characters that are remembered, beside the pieces.
+# The most fragments and characters that are remembered in addition to the pieces.
 FRAGMENTS = 1 << 19
 CHARACTERS = 1 << 22
 # A longer fragment hardly comes again, so it is asked about each time.

@@ -49,7 +49,7 @@ def decide(directory: Path, texts: Sequence[dict[str, Any]], config: DedupConfig
         dropped = _decide_lines(parts, config, folder, decisions)
     except OSError as error:  # numpy's have no file name, and no errno for a full disk
         raise make_write_error(folder, error) from error
-    contents: dict[Path, np.ndarray] = {}
+    contents = {}
     # Divide the decisions among the files of each part, which begins at `document` and `line`.
     document = line = 0
     for part in parts:

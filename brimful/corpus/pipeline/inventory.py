@@ -54,7 +54,7 @@ class _PlanRecord(TypedDict):
 
 @dataclass(frozen=True)
 class Part:
-    """The unit of cleaning: spans of input files with about 32 MB of text at most.
+    """The unit of cleaning: spans of input files with at most about 32 MB of text.
 
     Attributes:
         inputs: the file of each span.
@@ -84,7 +84,7 @@ class Inventory:
 
     def generations(self, read: ReadConfig) -> list[list[Part]]:
         """Return the parts of each generation; one numbering runs through all of them."""
-        generations: list[list[Part]] = []
+        generations = []
         count = 0
         for inputs in [*self.closed, self.added]:
             parts = []

@@ -48,17 +48,11 @@ def require_some(texts: Sequence[Facts]) -> None:
                 paths.setdefault(issue, path)
     clauses = []
     for reason, count in sorted(reasons.items()):
-        clause = f"{reason}: {count:,}"
-        if reason in paths:
-            clause += f", such as in {paths[reason]}"
-        clauses.append(clause)
-    hint = ""
-    if reasons["undecodable"]:
-        hint = f"; {WRONG_ENCODING}"
-    files = list(dict.fromkeys(item["path"] for text in texts for item in text["inputs"]))
-    name = pluralise(len(files), "file")
-    if len(files) == 1:
-        name = files[0]
+        place = f", such as in {paths[reason]}" if reason in paths else ""
+        clauses.append(f"{reason}: {count:,}{place}")
+    hint = f"; {WRONG_ENCODING}" if reasons["undecodable"] else ""
+    files = list({item["path"] for text in texts for item in text["inputs"]})
+    name = files[0] if len(files) == 1 else pluralise(len(files), "file")
     raise BrimfulError(
         f"nothing is left of {name} after cleaning ({'; '.join(clauses) or 'no documents'}){hint}"
     )
@@ -99,14 +93,11 @@ def list_issues(texts: Sequence[Facts]) -> list[str]:
                 places[path] = (first_issue, count_before + count)
     lines = []
     for places in places_by_kind.values():
-        total = sum(count for _, count in places.values())
-        number_of_files = len(places)
         for path, (issue, count) in places.items():
-            hint = ""
-            if issue.startswith((UNDECODABLE, READ_AS)):
-                hint = f"; {WRONG_ENCODING}"
-            if number_of_files > FILES_NAMED:
-                files = f"{number_of_files:,} files, such as {path}"
+            hint = f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else ""
+            if len(places) > FILES_NAMED:
+                total = sum(count for _, count in places.values())
+                files = f"{len(places):,} files, such as {path}"
                 lines.append(f"{files}: {escape_controls(issue)}: {total:,}{hint}")
                 break
             lines.append(f"{path}: {escape_controls(issue)}: {count:,}{hint}")
@@ -205,9 +196,7 @@ def summarise_preparation(facts: Facts) -> Summary:
     for stage, seconds in find_mapping(facts, "seconds").items():
         result[f"{stage}, seconds"] = f"{seconds:g}"
     warnings = [[line] for line in facts["warnings"][:MAX_ROWS]]
-    note = ""
-    if len(facts["warnings"]) > MAX_ROWS:
-        note = f"The first {MAX_ROWS} of {len(facts['warnings']):,}."
+    note = f"The first {MAX_ROWS} of {len(facts['warnings']):,}." if facts["warnings"][MAX_ROWS:] else ""
     tables = [
         *make_facts_table("Corpus", result),
         *_make_count_table("Dropped, by reason", facts["dropped"]),
@@ -228,9 +217,7 @@ def summarise_inputs(paths: list[str], size: int) -> Summary:
     verdict = f"{pluralise(len(paths), 'file')}, {size / 1e6:,.1f} MB, would be read."
     kinds = Counter("".join(split_suffix(path)) or "no suffix" for path in paths)
     rows = [[kind, f"{count:,}"] for kind, count in kinds.most_common(MAX_ROWS)]
-    note = ""
-    if len(paths) > MAX_ROWS:
-        note = f"The first of {len(paths):,}, which --json lists."
+    note = f"The first of {len(paths):,}, which --json lists." if len(paths) > MAX_ROWS else ""
     files = [[path] for path in paths[:MAX_ROWS]]
     tables = [*make_table("Kinds", ["Kind", "Files"], rows), *make_table("Files", [""], files, note)]
     return Summary("Dry run", verdict, tables)
@@ -260,18 +247,11 @@ def _make_decision_table(decided: Facts, has_han: bool, held_out: int) -> list[S
     """Show what was decided for the user, and the options that decide it otherwise."""
     if not decided:
         return []
-    made = "given"
-    if decided["trained"]:
-        made = "trained on this text"
-    case = accents = "kept"
-    if decided["lowercase"]:
-        case = "ignored"
-    if decided["accents"]:
-        accents = f"removed from {', '.join(decided['accents'])}"
+    made = "trained on this text" if decided["trained"] else "given"
+    case = "ignored" if decided["lowercase"] else "kept"
+    accents = f"removed from {', '.join(decided['accents'])}" if decided["accents"] else "kept"
     # A small corpus may have no document below the share.
-    share = "none"
-    if held_out:
-        share = f"{format_percent(decided['validation_share'])} of the documents"
+    share = f"{format_percent(decided['validation_share'])} of the documents" if held_out else "none"
     vocabulary = f"{decided['vocabulary_size']:,} pieces ({decided['model']}), {made}"
     rows = [
         ["vocabulary", vocabulary, "--tokenizer"],
@@ -280,8 +260,6 @@ def _make_decision_table(decided: Facts, has_han: bool, held_out: int) -> list[S
         ["held out", share, "--validation-share"],
     ]
     if decided["han"] and has_han:
-        most = "up to four characters"
-        if decided["han"] == "characters":
-            most = "one character"
+        most = "one character" if decided["han"] == "characters" else "up to four characters"
         rows.append(["Chinese", f"tokens of {most}", "--han"])
     return make_table("Decided", ["", "Decided", "Option"], rows)

@@ -227,7 +227,7 @@ class Preparation:
 
     def _clean_first(self, tasks: Sequence[CleanTask], documents: int) -> list[CleanTask]:
         """Clean part after part until enough documents are read."""
-        limited: list[CleanTask] = []
+        limited = []
         for task in tasks:
             limited.append(replace(task, limit=documents))
             self._clean_parts(limited[-1:])

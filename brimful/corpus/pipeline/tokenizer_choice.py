@@ -182,8 +182,8 @@ def tokens_per_estimate(directory: Path, names: Sequence[str]) -> float:
     # Parts lie in the order of the inputs, so a few from all over stand for the whole generation.
     for name in names[:: max(1, len(names) // CALIBRATION_PARTS)]:
         part = TextPart(directory, name)
-        first_documents = np.ones(min(CALIBRATION_DOCUMENTS, len(part.documents)), bool)
-        for _, text, _, _ in part.rows(0, first_documents):
+        first_documents = part.documents[:CALIBRATION_DOCUMENTS]
+        for _, text, _, _ in part.rows(0, np.ones(len(first_documents), bool)):
             tokens += len(tokenizer.encode(text, add_special_tokens=False).ids)
-        estimated += int(part.documents["tokens"][: len(first_documents)].sum())
+        estimated += int(first_documents["tokens"].sum())
     return tokens / estimated if estimated and tokens else 1.0

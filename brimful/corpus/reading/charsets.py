@@ -15,7 +15,7 @@ EXAMPLES = "utf-8, gb18030, big5, shift_jis, euc-kr, windows-1251, utf-16"
 _WIDER_CODECS = {"gbk": "gb18030", "iso8859-11": "cp874"}
 # Browsers refuse to decode these in pages; `webencodings` decodes one without a codec of Python.
 _NOT_DECODED = ("replacement", "x-user-defined")
-# In these a byte 0x0A may be a part of a character, or what it means depends on the bytes before it.
+# In these charsets, a byte 0x0A may be a part of a character, or its meaning depends on the bytes before it.
 _STATEFUL_CODECS = ("utf-7", "iso2022", "hz")
 # After a broken character some decoders wait for more bytes, even past a line feed.
 _SETTLE = b"\n\n\n"
@@ -63,7 +63,7 @@ def _lookup(label: str) -> tuple[str, str] | None:
 
 
 def _lookup_python(label: str) -> tuple[str, str]:
-    """Return the same for a label that only Python knows; its charset may be known to browsers."""
+    """Return the name and the codec of a label that only Python knows; browsers may know the charset."""
     name = codecs.lookup(label).name.removesuffix("-sig")
     if name in ("utf-16", "utf-32"):
         name += "-le"  # Python's decoders of these insist on a mark, which `detection` has taken care of
@@ -74,7 +74,7 @@ class Decoder:
     """Decodes a charset chunk by chunk; each error becomes U+FFFD and leaves line ends as they are.
 
     Attributes:
-        replaced: how many characters could not be decoded, without those that were U+FFFD in the file.
+        replaced: number of characters that could not be decoded; U+FFFD in the file is not one of them.
     """
 
     def __init__(self, charset: Charset) -> None:

@@ -36,9 +36,10 @@ class Sheet:
         """Return the rows behind the header."""
         skipped = self.dialect.skipped
         rows = read_rows(islice(self.lines, skipped, None), self.dialect, report, skipped + 1)
-        # Empty lines may stand before the header.
-        while self.dialect.has_header and not next(rows, (0, ["end"]))[1]:
-            pass
+        if self.dialect.has_header:
+            for _, row in rows:
+                if row:  # empty lines may stand before the header
+                    break
         return rows
 
 
@@ -54,7 +55,7 @@ def open_sheet(
     Raises:
         BrimfulError: `find_dialect` leaves the dialect in doubt.
     """
-    head: list[str | None] = []
+    head = []
     characters = 0
     for line in lines:
         head.append(line)

@@ -1,4 +1,4 @@
-"""The dialect of a file of delimited rows: two strict rules find it, or options name it.
+"""The dialect of a file of delimited rows: options name it, or two strict rules find it.
 
 The delimiter is the tab, comma, semicolon or vertical bar that gives the header the columns to look for and
 all rows of a sample the same number of fields; in a .tsv it is the tab if the header has one. Quotes are as
@@ -157,7 +157,7 @@ def _is_number(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A sample when it is read with a certain delimiter and quote.
+    """A sample as it reads with a delimiter and a quote.
 
     Attributes:
         header: the fields of the first row.

@@ -72,7 +72,7 @@ class Refusing(Report):
     """The strict reader's report: a fault ends the reading; notes are printed as warnings.
 
     Attributes:
-        place: the unit that records are counted in.
+        place: the unit in which records are counted, such as line.
     """
 
     path: Path = Path()

@@ -65,7 +65,7 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
         source = Path(os.path.realpath(path))
         if (source.is_dir() and target.is_relative_to(source)) or source.is_relative_to(target):
             raise _overlap_error(out, path)
-    inputs: dict[str, Input] = {}
+    inputs = {}
     left_out: Counter[str] = Counter()
     for path in paths:
         for file in files_of(path, left_out):

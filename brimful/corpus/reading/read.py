@@ -23,10 +23,10 @@ from brimful.corpus.reading.dialects import MISSING, DialectOptions
 from brimful.corpus.reading.faults import LONG_ROW, SHORT_ROW, Report, count_error
 from brimful.corpus.reading.forms import form_of
 from brimful.corpus.reading.inputs import Span, format_of
+from brimful.corpus.reading.joined_texts import join_texts
 from brimful.corpus.reading.json_records import RowNames, json_records, parse_line
 from brimful.corpus.reading.lines import BLANK_LINE, LINE, Boundary, read_runs, replace_surrogates
 from brimful.corpus.reading.text_columns import missing_field, note_repeated_column, read_column
-from brimful.corpus.reading.values import join_texts
 
 # Bytes of text that are decoded at once.
 RUN_BYTES = 1 << 16

@@ -1,5 +1,7 @@
 """Divides large files into spans for several workers; together they yield the documents of the file."""
 
+from itertools import pairwise
+
 from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.forms import form_of
@@ -37,11 +39,9 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
     if form == "text" and config.split == "file":
         size = max(size, LONGEST_PIECE)
     number = max(1, round(item.bytes / size))
-    spans = []
-    for part in range(number):
-        begin, end = item.bytes * part // number, item.bytes * (part + 1) // number
-        spans.append(Span(path=item.path, begin=begin, end=end if part < number - 1 else None))
-    return spans
+    borders = [item.bytes * part // number for part in range(number)]
+    spans = [Span(path=item.path, begin=begin, end=end) for begin, end in pairwise(borders)]
+    return [*spans, Span(path=item.path, begin=borders[-1])]
 
 
 def _divide_row_groups(path: str, field: str, size: int) -> list[Span]:
@@ -57,11 +57,11 @@ def _divide_row_groups(path: str, field: str, size: int) -> list[Span]:
         return []
     spans = []
     begin = filled = 0
-    for group, size_of_group in enumerate(sizes):
+    for end, size_of_group in enumerate(sizes, 1):
         filled += size_of_group
         if filled >= size:
-            spans.append(Span(path=path, begin=begin, end=group + 1))
-            begin, filled = group + 1, 0
+            spans.append(Span(path=path, begin=begin, end=end))
+            begin, filled = end, 0
     if begin < len(sizes):
         spans.append(Span(path=path, begin=begin))
     return spans

@@ -46,23 +46,21 @@ def open_groups(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    read_groups: Callable[[list[str]], Iterable[Group]]
     try:
         if form == "parquet":
             table = pq.ParquetFile(span.path, pre_buffer=False, buffer_size=1 << 20)
             schema = table.schema_arrow
-            read_groups = partial(_read_parquet_groups, table, span)
-        else:
-            with open(span.path, "rb") as file:
-                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            is_file = memory[: len(_ARROW_MAGIC)] == _ARROW_MAGIC
-            if not is_file and memory[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
-                report.note("has no end mark, perhaps cut short")
-            source = pa.BufferReader(memory)
-            reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
-            schema = reader.schema
-            read_groups = partial(_read_arrow_group, memory, reader, is_file)
-        return schema, schema.names, read_groups
+            return schema, schema.names, partial(_read_parquet_groups, table, span)
+        with open(span.path, "rb") as file:
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        is_file = memory[: len(_ARROW_MAGIC)] == _ARROW_MAGIC
+        if not is_file and memory[-len(_END_OF_STREAM) :] != _END_OF_STREAM:
+            report.note("has no end mark, perhaps cut short")
+        source = pa.BufferReader(memory)
+        reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
+        read_batches = partial(_read_arrow_batches, memory, reader, is_file)
+        # An Arrow file, or a stream that was saved, is read as one group.
+        return reader.schema, reader.schema.names, lambda names: [(0, read_batches(names))]
     except UnicodeDecodeError as error:
         raise OSError(0, "damaged in the names of its columns") from error
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -80,15 +78,10 @@ def _read_parquet_groups(table: Any, span: Span, names: list[str]) -> Iterator[G
             yield group.num_rows, chain.from_iterable(map(_cut_batch, batches))
 
 
-def _read_arrow_group(memory: mmap.mmap, reader: Any, is_file: bool, names: list[str]) -> list[Group]:
-    """Return the one group that an Arrow file, or a stream that was saved, is read as."""
+def _read_arrow_batches(memory: mmap.mmap, reader: Any, is_file: bool, names: list[str]) -> Iterator[Any]:
     batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
     # By place, since several columns may have one name.
     columns = list(map(reader.schema.names.index, names))
-    return [(0, _read_arrow_batches(memory, batches, columns))]
-
-
-def _read_arrow_batches(memory: mmap.mmap, batches: Iterator[Any], columns: list[int]) -> Iterator[Any]:
     size = 0
     for batch in batches:
         for part in _cut_batch(batch.select(columns)):

@@ -9,6 +9,7 @@ from typing import Any
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.corpus.reading.faults import Report
 from brimful.corpus.reading.inputs import Span
+from brimful.corpus.reading.joined_texts import join_texts
 from brimful.corpus.reading.tables import (
     convert_groups,
     is_binary,
@@ -18,7 +19,6 @@ from brimful.corpus.reading.tables import (
     plain_column,
     require_plain,
 )
-from brimful.corpus.reading.values import join_texts
 
 
 class MissingFieldError(BrimfulError):

@@ -1,9 +1,9 @@
 """Let transformers' AutoTokenizer read a folder, once, and keep the result.
 
 A class of transformers, such as BertTokenizer, rebuilds its pipeline even if there is a tokenizer.json. So
-the backend tokenizer and its settings are taken from the class. transformers takes seconds to import, so they
-are kept in Brimful's cache (`base.cache`), under a hash of the folder's tokenizer files and the version of
-transformers. Where transformers is missing, the entry of the newest version is read.
+the backend tokenizer and its settings are taken from the class. Since transformers takes seconds to import,
+both are kept in Brimful's cache (`base.cache`), under a hash of the folder's tokenizer files and the version
+of transformers. Where transformers is missing, the entry of the newest version is read.
 """
 
 import hashlib

@@ -1,8 +1,9 @@
 """Read the tokenizer of a Hugging Face folder, with the ids that transformers' AutoTokenizer gives.
 
-`tokenizers` reads a tokenizer.json directly if its folder's class uses it unchanged and it has all tokens
-that other files name, as in folders that Brimful writes. Any other folder goes through AutoTokenizer, once
-(`auto_tokenizer`). Special tokens in a text are still tokens here; `markers` turns them into plain text.
+`tokenizers` reads a tokenizer.json directly if the class of the folder uses the file unchanged and the file
+has all tokens that other files name, as in folders that Brimful writes. Any other folder goes through
+AutoTokenizer, once (`auto_tokenizer`). Special tokens in a text are still tokens here; `markers` turns them
+into plain text.
 """
 
 import json

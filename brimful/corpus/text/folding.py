@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from brimful.corpus.text.characters import LATIN, MARK, character_classes, code_points, fill, parse_ranges
+from brimful.corpus.text.character_classes import MARK, character_classes, fill
+from brimful.corpus.text.characters import LATIN, code_points, parse_ranges
 
 ACCENTED = 500
 """If more than one letter in this many has an accent, the language writes accents."""
@@ -63,7 +64,7 @@ class Folding:
             is_accented = marks[codes[1:]] & ~marks[codes[:-1]]
             accented += np.bincount(scripts[codes[:-1]][is_accented], minlength=_OTHER + 1)
             dotless += text.count(_DOTLESS)
-        rates: list[tuple[str, float]] = []
+        rates = []
         accents = []  # of the languages that write none
         for index, script in enumerate(_SCRIPTS):
             if letters[index]:

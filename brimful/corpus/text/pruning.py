@@ -1,4 +1,4 @@
-"""Prune a tokenizer's vocabulary to the pieces that some texts use, and those that others fall back to.
+"""Prune a tokenizer's vocabulary to the pieces that some texts use, and the pieces that other texts need.
 
 The texts' encodings stay the same up to the new ids (pruning_rules.py says why). Other texts get smaller
 pieces, and unknown tokens where they hold characters of another script.
@@ -143,8 +143,8 @@ def _check(old: "Tokenizer", new: "Tokenizer", old_ids: np.ndarray, texts: list[
 
 def order_ids(model: State, ids: set[int]) -> list[int]:
     """Sort ids as `tokenizers` numbers their pieces: the model's own first, then added tokens."""
-    is_list = model["type"] == "Unigram"
-    own_ids = set(range(len(model["vocab"])) if is_list else model["vocab"].values())
+    pieces = model["vocab"]
+    own_ids = set(range(len(pieces)) if model["type"] == "Unigram" else pieces.values())
     return sorted(ids & own_ids) + sorted(ids - own_ids)
 
 

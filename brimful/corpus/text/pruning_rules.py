@@ -1,4 +1,4 @@
-"""Choose the pieces that a pruned vocabulary keeps beside the pieces of its texts.
+"""Choose the pieces that a pruned vocabulary keeps in addition to the pieces of its texts.
 
 With these rules for WordPiece, BPE and Unigram, a text of the corpus keeps its encoding:
 
@@ -9,7 +9,7 @@ With these rules for WordPiece, BPE and Unigram, a text of the corpus keeps its 
   unknown token: the pieces before the end of such a word stay as well (`UnknownWords`).
 - BPE applies the merge of the lowest rank, then the leftmost. No merge across the borders of a final piece
   was applied, so inside these borders it is built as it would be without its surroundings. If all merges that
-  can build it stay, each of those that do is still the first of those that remain.
+  can build the piece stay, the same merges are applied in the same order.
 """
 
 import json
@@ -127,9 +127,8 @@ def _with_ancestors(model: State, ids: set[int]) -> set[int]:
     parts: dict[str, list[str]] = defaultdict(list)
     for sides in map(split_merge, model["merges"]):
         parts[join_merge(sides, prefix)] += sides
-    names = {index: piece for piece, index in pieces.items()}
     ancestors = set(ids)
-    waiting = [names[index] for index in ids if index in names]
+    waiting = [piece for piece, index in pieces.items() if index in ids]
     while waiting:
         for part in parts[waiting.pop()]:
             if pieces[part] not in ancestors:

@@ -10,7 +10,8 @@ import numpy as np
 from brimful.base.compiled import compiled
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
 from brimful.corpus.shards import TokenBatch
-from brimful.corpus.text.characters import NO_SCRIPT, SCRIPTS, character_scripts, code_points
+from brimful.corpus.text.character_classes import NO_SCRIPT, SCRIPTS, character_scripts
+from brimful.corpus.text.characters import code_points
 from brimful.corpus.text.special_ids import unknown_id
 from brimful.corpus.words.segmenter import Segmenter, word_starts
 from brimful.corpus.words.sentences import sentence_spans

@@ -1,7 +1,7 @@
 """Warn if a tokenizer does not fit the text, from counts of tokens and unknown tokens by script.
 
-The limits lie between the values measured on held-out text for tokenizers of the same language and of another
-language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
+The limits lie between values that were measured on held-out text: for tokenizers of the language of the text,
+and for tokenizers of another language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
 """
 
 from collections import Counter

@@ -19,7 +19,8 @@ import numpy as np
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.batches import batch_by_characters
-from brimful.corpus.text.characters import BERT_HAN, SPACE, character_classes, code_points
+from brimful.corpus.text.character_classes import SPACE, character_classes
+from brimful.corpus.text.characters import BERT_HAN, code_points
 from brimful.corpus.text.folding import Folding, normalizer
 from brimful.corpus.text.tokenizer_pipelines import (
     LONGEST_PIECE,

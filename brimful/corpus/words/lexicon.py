@@ -1,6 +1,6 @@
 """Find lexicon words in a text: from left to right, the longest one that cuts no other word in two.
 
-The entries form a trie, down to the node below which only one entry is left; that entry is compared
+The entries form a trie that ends at nodes below which there is only one entry; that entry is compared
 directly. A walk starts only where a word may start and an entry begins with the next two characters, so other
 places cost almost nothing.
 """

@@ -12,7 +12,8 @@ import numpy as np
 
 from brimful.base.compiled import compiled
 from brimful.corpus.fragments.memo import SEPARATOR, WORD, FragmentTokens, Memo, Rules, matrix_of_cuts
-from brimful.corpus.text.characters import HAN, MARK, SINGLE, SPACE, character_classes, code_points
+from brimful.corpus.text.character_classes import HAN, MARK, SINGLE, SPACE, character_classes
+from brimful.corpus.text.characters import code_points
 from brimful.corpus.words.lexicon import Lexicon
 
 # The characters that jieba reads together with Han; its cuts depend on nothing else.
@@ -95,7 +96,7 @@ def _word_starts_by_class(codes: np.ndarray, table: np.ndarray) -> tuple[np.ndar
 
     Args:
         codes: code points, uint32 (characters,).
-        table: `characters.character_classes()`.
+        table: `character_classes.character_classes()`.
 
     Returns:
         the characters that start a word, bool (characters,); the classes, uint8 (characters,), where a mark

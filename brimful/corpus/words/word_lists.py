@@ -54,7 +54,7 @@ def read_word_list(path: str | Path, what: str) -> WordList:
         raise BrimfulError(f"cannot read the {what} {path}: {error.strerror}") from error
     text, notes = _decode(content, path, what)
     if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
+        line = text.partition("\0")[0].count("\n") + 1
         raise BrimfulError(
             f"{path}, line {line} has a NUL character, as UTF-16 without a mark has: correct the {what}"
         )
@@ -82,7 +82,7 @@ def read_word_list(path: str | Path, what: str) -> WordList:
         )
     longest = max(words, key=len)
     if len(longest) > LONGEST_WORD:
-        line_number = text.count("\n", 0, text.find(longest)) + 1
+        line_number = text.partition(longest)[0].count("\n") + 1
         raise BrimfulError(
             f"{path}, line {line_number} has a word of {len(longest):,} characters, and {LONGEST_WORD:,} is"
             f" the most: correct the {what}"

@@ -8,15 +8,16 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import escape_controls, pluralise
+from brimful.base.types import Numbers, Values
 from brimful.corpus.dedup.near_pairs import find_near_pairs
 from brimful.corpus.text.characters import normalise
 from brimful.corpus.text.special_ids import unknown_id
+from brimful.hf.folders import require_tokenizer
 from brimful.model.encoder import Encoder
 from brimful.tables.label_lists import MISSING
 from brimful.tables.table import Table, label_names_of
@@ -247,9 +248,9 @@ def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     return tokens.astype(np.int64), unknown_tokens.astype(np.int64)
 
 
-def summarise_tokens(tokens: np.ndarray, unknown: np.ndarray) -> dict[str, float]:
+def summarise_tokens(tokens: np.ndarray, unknown: np.ndarray) -> Numbers:
     """Return quantiles of the length, and the proportion of unknown tokens."""
-    facts: dict[str, float] = {}
+    facts: Numbers = {}
     for name, quantile in (("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("longest", 1.0)):
         facts[name] = int(np.quantile(tokens, quantile, method="higher"))
     return facts | {"unknown": float(unknown.sum() / max(tokens.sum(), 1))}
@@ -274,10 +275,10 @@ def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list
     return _make_finding("unknown tokens", table, np.flatnonzero(unknown).tolist(), what, example)
 
 
-def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], dict[str, Any]]:
+def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[list[Finding], Values]:
     """Return the findings in the tables of a run, and the facts for summary.json; `own_dev`: dev is a table
     of its own."""
-    assert encoder.tokenizer is not None
+    tokenizer = require_tokenizer(encoder, "the encoder")
     parts = {"train": data.train}  # in this order: each table is searched for rows of earlier ones
     if own_dev and data.dev is not None:
         parts["dev"] = data.dev
@@ -287,7 +288,7 @@ def check_before(data: TaskData, encoder: Encoder, *, own_dev: bool) -> tuple[li
     findings = check_tables([part.table for part in parts.values()], named="labels" in data.task.facts)
     tokens, names = {}, dict[str, str]()
     for name, part in parts.items():
-        tokens[name] = count_tokens(part, encoder.tokenizer)
+        tokens[name] = count_tokens(part, tokenizer)
         findings += check_unknown(part.table, *tokens[name])
         names.setdefault(str(part.table.path), name)
     records = []

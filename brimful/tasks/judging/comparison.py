@@ -17,14 +17,13 @@ from brimful.base.numbers import estimate_share_error, find_mapping, find_number
 from brimful.base.randomness import derive_key, shuffle_groups
 from brimful.base.storage import atomic_file, sweep
 from brimful.base.summary import MeasuredOn
+from brimful.base.types import Facts, Numbers
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.task import Metric, Task
 
 JACKKNIFE_PARTS = 50
 """Parts of the examples, each of which is left out in turn."""
-
-Facts = Mapping[str, Any]
 
 
 class Judged(NamedTuple):
@@ -115,7 +114,7 @@ class MethodComparison:
             # (methods, seeds); a method without seeds gives the same metric in each.
             runs = [np.broadcast_to(values, seeds) for values in measure_methods(np.arange(len(test)))]
             self._covariance = self._covariance + np.atleast_2d(np.cov(np.array(runs))) / seeds
-        self.values: dict[str, float] = dict(zip(methods, means.tolist(), strict=True))
+        self.values: Numbers = dict(zip(methods, means.tolist(), strict=True))
 
     @property
     def test_facts(self) -> dict[str, Any]:
@@ -135,7 +134,7 @@ class MethodComparison:
                     scores[key] = metrics[key]
         return scores
 
-    def difference(self, first: str, second: str) -> dict[str, float]:
+    def difference(self, first: str, second: str) -> Numbers:
         """Return the first method's primary metric minus the second's: `difference`, `standard_error`."""
         names = np.array(list(self.methods))
         signs = (names == first).astype(float) - (names == second)

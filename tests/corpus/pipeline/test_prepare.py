@@ -25,7 +25,7 @@ from brimful.corpus.pipeline.preparation_summary import WRONG_ENCODING
 from brimful.corpus.pipeline.text_parts import CleanText, write_text
 from brimful.corpus.shards import Corpus, Origin
 from brimful.corpus.text.tokenizer import load
-from builders.disks import mounted
+from builders.shared import mounted
 
 SENTENCE = "the quick brown fox jumps over a lazy dog while rivers run deep"
 WORDS = SENTENCE.split()
@@ -45,11 +45,8 @@ def make_inputs(folder: Path, files: int = 6, lines: int = 40) -> list[str]:
     for number in range(files):
         texts = []
         for _ in range(lines):
-            english = " ".join(random.choice(WORDS, 8))
-            chinese = "，".join(random.choice(PHRASES, 3))
-            texts.append(
-                f"{english}. {chinese}。" if random.random() < 0.9 else "The lazy dog. 今天天气很好。"
-            )
+            own = f"{' '.join(random.choice(WORDS, 8))}. {'，'.join(random.choice(PHRASES, 3))}。"
+            texts.append(own if random.random() < 0.9 else "The lazy dog. 今天天气很好。")
         path = folder / f"{number}.txt"
         path.write_text("\n".join(texts), encoding="utf-8")
         paths.append(str(path))
@@ -57,15 +54,13 @@ def make_inputs(folder: Path, files: int = 6, lines: int = 40) -> list[str]:
 
 
 def run(paths: list[str], out: Path, **options) -> dict:
-    options = {
+    usual = {
         "tokenizer": "train:300",
-        "workers": 1,
         "shard_tokens": 1500,
         "validation_share": 0.1,
         "read": {"split": "line"},
-        **options,
     }
-    return prepare(paths=paths, out=str(out), **options)
+    return prepare(paths=paths, out=str(out), **{"workers": 1, **usual, **options})
 
 
 def shard_bytes(out: Path) -> dict[str, bytes]:
@@ -130,12 +125,8 @@ def test_the_first_of_equal_documents_is_kept(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     paths = [str(tmp_path / "b.txt"), str(tmp_path / "a.txt")]
     run(paths, tmp_path / "out", tokenizer="train:64", validation_share=0.0)
-    kept = list(documents(Corpus.open(tmp_path / "out")))
-    assert [(text, Path(source.path).name) for text, source in kept] == [
-        ("same text", "b.txt"),
-        ("only in b", "b.txt"),
-        ("only in a", "a.txt"),
-    ]
+    kept = [(text, Path(source.path).name) for text, source in documents(Corpus.open(tmp_path / "out"))]
+    assert kept == [("same text", "b.txt"), ("only in b", "b.txt"), ("only in a", "a.txt")]
     run(paths, tmp_path / "all", tokenizer="train:64", validation_share=0.0, dedup={"documents": False})
     assert Corpus.open(tmp_path / "all").documents == 4
 
@@ -143,13 +134,12 @@ def test_the_first_of_equal_documents_is_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_output_does_not_depend_on_workers(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
-    folders = {name: tmp_path / name for name in ("one", "again", "two")}
-    for name, out in folders.items():
-        run(paths, out, workers=2 if name == "two" else 1)
+    for workers in (1, 2):
+        run(paths, tmp_path / f"{workers}", workers=workers)
+    one, two = tmp_path / "1", tmp_path / "2"
     for file in ("tokenizer.json", MANIFEST):
-        assert len({(out / file).read_bytes() for out in folders.values()}) == 1
-    first, *others = (shard_bytes(out) for out in folders.values())
-    assert all(other == first for other in others)
+        assert (one / file).read_bytes() == (two / file).read_bytes()
+    assert shard_bytes(one) == shard_bytes(two)
 
 
 def test_a_large_file_is_shared_and_reads_the_same(tmp_path: Path) -> None:
@@ -161,11 +151,8 @@ def test_a_large_file_is_shared_and_reads_the_same(tmp_path: Path) -> None:
     assert [plain(text) for _, _, text in sorted(found)] == list(map(plain, lines))
 
 
-def test_finished_work_is_kept_and_additions_only_add(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    paths = make_inputs(tmp_path / "in")
-    out = tmp_path / "out"
+def test_finished_work_is_kept_and_additions_only_add(tmp_path: Path, capsys) -> None:
+    paths, out = make_inputs(tmp_path / "in"), tmp_path / "out"
     run(paths[:4], out)
     before, state, fingerprint = shard_bytes(out), state_of(out), Corpus.open(out).fingerprint
     held_out = {text for text, _ in documents(Corpus.open(out), "validation")}
@@ -193,10 +180,8 @@ def test_the_split_depends_on_the_text_alone(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in", files=10, lines=200)
     first = run(paths, tmp_path / "first", validation_share=0.2)
     run(paths[::-1], tmp_path / "second", validation_share=0.2, shard_tokens=4000)
-    held_out = [
-        {text for text, _ in documents(Corpus.open(tmp_path / name), "validation")}
-        for name in ("first", "second")
-    ]
+    corpora = [Corpus.open(tmp_path / name) for name in ("first", "second")]
+    held_out = [{text for text, _ in documents(corpus, "validation")} for corpus in corpora]
     assert held_out[0] == held_out[1]
     assert first["documents"]["validation"] == len(held_out[0])
     assert 0.15 < len(held_out[0]) / first["documents"]["kept"] < 0.25
@@ -205,8 +190,7 @@ def test_the_split_depends_on_the_text_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_setting_does_again_what_depends_on_it(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in")
-    out = tmp_path / "out"
+    paths, out = make_inputs(tmp_path / "in"), tmp_path / "out"
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("无创dna\nquick brown\n", encoding="utf-8")
     run(paths, out)
@@ -229,8 +213,7 @@ def test_a_setting_does_again_what_depends_on_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_tokenizer_is_frozen_until_it_is_retrained(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in")
-    out = tmp_path / "out"
+    paths, out = make_inputs(tmp_path / "in"), tmp_path / "out"
     run(paths[:2], out)
     before = shard_bytes(out)
     with pytest.raises(BrimfulError, match=r"frozen: it was made with tokenizer='train:300', not 'train:200"):
@@ -367,9 +350,7 @@ def test_every_document_is_accounted_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_document_that_takes_too_long_is_skipped_and_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_that_takes_too_long_is_skipped_and_reported(tmp_path: Path, monkeypatch) -> None:
     paths = make_inputs(tmp_path / "in", files=2)
     for path in paths:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
@@ -399,10 +380,8 @@ def test_nothing_left(tmp_path: Path) -> None:
     with pytest.raises(BrimfulError, match="no text in"):
         run([str(tmp_path / "in")], out)
     (tmp_path / "in" / "a.txt").write_bytes(bytes(range(256)) * 50)
-    with pytest.raises(
-        BrimfulError,
-        match=r"nothing is left of .* after cleaning \(binary file skipped .*: 1, such as in .*a.txt\)",
-    ):
+    left = r"nothing is left of .* after cleaning \(binary file skipped .*: 1, such as in .*a.txt\)"
+    with pytest.raises(BrimfulError, match=left):
         run([str(tmp_path / "in")], out)
     (tmp_path / "in" / "b.txt").write_text("x\n\ny\n")
     with pytest.raises(BrimfulError, match="too short: 2"):
@@ -445,37 +424,37 @@ def test_where_the_output_cannot_be(tmp_path: Path) -> None:
         run(paths, tmp_path / "other")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB."""
-    with mounted(tmp_path / "disk", "1m") as place:
-        yield place
-
-
-def test_a_full_disk_is_one_error_and_can_be_resumed(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_one_error_and_can_be_resumed(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     run(paths, tmp_path / "reference")
-    out = small_disk / "out"
-    ballast = small_disk / "ballast"
     failures = []
-    for free_kb in (0, 80, 160):
-        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
-        ballast.write_bytes(bytes(max(0, free - free_kb * 1024)))
-        try:
-            run(paths, out)
-        except BrimfulError as error:
-            failures.append(str(error))
-        ballast.unlink()
+    with mounted(tmp_path / "disk", "1m") as disk:
+        out, ballast = disk / "out", disk / "ballast"
+        for free_kb in (0, 80, 160):
+            free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+            ballast.write_bytes(bytes(max(0, free - free_kb * 1024)))
+            try:
+                run(paths, out)
+            except BrimfulError as error:
+                failures.append(str(error))
+            ballast.unlink()
+        run(paths, out)
+        assert shard_bytes(out) == shard_bytes(tmp_path / "reference")
+        assert list(out.rglob(".tmp-*")) == []
     assert all("No space left on device" in failure for failure in failures)
     assert len(failures) >= 2
-    run(paths, out)
-    assert shard_bytes(out) == shard_bytes(tmp_path / "reference")
-    assert list(out.rglob(".tmp-*")) == []
 
 
-def test_a_disk_that_is_full_when_the_last_texts_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quick_look_does_not_freeze_the_tokenizer_of_the_whole(tmp_path: Path) -> None:
+    paths = make_inputs(tmp_path / "in")
+    for name, workers in (("out", 1), ("two", 2)):
+        assert run(paths, tmp_path / name, max_documents=50, workers=workers)["documents"]["read"] == 50
+    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "two")
+    with pytest.raises(BrimfulError, match=r"made with max_documents=50, not None; give that again, add"):
+        run(paths, tmp_path / "out")
+
+
+def test_a_disk_that_is_full_when_the_last_texts_are_written(tmp_path: Path, monkeypatch) -> None:
     def full(*_: object) -> None:
         raise OSError("Error writing bytes to file. Detail: [errno 28] No space left on device")
 
@@ -485,23 +464,8 @@ def test_a_disk_that_is_full_when_the_last_texts_are_written(
     assert list((tmp_path / "text").iterdir()) == []
 
 
-def test_a_quick_look_does_not_freeze_the_tokenizer_of_the_whole(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in")
-    summary = run(paths, tmp_path / "out", max_documents=50)
-    assert summary["documents"]["read"] == 50
-    run(paths, tmp_path / "two", max_documents=50, workers=2)
-    assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "two")
-    with pytest.raises(BrimfulError, match=r"made with max_documents=50, not None; give that again, add"):
-        run(paths, tmp_path / "out")
-
-
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = (
-        "import sys, brimful.corpus, brimful.corpus.shards, brimful.commands.prepare;"
-        "print(sorted({'torch', 'numba', 'pyarrow', 'rjieba', 'tokenizers', 'zstandard'} & set(sys.modules)))"
-    )
-    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    )
-    assert found.stdout.strip() == "[]"
+    code = "import sys, brimful.corpus, brimful.corpus.shards, brimful.commands.prepare;"
+    code += "print({'torch', 'numba', 'pyarrow', 'rjieba', 'tokenizers', 'zstandard'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"

@@ -1,6 +1,5 @@
 """The Summary of `prepare`: problems of files, what was decided, and which option decides otherwise."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,8 @@ from brimful.corpus.pipeline.tokenizer_choice import describe_tokenizer
 from brimful.corpus.text.tokenizer import save
 from brimful.corpus.tokenize.vocabulary_training import train
 
-TEXTS = [
-    "Das Café ist schön, die Straße ist lang. " * 3,
-    "Ten Apples a day. " * 3,
-    "我们喜欢这本书。" * 3,
-] * 20
+SENTENCES = ["Das Café ist schön, die Straße ist lang. ", "Ten Apples a day. ", "我们喜欢这本书。"]
+TEXTS = [sentence * 3 for sentence in SENTENCES] * 20
 
 
 def summary(decided: dict[str, Any]) -> dict[str, Any]:
@@ -46,18 +42,18 @@ def test_what_was_decided_is_what_the_tokenizer_does(lowercase: bool, tmp_path: 
     save(tokenizer, tmp_path)
     config = PrepareConfig(paths=(), out="", tokenizer="train:200", lowercase=lowercase)
     found = describe_tokenizer(tmp_path, config)
-    assert found["model"] == "WordPiece"
-    assert found["vocabulary_size"] == tokenizer.get_vocab_size()
-    assert found["trained"]
-    assert found["lowercase"] is lowercase
-    assert found["han"] == "characters"
+    size = tokenizer.get_vocab_size()
+    facts = {"model": "WordPiece", "vocabulary_size": size, "trained": True, "lowercase": lowercase}
+    assert found.items() >= {**facts, "han": "characters"}.items()
     shown = summarise_preparation(summary(found))
     decided = {name: (value, option) for name, value, option in rows(shown, "Decided")}
-    pieces = f"{tokenizer.get_vocab_size():,} pieces (WordPiece), trained on this text"
-    assert decided["vocabulary"] == (pieces, "--tokenizer")
-    assert decided["case"] == ("ignored" if lowercase else "kept", "--lowercase")
-    assert decided["Chinese"] == ("tokens of one character", "--han")
-    assert decided["held out"] == ("1.0\u202f% of the documents", "--validation-share")
+    expected = {
+        "vocabulary": (f"{size:,} pieces (WordPiece), trained on this text", "--tokenizer"),
+        "case": ("ignored" if lowercase else "kept", "--lowercase"),
+        "Chinese": ("tokens of one character", "--han"),
+        "held out": ("1.0\u202f% of the documents", "--validation-share"),
+    }
+    assert decided.items() >= expected.items()
     assert rows(shown, "Dropped, by reason") == [["duplicate", "2"]]
 
 
@@ -80,30 +76,25 @@ def test_a_given_tokenizer_decides_for_itself(tmp_path: Path) -> None:
 
 def test_none_is_held_out_of_a_small_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.txt").write_text("\n".join(TEXTS), encoding="utf-8")
-    paths, out = [str(tmp_path / "in.txt")], tmp_path / "out"
-    found = prepare(paths=paths, out=str(out), tokenizer="train:200", workers=1, validation_share=1e-9)
+    options = {"paths": [str(tmp_path / "in.txt")], "tokenizer": "train:200", "workers": 1}
+    found = prepare(**options, out=str(tmp_path / "out"), validation_share=1e-9)
     said = capsys.readouterr().err
     cure = "raise --validation-share, or make more documents of the text (--read.split line)"
     assert f"none of 1 document was held out, so pretrain has no validation loss: {cure}" in said
     decided = rows(summarise_preparation(found), "Decided")
     assert ["held out", "none", "--validation-share"] in decided
-    prepare(paths=paths, out=str(tmp_path / "all"), tokenizer="train:200", workers=1, validation_share=0.0)
+    prepare(**options, out=str(tmp_path / "all"), validation_share=0.0)
     assert "held out" not in capsys.readouterr().err, "as asked for"
 
 
-def part(issues: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    return {"issues": issues}
-
-
 def test_problems_are_listed_by_file_or_for_many_files_at_once() -> None:
-    texts = [
-        part({"a": {"tags (such as <p>)": 2}, "b": {"tags": 3, "broken lines": 1}}),
-        part({"a": {"tags": 1}}),
+    parts = [{"a": {"tags (such as <p>)": 2}, "b": {"tags": 3, "broken lines": 1}}, {"a": {"tags": 1}}]
+    assert list_issues([{"issues": part} for part in parts]) == [
+        "a: tags (such as <p>): 3",
+        "b: tags: 3",
+        "b: broken lines: 1",
     ]
-    assert list_issues(texts) == ["a: tags (such as <p>): 3", "b: tags: 3", "b: broken lines: 1"]
     many = {f"{number}.html": {"archive cut short": 1} for number in range(400)}
     many["0.html"]["tags"] = 2
-    assert list_issues([part(many)]) == [
-        "400 files, such as 0.html: archive cut short: 400",
-        "0.html: tags: 2",
-    ]
+    lines = ["400 files, such as 0.html: archive cut short: 400", "0.html: tags: 2"]
+    assert list_issues([{"issues": many}]) == lines

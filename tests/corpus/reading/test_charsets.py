@@ -1,5 +1,7 @@
 """Charsets: the labels that browsers know, and what pages and bytes declare."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.charsets import Decoder, find_charset
 from brimful.corpus.reading.detection import find_declared_charset, guess_charset
+from builders.records import read_lines
 
 
 def decode(label: str, data: bytes) -> str:
@@ -94,20 +97,7 @@ def test_any_page_has_a_charset_or_none(page: bytes) -> None:
     find_declared_charset(page)
 
 
-TEXTS = {
-    "gb18030 gbk": "昨天下午，记者在现场看到，几十名工人正在清理道路两旁的积雪，交通已经恢复正常。",
-    "big5": "昨天下午，記者在現場看到，幾十名工人正在清理道路兩旁的積雪，交通已經恢復正常。",
-    "shift_jis euc-jp iso-2022-jp": "昨日の午後、現場では数十人の作業員が道路の雪を片付けていて、"
-    "交通は元に戻った。",
-    "euc-kr": "어제 오후 현장에서는 수십 명의 인부가 길가의 눈을 치우고 있었고 교통은 정상으로 돌아왔다.",
-    "windows-1251 koi8-r ibm866 iso-8859-5": "Вчера днём несколько десятков рабочих убирали снег с дороги.",
-    "iso-8859-7": "Χθες το απόγευμα δεκάδες εργάτες καθάριζαν το χιόνι από τον δρόμο.",
-    "windows-1255": "אתמול אחר הצהריים פינו עשרות פועלים את השלג מן הכביש.",
-    "windows-1256": "أمس بعد الظهر كان عشرات العمال يزيلون الثلج عن الطريق.",
-    "windows-874": "เมื่อวานตอนบ่ายคนงานหลายสิบคนช่วยกันกวาดหิมะออกจากถนน",
-    "windows-1252": "Hier après-midi, des dizaines d'ouvriers déblayaient la neige près de l'église; à "
-    "présent, la circulation a été rétablie où c'était nécessaire.",
-}
+TEXTS = read_lines(Path(__file__).parent / "charset_texts.txt")
 
 
 @pytest.mark.parametrize("labels", TEXTS)

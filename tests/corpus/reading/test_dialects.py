@@ -123,6 +123,31 @@ def test_any_file_is_read_or_refused(data: str, suffix: str, options: dict[str, 
         assert all(isinstance(text, str) for text in found)
 
 
+RAW = 'n\ttext\n1\t"Good" he said\n2\tthe 5" disk\n3\t"never closed\n4\t"All of it"\n'
+CELL = json.dumps(['a "b"', "c"])
+QUOTED_CELL = CELL.replace('"', '""')
+SHORT, LONG = {"rows cut short": 1}, {"rows longer than the header": 1}
+NUMBERED = "one long string\t0\nanother , one\t1\nthird\t1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options", "texts", "issues"),
+    [
+        ("a.csv", 'text\nHello, world\n"a ""b"", c"\nd\n', {}, ["Hello, world", 'a "b", c', "d"], {}),
+        ("a.tsv", NUMBERED, {"field": "1"}, ["one long string", "another , one", "third"], {}),
+        ("a.tsv", "0\t1\nx\ty\n", {"field": "1"}, ["y"], {}),
+        ("a.tsv", RAW, {}, ['"Good" he said', 'the 5" disk', '"never closed', '"All of it"'], {}),
+        ("a.csv", f'text,n\n"{QUOTED_CELL}",1\nd,2\n', {}, [CELL, "d"], {}),
+        ("a.csv", "n,text\n1,a\n2,b,c\n3\n4,d\n", {}, ["a", "b", "d"], LONG | SHORT),
+        ("a.csv", "text,n\na\nb,1\nc,2\n", {}, ["a", "b", "c"], SHORT),
+    ],
+)
+def test_columns_and_quotes(
+    name: str, data: str, options: dict, texts: list[str], issues: dict, tmp_path: Path
+) -> None:
+    assert read(tmp_path / name, data, **options) == (texts, issues)
+
+
 def test_escaped_quotes_are_refused_with_a_converter(tmp_path: Path) -> None:
     written = 'n;text\n1;"he said \\"hi\\"; 很好"\n2;"x"\n'
     with pytest.raises(BrimfulError, match="backslashes before quotes") as error:
@@ -130,26 +155,6 @@ def test_escaped_quotes_are_refused_with_a_converter(tmp_path: Path) -> None:
     subprocess.run(str(error.value).partition("its encoding): ")[2], shell=True, check=True)
     converted = (tmp_path / "an a.csv.csv").read_bytes()
     assert read(tmp_path / "b.csv", converted)[0] == ['he said "hi"; 很好', "x"]
-
-
-def test_a_column_alone_may_hold_commas(tmp_path: Path) -> None:
-    rows = 'text\nHello, world\n"a ""b"", c"\nd\n'
-    assert read(tmp_path / "a.csv", rows) == (["Hello, world", 'a "b", c', "d"], {})
-
-
-def test_columns_have_numbers_where_no_header_names_them(tmp_path: Path) -> None:
-    rows = "one long string\t0\nanother , one\t1\nthird\t1\n"
-    assert read(tmp_path / "a.tsv", rows, field="1") == (["one long string", "another , one", "third"], {})
-    assert read(tmp_path / "a.tsv", "0\t1\nx\ty\n", field="1") == (["y"], {})
-
-
-RAW = 'n\ttext\n1\t"Good" he said\n2\tthe 5" disk\n3\t"never closed\n4\t"All of it"\n'
-
-
-def test_quotes_that_are_text_in_a_tsv_stay(tmp_path: Path) -> None:
-    found, issues = read(tmp_path / "a.tsv", RAW)
-    assert found == ['"Good" he said', 'the 5" disk', '"never closed', '"All of it"']
-    assert not issues
 
 
 @pytest.mark.parametrize("text", ['"All of it"', '"He said\n9\tno"'])
@@ -181,26 +186,9 @@ def test_a_quote_that_begins_a_field_late_in_a_tsv_is_said(tmp_path: Path) -> No
     assert (found[-1], issues) == ('"Go, she said', {})
 
 
-def test_rows_of_another_width_are_counted(tmp_path: Path) -> None:
-    found, issues = read(tmp_path / "a.csv", "n,text\n1,a\n2,b,c\n3\n4,d\n")
-    assert found == ["a", "b", "d"]
-    assert issues == {"rows longer than the header": 1, "rows cut short": 1}
-    found, issues = read(tmp_path / "a.csv", "text,n\na\nb,1\nc,2\n")
-    assert (found, issues) == (["a", "b", "c"], {"rows cut short": 1})
-
-
 def test_a_column_twice_is_said(tmp_path: Path) -> None:
     found, issues = read(tmp_path / "a.csv", "text,n,text\na,1,b\nc,2,d\n")
     assert (found, issues) == (["a", "c"], {"has 2 columns 'text', the first of which is read": 1})
     out = pa.BufferOutputStream()
     pq.write_table(pa.table([["a", "c"], ["b", "d"]], names=["text", "text"]), out)
     assert read(tmp_path / "a.parquet", out.getvalue().to_pybytes()) == (found, issues)
-
-
-def test_json_in_a_cell_keeps_its_backslashes(tmp_path: Path):
-    text = json.dumps(['a "b"', "c"])
-    out = io.StringIO()
-    csv.writer(out).writerows([["text", "n"], [text, 1], ["d", 2]])
-    found, issues = read(tmp_path / "a.csv", out.getvalue())
-    assert found == [text, "d"]
-    assert not issues

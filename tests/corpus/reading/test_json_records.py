@@ -52,6 +52,9 @@ def test_every_form_is_read_by_prepare_and_as_a_table(form: str, name: str, tmp_
         ('[{"text": ["He came.", "She went away."]}, {"text": "x"}]', ["He came.\nShe went away.", "x"]),
         ('[{"text": ["the", "cat", "sat"]}, {"text": ["很", "好", "吃"]}]', ["the cat sat", "很好吃"]),
         ("[]", []),
+        # Lists of other lengths are no columns.
+        (json.dumps({"labels": ["text", "n"], "records": ROWS}), COLUMNS["text"]),
+        ('{"text": ["One.", "Two."], "tags": ["x"]}', ["One.\nTwo."]),
     ],
 )
 def test_texts_without_columns(data: str, texts: list[str], tmp_path: Path) -> None:
@@ -150,17 +153,6 @@ def test_a_packed_file_is_unpacked_before_it_is_converted(tmp_path: Path) -> Non
     data = gzip.compress(b'{"data": {"items": [{"text": "a"}]}}')
     with pytest.raises(BrimfulError, match=r"unpack it, .*: jq .* \S+/a\.json > \S+/a\.json\.jsonl$"):
         read(tmp_path / "a.json.gz", data)
-
-
-@pytest.mark.parametrize(
-    ("data", "texts"),
-    [
-        ({"labels": ["text", "n"], "records": ROWS}, COLUMNS["text"]),
-        ({"text": ["One.", "Two."], "tags": ["x"]}, ["One.\nTwo."]),
-    ],
-)
-def test_lists_of_other_lengths_are_no_columns(data: dict, texts: list[str], tmp_path: Path) -> None:
-    assert read(tmp_path / "a.json", json.dumps(data))[0] == texts
 
 
 def test_settings_are_passed_over_with_the_names_in_them(tmp_path: Path) -> None:

@@ -35,8 +35,7 @@ def test_an_unknown_character_hides_nothing_but_itself(tokenizer) -> None:
     assert "".join(token for token in tokens if token != "[UNK]") == "酒店的价格"
 
 
-@given(st.text(alphabet="这家酒店的服务员态度非常好就是价格不便宜，！ ", max_size=5 * LONGEST_RUN))
-def test_pieces_spell_the_text(text: str) -> None:
-    tokenizer = train(TEXTS, 120, han="pieces")
+@given(text=st.text(alphabet="这家酒店的服务员态度非常好就是价格不便宜，！ ", max_size=5 * LONGEST_RUN))
+def test_pieces_spell_the_text(tokenizer, text: str) -> None:
     tokens = tokenizer.encode(text, add_special_tokens=False).tokens
     assert "".join(tokens) == "".join(text.split())

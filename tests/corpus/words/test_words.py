@@ -9,7 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from brimful.corpus.text.characters import HAN, character_classes, code_points
+from brimful.corpus.text.character_classes import HAN, character_classes
+from brimful.corpus.text.characters import code_points
 from brimful.corpus.tokenize.encode import TextTokenizer
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.corpus.words.segmenter import HanSegmenter, Segmenter
@@ -132,7 +133,7 @@ def lay_plainly(text: str, lexicon: list[str]) -> list[list[int]]:
     return laid
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(st.text(NEAR_LEXICON, max_size=16), max_size=12),
     st.lists(st.text(NEAR_LEXICON, max_size=24), max_size=4),

@@ -9,20 +9,8 @@ import pytest
 from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded, encode
-from brimful.tasks.judging.checks import (
-    Finding,
-    check_before,
-    check_labels,
-    check_overlap,
-    check_rows,
-    check_tables,
-    check_unknown,
-    count_labels,
-    count_tokens,
-    find_overlap,
-    normalise,
-    summarise_tokens,
-)
+from brimful.tasks.judging import checks
+from brimful.tasks.judging.checks import Finding
 from brimful.tasks.task_data import TaskData
 from builders.encoders import small, word_tokenizer
 
@@ -47,17 +35,17 @@ def by_kind(found: list[Finding]) -> dict[str, Finding]:
 
 
 def tokens_of(rows: Table, overlap: int | None = None, max_length: int = 99) -> tuple[np.ndarray, np.ndarray]:
-    return count_tokens(encode(rows, word_tokenizer(), max_length, overlap=overlap), word_tokenizer())
+    return checks.count_tokens(encode(rows, word_tokenizer(), max_length, overlap=overlap), word_tokenizer())
 
 
 def labels_of(given: Table, train: Table) -> dict[str, Finding]:
-    return by_kind(check_labels(given, [[label] for label in given.labels], frozenset(train.labels)))
+    return by_kind(checks.check_labels(given, [[label] for label in given.labels], frozenset(train.labels)))
 
 
 def test_rows_that_dev_and_test_share_are_found() -> None:
     rows = distinct(150, 3)
     train, dev, test = table(distinct(200, 1)), table(rows[:100], "dev.tsv"), table(rows[97:], "test.tsv")
-    found = by_kind(check_tables([train, dev, test], named=False))
+    found = by_kind(checks.check_tables([train, dev, test], named=False))
     assert found.keys() == {"leakage"}
     assert (found["leakage"].file, found["leakage"].count) == ("test.tsv", 3)
     assert "of 53 that are in dev.tsv too (row 1 " in found["leakage"].message
@@ -68,32 +56,34 @@ def test_only_train_is_asked_for_what_is_almost_the_same() -> None:
     rows = distinct(40, 3)
     almost = [(text[:-1] + "!", label) for text, label in rows]
     first, second = table(rows, "dev.tsv"), table(almost, "test.tsv")
-    assert check_tables([table(distinct(40, 1)), first, second], named=False) == []
-    assert by_kind(check_tables([first, second], named=False)).keys() == {"near leakage"}
+    assert checks.check_tables([table(distinct(40, 1)), first, second], named=False) == []
+    assert by_kind(checks.check_tables([first, second], named=False)).keys() == {"near leakage"}
 
 
 def test_repeats_are_exact_or_differ_in_case_width_and_spaces() -> None:
     rows = [*distinct(30), ("Ｇood  stuff", "a"), ("good stuff", "a"), ("good stuff", "a")]
-    found = by_kind(check_rows(table(rows)))
+    found = by_kind(checks.check_rows(table(rows)))
     assert found.keys() == {"duplicates"}
     assert (found["duplicates"].count, found["duplicates"].rows) == (2, [32, 33])
     assert "row 32 ('a') and row 31 ('a'): 'good stuff'" in found["duplicates"].message
-    assert normalise("Ｇood \t stuff") == normalise("GOODSTUFF") != normalise("good stuff!")
+    normalised = [checks.normalise(text) for text in ("Ｇood \t stuff", "GOODSTUFF", "good stuff!")]
+    assert normalised[0] == normalised[1] != normalised[2]
 
 
 def test_the_second_text_of_a_pair_counts() -> None:
     rows = [("same", "a"), ("same", "a"), ("same", "b")]
-    assert check_rows(table(rows, second=["x", "y", "z"])) == []
-    assert by_kind(check_rows(table(rows, second=["x", "y", "y"]))).keys() == {"duplicates", "conflicts"}
+    assert checks.check_rows(table(rows, second=["x", "y", "z"])) == []
+    found = by_kind(checks.check_rows(table(rows, second=["x", "y", "y"])))
+    assert found.keys() == {"duplicates", "conflicts"}
 
 
 def test_conflicts_name_both_rows_and_labels() -> None:
     rows = [*distinct(20), ("fine", "a"), ("fine", "a"), ("Fine", "b"), ("other", "b")]
-    (conflict,) = (f for f in check_rows(table(rows)) if f.kind == "conflicts")
+    (conflict,) = (f for f in checks.check_rows(table(rows)) if f.kind == "conflicts")
     assert (conflict.count, conflict.rows) == (1, [23])
     assert "row 23 ('b') and row 21 ('a'): 'Fine'" in conflict.message
     sets = [("t", ["x", "y"]), ("t", ["y", "x"])]
-    assert "conflicts" not in by_kind(check_rows(table(sets)))
+    assert "conflicts" not in by_kind(checks.check_rows(table(sets)))
 
 
 def test_leaks_are_exact_or_nearly_so() -> None:
@@ -101,8 +91,8 @@ def test_leaks_are_exact_or_nearly_so() -> None:
     copies = [(train.texts[3].upper(), train.labels[3]), (train.texts[5], "c")]
     copies.append((train.texts[7][:-1] + "!", "a"))
     test = table([*distinct(50, 2), *copies], "test.tsv")
-    assert find_overlap(train, test) == ({50: 3, 51: 5}, {52: 7})
-    found = by_kind(check_overlap(train, test))
+    assert checks.find_overlap(train, test) == ({50: 3, 51: 5}, {52: 7})
+    found = by_kind(checks.check_overlap(train, test))
     assert found.keys() == {"leakage", "near leakage"}
     assert "2 rows of 53 that are in train.tsv too (row 51 " in found["leakage"].message
     assert "1 with another label" in found["leakage"].message
@@ -114,7 +104,7 @@ def test_rows_of_a_part_are_those_of_the_whole_table() -> None:
     rows = [("filler", "z"), *clean, ("w1", "b"), clean[5], (clean[6][0].upper(), "c"), ("odd " * 20, "a")]
     train = table(rows).take(np.arange(1, len(rows)))
     test = table([("x", "a"), clean[7], ("y", "e")], "test.tsv").take([1, 2])
-    found = by_kind(check_tables([train, test], named=True))
+    found = by_kind(checks.check_tables([train, test], named=True))
     assert found["duplicates"].rows == [43, 44]
     assert "and row 7 (" in found["duplicates"].message
     assert found["conflicts"].rows == [44]
@@ -122,15 +112,15 @@ def test_rows_of_a_part_are_those_of_the_whole_table() -> None:
     assert found["leakage"].rows == [2]
     assert "and row 9 (" in found["leakage"].message
     assert (found["unseen labels"].rows, "('e')" in found["unseen labels"].message) == ([3], True)
-    (unknown,) = check_unknown(train, *tokens_of(train))
+    (unknown,) = checks.check_unknown(train, *tokens_of(train))
     assert "(20 of 22 in row 45)" in unknown.message
 
 
 def test_labels_of_spans_are_counted_by_row() -> None:
     people = [LabelledSpan(0, 3, "PER"), LabelledSpan(8, 11, "PER")]
     spans = table([("Ann met Bob", people), ("in Rome", [LabelledSpan(3, 7, "LOC")])])
-    assert count_labels(["LOC", "PER"], spans) == {"LOC": 1, "PER": 1}
-    assert check_tables([spans], named=True) == []
+    assert checks.count_labels(["LOC", "PER"], spans) == {"LOC": 1, "PER": 1}
+    assert checks.check_tables([spans], named=True) == []
 
 
 def test_lengths_and_unknown_tokens() -> None:
@@ -139,10 +129,10 @@ def test_lengths_and_unknown_tokens() -> None:
     tokens, unknown = tokens_of(rows)
     assert (tokens.tolist(), unknown.tolist()) == ([4, 22, 2, 5], [0, 0, 0, 2])
     facts = {"median": 5, "p90": 22, "p99": 22, "longest": 22, "unknown": 2 / 33}
-    assert summarise_tokens(tokens, unknown) == pytest.approx(facts)
-    (found,) = check_unknown(rows, tokens, unknown)
+    assert checks.summarise_tokens(tokens, unknown) == pytest.approx(facts)
+    (found,) = checks.check_unknown(rows, tokens, unknown)
     assert "1 row with unknown tokens, 6.1 % of all (2 of 5 in row 4)" in found.message
-    assert check_unknown(rows, *tokens_of(table([("w1", "a")]))) == []
+    assert checks.check_unknown(rows, *tokens_of(table([("w1", "a")]))) == []
     # As rows are read: cut, or in windows; and both texts of a pair.
     long = table([("w1 " * 20 + "odd", "a")])
     assert [part.tolist() for part in tokens_of(long, None, 12)] == [[12], [0]]
@@ -157,7 +147,7 @@ def test_pairs_in_the_other_order_and_shared_texts_are_found_across_files() -> N
     train = Table(Path("train.tsv"), titles, texts, None)
     firsts = ["another text", article, "x"]
     seconds = ["One text", "nothing like the other heading, from another paper", "y"]
-    found = by_kind(check_overlap(train, Table(Path("test.tsv"), firsts, seconds, None)))
+    found = by_kind(checks.check_overlap(train, Table(Path("test.tsv"), firsts, seconds, None)))
     assert (found["leakage"].count, found["leakage"].rows) == (1, [1])
     assert (found["shared texts"].count, found["shared texts"].rows) == (1, [2])
     assert "row 2 and row 1 there: 'the harbour" in found["shared texts"].message
@@ -198,11 +188,12 @@ def test_what_a_run_is_told_before_its_training() -> None:
     train = encoded(["w1", "w2", "w2", "w3"], list("abab"), "train.tsv")
     test = encoded(["w1", "w5"], ["a", "b"], "test.tsv")
     data = TaskData(Classification(["a", "b"]), train, None, train, test, 0)
-    findings, told = check_before(data, encoder, own_dev=False)
+    findings, told = checks.check_before(data, encoder, own_dev=False)
     assert {finding.kind for finding in findings} == {"duplicates", "leakage", "conflicts"}
     assert {record["table"] for record in told["findings"]} == {"train", "test"}
     assert (told["train"]["n"], told["train"]["tokens"]["median"]) == (4, 3)
     data = replace(data, dev=encoded(["w6", "w5"], ["a", "b"], "dev.tsv"))
-    (shared,) = (each for each in check_before(data, encoder, own_dev=True)[0] if "dev.tsv" in each.message)
+    findings, _ = checks.check_before(data, encoder, own_dev=True)
+    (shared,) = (each for each in findings if "dev.tsv" in each.message)
     assert shared.file == "test.tsv"
     assert "what is chosen or trained on dev.tsv is measured too well" in shared.message

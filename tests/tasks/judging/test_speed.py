@@ -6,13 +6,8 @@ from pathlib import Path
 import pytest
 
 from brimful.tables.table import Table
-from brimful.tasks.judging.comparison import (
-    LATENCY_TEXTS,
-    MAX_SECONDS,
-    MAX_THROUGHPUT_TEXTS,
-    Speed,
-    measure_speeds,
-)
+from brimful.tasks.judging import comparison
+from brimful.tasks.judging.comparison import Speed, measure_speeds
 
 
 class Model:
@@ -33,16 +28,26 @@ class Model:
 @pytest.mark.parametrize(
     ("seconds", "texts", "sizes"),
     [
-        (2**-8, 2 * MAX_THROUGHPUT_TEXTS, [1] * (3 + LATENCY_TEXTS) + [MAX_THROUGHPUT_TEXTS] * 2),
+        (
+            2**-8,
+            2 * comparison.MAX_THROUGHPUT_TEXTS,
+            [1] * (3 + comparison.LATENCY_TEXTS) + [comparison.MAX_THROUGHPUT_TEXTS] * 2,
+        ),
         (2**-8, 2, [1] * 4 + [2] * 2),
-        (2**-4, MAX_THROUGHPUT_TEXTS, [1] * (3 + LATENCY_TEXTS) + [int(MAX_SECONDS / 2 * 2**4)] * 2),
-        (1.0, MAX_THROUGHPUT_TEXTS, [1] * (int(MAX_SECONDS) + 1) + [int(MAX_SECONDS / 2)] * 2),
-        (64.0, MAX_THROUGHPUT_TEXTS, [1] * 2),
+        (
+            2**-4,
+            comparison.MAX_THROUGHPUT_TEXTS,
+            [1] * (3 + comparison.LATENCY_TEXTS) + [int(comparison.MAX_SECONDS / 2 * 2**4)] * 2,
+        ),
+        (
+            1.0,
+            comparison.MAX_THROUGHPUT_TEXTS,
+            [1] * (int(comparison.MAX_SECONDS) + 1) + [int(comparison.MAX_SECONDS / 2)] * 2,
+        ),
+        (64.0, comparison.MAX_THROUGHPUT_TEXTS, [1] * 2),
     ],
 )
-def test_single_texts_and_many_together_are_timed(
-    seconds: float, texts: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_texts_and_many_together_are_timed(seconds, texts, sizes, monkeypatch) -> None:
     model = Model(seconds, monkeypatch)
     found = model.speed(texts)
     assert model.sizes == sizes
@@ -60,7 +65,7 @@ def test_a_slow_first_call_counts_for_neither(monkeypatch: pytest.MonkeyPatch) -
         seen.add(len(table))
 
     model.answer = answer  # type: ignore[method-assign]
-    assert model.speed(MAX_THROUGHPUT_TEXTS) == Speed(1e3 * 2**-8, 2 * 2**8)
+    assert model.speed(comparison.MAX_THROUGHPUT_TEXTS) == Speed(1e3 * 2**-8, 2 * 2**8)
 
 
 def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +77,9 @@ def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.
         asked.append(name)
         model.now += seconds * len(table) * (1 if len(asked) < 20 else 3)
 
-    table = Table(Path("texts"), ["a"] * LATENCY_TEXTS, None, None)
-    found = measure_speeds(
-        {"slow": partial(answer, "slow", 2**-6), "fast": partial(answer, "fast", 2**-8)}, table
-    )
+    table = Table(Path("texts"), ["a"] * comparison.LATENCY_TEXTS, None, None)
+    answers = {"slow": partial(answer, "slow", 2**-6), "fast": partial(answer, "fast", 2**-8)}
+    found = measure_speeds(answers, table)
     assert asked[:60] == ["slow", "fast"] * 30
     assert found["slow"].latency_ms == 4 * found["fast"].latency_ms
     assert found["fast"].texts_per_second == 4 * found["slow"].texts_per_second
