@@ -17,9 +17,9 @@ from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.model import layer as layers
 from brimful.model.attention import Layout, SequenceLayout
-from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.linear_cross_entropy import linear_cross_entropy
 from brimful.train.freed_memory import keep_freed_memory
 
 PACKING, HEAD, CROSS_ENTROPY = "packing", "masked-only head", "chunked cross-entropy"

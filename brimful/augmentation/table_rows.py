@@ -8,6 +8,7 @@ from typing import Any
 
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.types import Values
 from brimful.tables.file_rows import FORMATS, class_names, open_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.text_files import readable
@@ -30,7 +31,7 @@ class TableRows:
     """
 
     form: str
-    values: list[dict[str, Any]]
+    values: list[Values]
     columns: list[str]
     texts: list[str]
     schema: Any
@@ -53,7 +54,7 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
             " their labels"
         )
     text, second = layout.columns.text, layout.columns.text_b
-    values: list[dict[str, Any]] = []
+    values: list[Values] = []
     columns: dict[str, None] = {}
     pairs, short = layout.pairs, 0
     place = "row" if form == ".parquet" else "line"
@@ -109,7 +110,7 @@ def _read_schema(path: Path, texts: list[str]) -> Any:
 
 
 @contextmanager
-def table_file(path: Path, table: TableRows) -> Iterator[Callable[[dict[str, Any]], None]]:
+def table_file(path: Path, table: TableRows) -> Iterator[Callable[[Values], None]]:
     """Open a file in the format of a table; it gets its name when it is complete.
 
     Yields:
@@ -118,10 +119,10 @@ def table_file(path: Path, table: TableRows) -> Iterator[Callable[[dict[str, Any
     Raises:
         BrimfulError: it cannot be written.
     """
-    waiting: list[dict[str, Any]] = []
+    waiting: list[Values] = []
     with open_output(path, schema=table.schema, quoted=table.quoted, header=table.columns) as output:
 
-        def add(row: dict[str, Any]) -> None:
+        def add(row: Values) -> None:
             waiting.append(row)
             if len(waiting) == _ROWS_AT_ONCE:
                 output.write_rows(waiting)

@@ -140,8 +140,8 @@ def show_progress(title: str, total: int, *, done: int = 0, visible: bool = True
         printed = now
         seconds_left = (now - started) * (total - done) / (done - before)  # at the speed so far
         bound = "at most " if limit < seconds_left else ""
-        rest = f"{bound}{min(limit, seconds_left):.0f} s left"
-        say(f"{title}: {done:,} of {total:,}, {now - started:.0f} s, {rest} {latest}".rstrip())
+        remaining = f"{bound}{min(limit, seconds_left):.0f} s left"
+        say(f"{title}: {done:,} of {total:,}, {now - started:.0f} s, {remaining} {latest}".rstrip())
 
     yield advance_line
     say(f"{title}: {done:,} of {total:,} in {time.monotonic() - started:.1f} s")

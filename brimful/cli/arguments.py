@@ -11,6 +11,7 @@ from typing import Any
 
 from brimful.base.config import build, fill_defaults, flatten, merge, read_yaml
 from brimful.base.errors import UsageError
+from brimful.base.types import Values
 from brimful.cli.help import write_help
 from brimful.cli.options import HELP_FLAGS, Common, Option, list_options
 from brimful.cli.settings_errors import settings_from
@@ -31,8 +32,8 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     """
     options = list_options(schema)
     words = [argument for argument in arguments if argument not in HELP_FLAGS]
-    common_values: dict[str, Any] = {}
-    flag_values: dict[str, Any] = {}
+    common_values: Values = {}
+    flag_values: Values = {}
     help_hint = f"({prog} --help)"
     try:
         pairs = _read_values(words, options)
@@ -44,7 +45,7 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
         else:
             _set_value(flag_values, option.path, value)
     common = Common(**common_values)
-    file_values: dict[str, Any] = {}
+    file_values: Values = {}
     if common.config is not None:
         file_values = read_yaml(common.config)
         with settings_from(common.config, alone=True):
@@ -127,7 +128,7 @@ def _without_group(flag: str) -> str:
     return flag[2:].rpartition(".")[2]
 
 
-def _set_value(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _set_value(values: Values, path: tuple[str, ...], value: Any) -> None:
     """Set `values["masking"]["rate"]` for the path ("masking", "rate")."""
     for name in path[:-1]:
         values = values.setdefault(name, {})

@@ -5,17 +5,19 @@ Python too, and under torchrun, where other processes may be ahead.
 """
 
 import os
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
 from brimful.exporting.formats import FORMATS, format_of, require_export_place
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.start_checks import START, require_options, require_run, require_run_place
-from brimful.tables.layouts import find_layout
-from brimful.tables.table_files import check_first_row
+from brimful.tables.layouts import FileLayout, find_layout
+from brimful.tables.table_files import read_table
 from brimful.tables.text_files import files_of_table, readable
 from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
 
@@ -75,7 +77,13 @@ def _check_texts(verb: str, config: Any) -> None:
         layout = find_layout(config)
         if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
             for path in tables:
-                check_first_row(path, layout)
+                _check_first_row(path, layout)
+
+
+def _check_first_row(path: Path | str, layout: FileLayout) -> None:
+    """Refuse a file whose first row shows that it is not a table with labels, without any warning."""
+    with record_warnings():
+        read_table(files_of_table(path)[0], labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 
 
 def _check_export(config: "ExportConfig") -> None:

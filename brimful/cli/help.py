@@ -10,11 +10,11 @@ import re
 import shutil
 import textwrap
 import typing
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from brimful.base.config import flatten
 from brimful.base.console import pluralise
+from brimful.base.types import Facts
 from brimful.cli.options import Common, Option, list_options, read_docstrings
 
 MAX_MAIN_OPTIONS = 12
@@ -27,7 +27,7 @@ UNBROKEN_SPACE = "\N{NO-BREAK SPACE}"
 """A space at which no line is broken."""
 
 
-def write_help(schema: type, prog: str, values: Mapping[str, Any], *, every: bool) -> str:
+def write_help(schema: type, prog: str, values: Facts, *, every: bool) -> str:
     """Return the help of a verb, as wide as the terminal, within limits.
 
     Args:

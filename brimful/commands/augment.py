@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 from brimful.augmentation.candidates import find_candidates
 from brimful.augmentation.config import AugmentTableConfig
@@ -48,7 +47,7 @@ def augment(config: AugmentTableConfig) -> Values:
     candidates = find_candidates(texts, config, default_device())
     if not (candidates.facts["masked_lm"] or candidates.facts["neighbours"]):
         raise BrimfulError(f"{config.input} has no word with candidates: there is nothing to replace")
-    draws: dict[str, Any] = {"count": config.copies, "rate": config.rate, "seed": config.seed}
+    draws: Values = {"count": config.copies, "rate": config.rate, "seed": config.seed}
     rows_written = 0
     with table_file(path, table) as add, show_progress("augment: rows", len(rows)) as advance:
         for number, row in enumerate(rows):

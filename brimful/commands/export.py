@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -60,7 +59,7 @@ def _read_texts(config: ExportConfig) -> Iterator[str]:
             warn(f"{path}: {issue}: {count:,}")
 
 
-def _save_arguments(source: ModelFolder, config: EncoderConfig) -> dict[str, Any]:
+def _save_arguments(source: ModelFolder, config: EncoderConfig) -> Values:
     """Return the arguments of `save_model` that write an encoder and its head again as they were."""
     keys = (OVERLAP, TEMPERATURE, SETTINGS, PAIRS)
     return {

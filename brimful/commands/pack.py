@@ -20,8 +20,9 @@ from brimful.packing.config import Algorithm, Depth, PackConfig
 from brimful.packing.cutting_stock import cutting_stock
 from brimful.packing.histogram import Plan, check_counts, count_lengths
 from brimful.packing.least_squares import nnlshp
-from brimful.packing.pack_first import lpfhp, spfhp
+from brimful.packing.pack_first import lpfhp
 from brimful.packing.published import read_histogram
+from brimful.packing.shortest_first import spfhp
 
 PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
     "spfhp": spfhp,

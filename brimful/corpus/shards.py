@@ -20,6 +20,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.resources import allow_open_files, count_open_files
 from brimful.base.seals import MANIFEST
 from brimful.base.storage import atomic_files, commit, is_empty, read_commit, read_record, require_shape
+from brimful.base.types import Values
 
 FORMAT_VERSION = 2
 PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
@@ -111,7 +112,7 @@ def write_shard(
     begins: list[int] | None = None,
     split: str = "train",
     **facts: Any,
-) -> dict[str, Any]:
+) -> Values:
     """Write a shard batch by batch, then its commit record; return the record.
 
     Args:
@@ -173,7 +174,7 @@ def pack_histogram(histogram: Counter[int]) -> dict[str, str]:
     return {"lengths": " ".join(map(str, lengths)), "counts": " ".join(map(str, counts))}
 
 
-def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> dict[str, Any]:
+def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> Values:
     """Make a corpus of committed shards and tokenizer.json; return its commit record, MANIFEST.json."""
     totals = dict.fromkeys(_TOTALS, 0)
     entries = []
@@ -217,7 +218,7 @@ def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
     return unpacked[begin - 8 * first : end - 8 * first].view(bool)
 
 
-def _read(path: Path, shape: Any, *, verify: bool) -> dict[str, Any]:
+def _read(path: Path, shape: Any, *, verify: bool) -> Values:
     """Read a commit record of this shape, and compare the sizes of its files with it; with `verify`, every
     byte."""
     record = read_commit(path, verify=verify, remedy=_PREPARE_AGAIN)
@@ -271,7 +272,7 @@ class Shard:
         if list(map(len, parts)) != sizes or self.offsets[0] != 0 or self.offsets[-1] != n:
             raise self.damaged("its files do not belong together")
 
-    def check(self, *, read: bool = True) -> dict[str, Any]:
+    def check(self, *, read: bool = True) -> Values:
         """Compare every byte with the commit record, and return it; without `read`, compare only the sizes.
 
         Raises:

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brimful.base.types import Values
+
 STEP = 64
 """M is a multiple of this in training, unless it is fixed. oneDNN, which computes products in bfloat16 on a
 CPU, compiles for 1 to 13 ms for each new shape: many times longer than a small model's product takes."""
@@ -83,7 +85,7 @@ class PackedBatch:
     def map(self, change: Callable[[Tensor], Tensor]) -> "PackedBatch":
         """Return the batch with `change` applied to each tensor."""
         targets = {name: change(tensor) for name, tensor in self.targets.items()}
-        changed: dict[str, Any] = {"targets": targets}
+        changed: Values = {"targets": targets}
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
                 changed[name] = change(value)

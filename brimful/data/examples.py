@@ -15,7 +15,7 @@ from tokenizers import Encoding, Tokenizer
 
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED
+from brimful.base.types import IGNORED, Values
 from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text, require_tokenizable
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.ragged import Ragged, list_ranges
@@ -222,7 +222,7 @@ def encode_texts(
     tokenizer.no_padding()
     tokenizer.no_truncation()
     side = truncation_side(tokenizer)
-    options: dict[str, Any] = {"direction": side}
+    options: Values = {"direction": side}
     if overlap is not None:
         options = {"stride": overlap}
         if second is not None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from brimful.base.types import Cursor
+from brimful.base.types import Cursor, Numbers
 from brimful.data.batch import PackedBatch
 
 SWITCH_SECONDS = 3e-4
@@ -51,7 +51,7 @@ class Update(NamedTuple):
     """
 
     batches: list[PackedBatch]
-    normalizers: list[dict[str, float]]
+    normalizers: list[Numbers]
     cursor: Cursor
     waited: float = 0.0
     copied: torch.cuda.Event | None = None
@@ -62,7 +62,7 @@ def prefetch(
     cursor: Cursor,
     updates: int,
     *,
-    normalizers: Callable[[PackedBatch], dict[str, float]],
+    normalizers: Callable[[PackedBatch], Numbers],
     device: torch.device,
     depth: int = 2,
 ) -> Generator[Update, None, None]:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from brimful.base.console import escape_controls, pluralise
 from brimful.base.terminal import output_console
-from brimful.base.types import IGNORED
+from brimful.base.types import IGNORED, Values
 from brimful.corpus.shards import Shard
 from brimful.corpus.text.character_classes import WORD, character_classes
 from brimful.corpus.text.characters import code_points
@@ -41,7 +41,7 @@ class BatchView:
     tokenizer: "Tokenizer"
     most: int
 
-    def rows(self, parts: Sequence[Row], update: int) -> list[dict[str, Any]]:
+    def rows(self, parts: Sequence[Row], update: int) -> list[Values]:
         """Describe the rows of a micro-batch, exactly as the model sees them at this update (counted from 0).
 
         If updates are counted in sequences, the rows of a micro-batch are described as one.
@@ -85,7 +85,7 @@ class BatchView:
 
     def _sequence(
         self, part: Row, index: int, truth: np.ndarray, sees: np.ndarray, kinds: np.ndarray, most: int
-    ) -> dict[str, Any]:
+    ) -> Values:
         source, sequences = self.stream.sources[part.source], part.block.sequences
         starts = np.ones(len(truth), bool)
         kinds[0] = _SPECIAL  # [CLS]
@@ -114,7 +114,7 @@ class BatchView:
             "words": words,
         }
 
-    def _word(self, truth: list[int], sees: list[int], kinds: list[int]) -> list[dict[str, Any]]:
+    def _word(self, truth: list[int], sees: list[int], kinds: list[int]) -> list[Values]:
         """Describe the runs of tokens of one kind in a word."""
         word, at = [], 0
         for kind, run in groupby(kinds):
@@ -157,7 +157,7 @@ def _list_segments(sequences: Sequences, index: int) -> list[tuple[int, int, int
     return segments
 
 
-def _describe_place(shard: Shard, begin: int, end: int) -> dict[str, Any]:
+def _describe_place(shard: Shard, begin: int, end: int) -> Values:
     """Describe where tokens of a shard were read."""
     document = int(np.searchsorted(shard.offsets, begin, side="right")) - 1
     first, last = (int(place) for place in shard.ends(np.array(document)))
@@ -174,7 +174,7 @@ def _describe_place(shard: Shard, begin: int, end: int) -> dict[str, Any]:
     }
 
 
-def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
+def show_rows(rows: list[Values], spikes: list[Values]) -> None:
     """Print rows that `BatchView` described, spikes first."""
     show = partial(output_console().print, markup=False, emoji=False)
     for spike in spikes:
@@ -220,7 +220,7 @@ def show_rows(rows: list[dict[str, Any]], spikes: list[dict[str, Any]]) -> None:
             show(f"… and {pluralise(hidden, 'sequence')} of {pluralise(hidden_tokens, 'token')}")
 
 
-def _format_place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
+def _format_place(sequence: Values, place: Values) -> str:
     after = f" after {place['after']:,}" if place["after"] else ""
     return (
         f"{escape_controls(sequence['source'])}, epoch {sequence['epoch']}: {escape_controls(place['path'])},"
@@ -229,7 +229,7 @@ def _format_place(sequence: dict[str, Any], place: dict[str, Any]) -> str:
     )
 
 
-def _format_run(run: dict[str, Any]) -> str:
+def _format_run(run: Values) -> str:
     """Format a run of tokens for a terminal; spaces inside it are visible."""
     truth = escape_controls(run["text"]).replace(" ", "␣")
     if "sees" not in run:

@@ -1,10 +1,9 @@
-"""The two pack-first packings of Krell et al. (2021, arXiv 2107.02027, section 3.1): shortest and longest
-pack first.
+"""Longest-pack-first histogram packing of Krell et al. (2021, arXiv 2107.02027, section 3.1).
 
-Both take sequences from the longest to the shortest, each into an open row: SPFHP into the row with the
-most space, LPFHP into the fullest row that still takes it, which is best-fit decreasing (Johnson, 1973).
-All sequences of a length are placed together, and rows of one pattern are one group, so the work grows
-with the number of distinct lengths and of patterns, not with the number of sequences.
+LPFHP takes sequences from the longest to the shortest, each into the fullest open row that still takes it,
+which is best-fit decreasing (Johnson, 1973). All sequences of a length are placed together, and rows of one
+pattern are one group, so the work grows with the number of distinct lengths and of patterns, not with the
+number of sequences. shortest_first.py uses the same groups.
 """
 
 from collections.abc import Callable
@@ -15,14 +14,14 @@ from brimful.base.compiled import compiled
 from brimful.packing.histogram import Plan, check_counts, check_limits, depth_limit, lower_bound
 
 # Columns of `groups`: each of its rows is a group of rows with one pattern. A pattern is a chain: first the
-# pattern of the group `_PARENT` (-1: none), then `_TIMES` more sequences of `_LENGTH`. Groups with equal
-# space form a stack: `top[space]` is its newest group or -1, `_BELOW` the group under this one. `busy`
+# pattern of the group `PARENT` (-1: none), then `TIMES` more sequences of `LENGTH`. Groups with equal
+# space form a stack: `top[space]` is its newest group or -1, `BELOW` the group under this one. `busy`
 # counts the stacks for each 64 values of space (`space >> 6` numbers them), so that a search can skip them.
-_ROWS, _SIZE, _PARENT, _LENGTH, _TIMES, _BELOW = range(6)
+ROWS, SIZE, PARENT, LENGTH, TIMES, BELOW = range(6)
 
 
 @compiled
-def _make_space(groups, used):
+def make_space(groups, used):
     """Return the groups with space for two more, in an array twice as long if this one is full."""
     if used + 2 <= len(groups):
         return groups
@@ -32,56 +31,31 @@ def _make_space(groups, used):
 
 
 @compiled
-def _open(groups, used, top, busy, space, depth, rows, parent, length, times):
+def add_group(groups, used, top, busy, space, depth, rows, parent, length, times):
     """Add a group: the pattern of `parent` and `times` more sequences of `length`. Return the new count."""
     group = groups[used]
-    group[_ROWS] = rows
-    group[_SIZE] = times + (groups[parent, _SIZE] if parent >= 0 else 0)
-    group[_PARENT] = parent
-    group[_LENGTH] = length
-    group[_TIMES] = times
-    if space > 0 and group[_SIZE] < depth:  # a full group is closed: no stack has it
+    group[ROWS] = rows
+    group[SIZE] = times + (groups[parent, SIZE] if parent >= 0 else 0)
+    group[PARENT] = parent
+    group[LENGTH] = length
+    group[TIMES] = times
+    if space > 0 and group[SIZE] < depth:  # a full group is closed: no stack has it
         if top[space] < 0:
             busy[space >> 6] += 1
-        group[_BELOW] = top[space]
+        group[BELOW] = top[space]
         top[space] = used
     return used + 1
 
 
 @compiled
-def _take(groups, top, busy, space, rows):
+def take_rows(groups, top, busy, space, rows):
     """Take `rows` rows off the newest group with this space."""
     group = groups[top[space]]
-    group[_ROWS] -= rows
-    if group[_ROWS] == 0:
-        top[space] = group[_BELOW]
+    group[ROWS] -= rows
+    if group[ROWS] == 0:
+        top[space] = group[BELOW]
         if top[space] < 0:
             busy[space >> 6] -= 1
-
-
-@compiled
-def _shortest_first(counts, capacity, depth, groups, top, busy):
-    """Fill the groups by SPFHP. Return them and their number."""
-    used = 0
-    for length in range(capacity, 0, -1):
-        unplaced = counts[length]
-        space = capacity
-        while unplaced > 0 and space >= length:
-            if busy[space >> 6] == 0:
-                space = (space >> 6 << 6) - 1
-            elif top[space] < 0:
-                space -= 1
-            else:
-                groups = _make_space(groups, used)
-                parent = top[space]
-                rows = min(groups[parent, _ROWS], unplaced)
-                _take(groups, top, busy, space, rows)
-                used = _open(groups, used, top, busy, space - length, depth, rows, parent, length, 1)
-                unplaced -= rows
-        if unplaced > 0:
-            groups = _make_space(groups, used)
-            used = _open(groups, used, top, busy, capacity - length, depth, unplaced, -1, length, 1)
-    return groups, used
 
 
 @compiled
@@ -92,25 +66,29 @@ def _longest_first(counts, capacity, depth, groups, top, busy):
         unplaced = counts[length]
         space = length
         while unplaced > 0:
-            groups = _make_space(groups, used)
+            groups = make_space(groups, used)
             while space < capacity and top[space] < 0:
                 space = space + 1 if busy[space >> 6] else (space >> 6) + 1 << 6
             if space >= capacity:  # no open row has space for this length: new rows, as full as possible
                 each = min(capacity // length, depth)
                 if unplaced >= each:
                     space = capacity - each * length
-                    used = _open(groups, used, top, busy, space, depth, unplaced // each, -1, length, each)
+                    used = add_group(
+                        groups, used, top, busy, space, depth, unplaced // each, -1, length, each
+                    )
                 if unplaced % each:
                     space = capacity - unplaced % each * length
-                    used = _open(groups, used, top, busy, space, depth, 1, -1, length, unplaced % each)
+                    used = add_group(groups, used, top, busy, space, depth, 1, -1, length, unplaced % each)
                 break
             parent = top[space]
-            each = min(space // length, depth - groups[parent, _SIZE])
-            rows = min(groups[parent, _ROWS], unplaced // each)
+            each = min(space // length, depth - groups[parent, SIZE])
+            rows = min(groups[parent, ROWS], unplaced // each)
             if rows == 0:  # fewer sequences than one row takes
                 rows, each = 1, unplaced
-            _take(groups, top, busy, space, rows)
-            used = _open(groups, used, top, busy, space - each * length, depth, rows, parent, length, each)
+            take_rows(groups, top, busy, space, rows)
+            used = add_group(
+                groups, used, top, busy, space - each * length, depth, rows, parent, length, each
+            )
             unplaced -= rows * each
     return groups, used
 
@@ -120,20 +98,20 @@ def _write_patterns(groups, lengths, offsets, repeats):
     """Write the patterns of the groups that have rows; the arrays are exactly as long as they need."""
     pattern = 0
     for index in range(len(groups)):
-        if groups[index, _ROWS]:
-            end = offsets[pattern] + groups[index, _SIZE]
-            repeats[pattern] = groups[index, _ROWS]
+        if groups[index, ROWS]:
+            end = offsets[pattern] + groups[index, SIZE]
+            repeats[pattern] = groups[index, ROWS]
             pattern += 1
             offsets[pattern] = end
             # A chain leads from a pattern's last, shortest lengths to its first ones, so it is written
             # backwards.
             while index >= 0:
-                lengths[end - groups[index, _TIMES] : end] = groups[index, _LENGTH]
-                end -= groups[index, _TIMES]
-                index = groups[index, _PARENT]
+                lengths[end - groups[index, TIMES] : end] = groups[index, LENGTH]
+                end -= groups[index, TIMES]
+                index = groups[index, PARENT]
 
 
-def _pack(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int | None) -> Plan:
+def pack_with(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int | None) -> Plan:
     capacity, max_sequences = check_limits(capacity, max_sequences)
     counts = check_counts(counts, capacity)
     groups = np.empty((4 * np.count_nonzero(counts) + 16, 6), dtype=np.int64)
@@ -141,7 +119,7 @@ def _pack(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int 
     busy = np.zeros((capacity >> 6) + 1, dtype=np.int64)
     groups, used = fill(counts, capacity, depth_limit(capacity, max_sequences), groups, top, busy)
     groups = groups[:used]
-    sizes = groups[groups[:, _ROWS] > 0, _SIZE]
+    sizes = groups[groups[:, ROWS] > 0, SIZE]
     lengths = np.empty(sizes.sum(), dtype=np.int32)
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
     repeats = np.empty(len(sizes), dtype=np.int64)
@@ -149,11 +127,10 @@ def _pack(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int 
     return Plan(capacity, lengths, offsets, repeats, lower_bound(counts, capacity, max_sequences))
 
 
-def spfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
-    """Pack by shortest-pack-first histogram packing.
+def lpfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
+    """Pack by longest-pack-first histogram packing, into the same rows as best-fit decreasing.
 
-    As published, each sequence that fits no open row opens a row of its own, even if several would fit one:
-    lengths that hardly vary are packed badly.
+    The newest of several equally full rows is taken.
 
     Args:
         counts: int (longest + 1,), number of sequences of each length.
@@ -163,15 +140,7 @@ def spfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -
     Raises:
         BrimfulError: see `check_limits` and `check_counts`.
     """
-    return _pack(_shortest_first, counts, capacity, max_sequences)
-
-
-def lpfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
-    """Pack by longest-pack-first histogram packing, into the same rows as best-fit decreasing.
-
-    The newest of several equally full rows is taken. See `spfhp` for arguments and errors.
-    """
-    return _pack(_longest_first, counts, capacity, max_sequences)
+    return pack_with(_longest_first, counts, capacity, max_sequences)
 
 
 best_fit = lpfhp

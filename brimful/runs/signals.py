@@ -15,6 +15,7 @@ from typing import Any
 from brimful.base.console import say
 from brimful.base.environment import rank_and_size
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Numbers
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -58,7 +59,7 @@ class StopRequest:
             say("stopping after this update; Ctrl-C again stops at once")
         self.number = number
 
-    def votes(self) -> dict[str, float]:
+    def votes(self) -> Numbers:
         """Return 1 for the signal that came and 0 for the others, by name; `choose_signal` takes sums."""
         return {each.name: float(each == self.number) for each in SIGNALS}
 

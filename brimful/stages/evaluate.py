@@ -1,7 +1,7 @@
 """The verb `brimful evaluate`: encoders side by side, on held-out text and on a task."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +18,7 @@ from brimful.base.numbers import find_number, find_records, format_metric, forma
 from brimful.base.seals import MANIFEST
 from brimful.base.storage import read_record
 from brimful.base.summary import ModelResult, Summary, judge_models, make_table, with_overview
-from brimful.base.types import Values
+from brimful.base.types import Facts, Numbers, Values
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import tokenizer_hash
 from brimful.data.batch import PackedBatch
@@ -100,7 +100,7 @@ def open_held_out(texts: Sequence[str]) -> dict[str, Corpus]:
     return corpora
 
 
-def _evaluate_text(plan: "EvaluatePlan", plans: Path) -> dict[str, Any]:
+def _evaluate_text(plan: "EvaluatePlan", plans: Path) -> Values:
     """Score each encoder on the held-out text that was prepared with its tokenizer.
 
     Returns:
@@ -166,7 +166,7 @@ def _measure_rows(
     return np.array(rows)
 
 
-def _describe_losses(rows: np.ndarray, tokens_a_character: float) -> dict[str, float]:
+def _describe_losses(rows: np.ndarray, tokens_a_character: float) -> Numbers:
     """Return the metrics of an encoder on a text, as summary.json has them."""
     _, right, predictions = rows.sum(0)
     mean, error = mean_of_ratios(rows[:, 0], rows[:, 2])
@@ -275,11 +275,11 @@ def _check_encoders(
     return parameters
 
 
-def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
+def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> Values:
     """Probe and fine-tune every encoder on the same rows, as `brimful finetune` does it."""
     config, runtime = plan.config, plan.runtime
     judged: dict[str, list[Judged]] = {}
-    seconds: dict[str, float] = {}
+    seconds: Numbers = {}
     data: TaskData | None = None
     for number, (name, folder) in enumerate(plan.folders.items(), 1):
         encoder, _ = load_pretrained(folder)
@@ -313,9 +313,7 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> dict[str, Any]:
     return _compare_methods(MethodComparison(judged, data.test), seconds, data)
 
 
-def _compare_methods(
-    comparison: MethodComparison, seconds: dict[str, float], data: TaskData
-) -> dict[str, Any]:
+def _compare_methods(comparison: MethodComparison, seconds: Numbers, data: TaskData) -> Values:
     """Return the facts: `models`, each with its distance to the best, and `differences` of all pairs."""
     primary, values = data.task.metrics[0], comparison.values
     best = max(values, key=lambda name: primary.score({primary.name: values[name]}))
@@ -340,7 +338,7 @@ def _compare_methods(
     }
 
 
-def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) -> Summary:
+def summarise_evaluation(facts: Facts, metrics: Sequence[Metric]) -> Summary:
     """Summarise an evaluation from the facts of summary.json. Without a task, `metrics` is empty."""
     title = "Encoders side by side"
     rows = []
@@ -360,7 +358,7 @@ def summarise_evaluation(facts: Mapping[str, Any], metrics: Sequence[Metric]) ->
         return Summary(title, verdict, tables)
     primary = find_primary(facts, metrics)
     test = describe_test(facts, primary)
-    pairs: dict[str, dict[str, float]] = {}
+    pairs: dict[str, Numbers] = {}
     for pair in find_records(facts, "differences"):
         pairs.setdefault(pair["first"], {})[pair["second"]] = pair["standard_error"]
     models = []

@@ -29,7 +29,7 @@ from brimful.base.summary import (
     make_table,
     with_overview,
 )
-from brimful.base.types import Values
+from brimful.base.types import Numbers, Values
 from brimful.hf.folders import load_pretrained
 from brimful.model.heads import SequenceHead
 from brimful.model.initial_weights import skip_initial_weights
@@ -332,7 +332,7 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
     }
     rungs: dict[str, baselines.Rung] = {}
     methods: dict[str, Sequence[Judged]] = {"": judged}
-    timed: dict[str, Any] = {}
+    timed: Values = {}
     for name, rung in trained.items():
         if rung is not None:
             rungs[name] = rung
@@ -379,7 +379,7 @@ def _list_models(facts: Values, primary: Metric) -> list[ModelResult]:
     """The model and its baselines."""
     test = find_mapping(facts, "test")
     n = find_number(test, "n")
-    pairs: dict[str, float] = {}
+    pairs: Numbers = {}
     rungs = []
     for key, rung in find_mapping(facts, "baselines").items():
         name = BASELINES.get(key, capitalise(key))

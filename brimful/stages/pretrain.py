@@ -8,14 +8,13 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from brimful.base.config import to_dict, write_yaml
 from brimful.base.console import say, warn
 from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
 from brimful.base.seals import seal
 from brimful.base.summary import Summary, make_facts_table, with_overview
-from brimful.base.types import Numbers, Values
+from brimful.base.types import Facts, Numbers, Values
 from brimful.corpus.frequencies import entropy, piece_frequencies
 from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.data.mixture import open_sources, parse_sources
@@ -75,7 +74,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         is_started = ranks.from_main(folder.resuming and ranks.is_main and _has_start(folder.path / START))
         initial = open_initial_model(config, tokenizer, folder.path / START if is_started else None)
         sources = make_sources(config, corpora, folder.path / "blocks", ahead=ranks.is_main)
-        epochs: dict[str, float] = {}
+        epochs: Numbers = {}
         if ranks.is_main and (config.dry_run or not folder.resuming):
             epochs = announce(config, sources, initial)
         return PretrainPlan(
@@ -247,7 +246,7 @@ def _collect_facts(
     }
 
 
-def _metrics_at_start(lines: Iterable[Mapping[str, Any]]) -> Numbers:
+def _metrics_at_start(lines: Iterable[Facts]) -> Numbers:
     """Return the metrics of the evaluation before the first update, from metrics.jsonl."""
     for line in lines:
         if line.get("step") == 0:

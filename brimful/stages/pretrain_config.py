@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tokenizers import Tokenizer
 
 from brimful.base.config import Argument, incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError
-from brimful.base.types import LossMean, Precision
+from brimful.base.types import Facts, LossMean, Precision, Values
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.mixture import SOURCES, DataSource
@@ -20,7 +20,7 @@ from brimful.train.config import TrainerConfig
 from brimful.train.phases import PHASES, PhaseConfig, make_cycles, make_phases
 
 Recipe = Literal["fast", "plain"]
-RECIPES: dict[str, dict[str, Any]] = {
+RECIPES: dict[str, Values] = {
     "fast": {
         "optimizer": {"name": "muon", "learning_rate": 2e-3, "muon_learning_rate": 0.02},
         "masking": {"rate": 0.3},
@@ -34,7 +34,7 @@ FAST_SIZES = ("tiny", "mini")
 """Where `fast` was measured (docs/training.md)."""
 
 
-def _is_measured(options: Mapping[str, Any]) -> bool:
+def _is_measured(options: Facts) -> bool:
     """Whether `fast` is the default with these options."""
     if (options.get("model") or "mini") not in FAST_SIZES:
         return False
@@ -64,7 +64,7 @@ class ShapeConfig:
     dropout: float | None = None
     """Dropout of hidden states in training, by default 0; exported with the model."""
 
-    def changes(self) -> dict[str, Any]:
+    def changes(self) -> Values:
         """Return the fields that differ from the preset."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
@@ -160,7 +160,7 @@ class PretrainConfig:
     """Check everything, say what the run would do and take (epochs, disk, memory), and stop."""
 
     @classmethod
-    def defaults(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+    def defaults(cls, options: Facts) -> Values:
         """Return the defaults of what a command line, a --config file or keywords leave out.
 
         The options that they give have names such as `masking.rate`.
@@ -212,7 +212,7 @@ class PretrainConfig:
 
     def _refuse_new_model(self) -> None:
         """Refuse options of a new model beside start_from."""
-        options: dict[str, Any] = {"model": self.model, "architecture": self.architecture}
+        options: Values = {"model": self.model, "architecture": self.architecture}
         for group, config in (("model", self.shape), ("initial", self.initial)):
             for name, value in vars(config).items():
                 options[f"{group}.{name}"] = value

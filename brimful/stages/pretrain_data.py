@@ -13,7 +13,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import pluralise, say, warn
-from brimful.base.types import Precision, Values
+from brimful.base.types import Numbers, Precision, Values
 from brimful.corpus.shards import PARTS, Corpus
 from brimful.data.mixture import parse_sources
 from brimful.data.pairs import NO_PAIR
@@ -59,7 +59,7 @@ class PretrainPlan(RunPlan):
     is_started: bool
     sources: list[Source]
     runtime: Runtime
-    epochs: dict[str, float]
+    epochs: Numbers
 
     @property
     def decides(self) -> list[Any]:
@@ -134,7 +134,7 @@ def open_initial_model(config: PretrainConfig, tokenizer: Tokenizer, folder: Pat
     return trained_model(folder, tokenizer, config.sequences, config.longest_sequence(), config.seed)
 
 
-def announce(config: PretrainConfig, sources: list[Source], initial: Initial) -> dict[str, float]:
+def announce(config: PretrainConfig, sources: list[Source], initial: Initial) -> Numbers:
     """Say what a new run will do, and return the epochs of each source."""
     parameters = count_parameters(initial.encoder)
     documents = sum(source.corpus.documents for source in sources)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from brimful.base.console import say, warn
 from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
-from brimful.base.types import Numbers, Precision
+from brimful.base.types import Numbers, Precision, Values
 from brimful.data.examples import Examples
 from brimful.data.loader import Stream
 from brimful.hf.folders import load_pretrained, named_tensors
@@ -301,7 +301,7 @@ class SeedModel:
     trial: Trial
     trials: list[Trial]
     task: Task
-    answers: dict[str, Any]
+    answers: Values
     metrics: dict[str, Numbers]
 
     @property
@@ -393,7 +393,7 @@ class Finetuning:
         if model.task.settings and self.data.dev is not None:
             fitted = model.task.fit_settings(self.answer_dev(trial, trials), self.data.dev)
             model = replace(model, task=fitted)
-        answers: dict[str, Any] = {}
+        answers: Values = {}
         metrics: dict[str, Numbers] = {}
         for name, table in tables.items():
             if self.runtime.world.is_main:

@@ -15,6 +15,7 @@ import numpy as np
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.types import Facts, Values
 
 if TYPE_CHECKING:
     import pyarrow
@@ -122,7 +123,7 @@ class Table:
     rows: np.ndarray | None = field(default=None, kw_only=True)
     files: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
 
-    types: ClassVar[Mapping[str, Any]] = {}
+    types: ClassVar[Facts] = {}
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -155,7 +156,7 @@ class Table:
     def take(self, rows: Sequence[int] | np.ndarray) -> Self:
         """Return a table of the given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
-        columns: dict[str, Any] = {}
+        columns: Values = {}
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, Column):

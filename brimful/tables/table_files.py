@@ -6,14 +6,15 @@ A file of any size can be read in slices: its reader is called once for each, an
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from brimful.base.console import pluralise, record_warnings, warn
+from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.types import Values
 from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
@@ -71,7 +72,7 @@ def _join_tables(tables: Sequence[Table], path: Path) -> Table:
     for table in tables:
         files.append((rows, str(table.path)))
         rows += len(table)
-    columns: dict[str, Any] = {}
+    columns: Values = {}
     for each in fields(tables[0]):
         if each.name in ("path", "files"):
             continue
@@ -126,16 +127,6 @@ def read_table(
         labels if labelled else None,
         lines=None if form in PLACES else np.array(numbers, dtype=np.int64),
     )
-
-
-def check_first_row(path: Path | str, layout: FileLayout) -> None:
-    """Refuse a file whose first row shows that it is not a table with labels, without any warning.
-
-    Raises:
-        BrimfulError: as `read_table`.
-    """
-    with record_warnings():
-        read_table(files_of_table(path)[0], labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 
 
 def _check_rows(

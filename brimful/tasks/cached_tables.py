@@ -64,7 +64,7 @@ class _EntryRecord(TypedDict):
 class Entry(NamedTuple):
     """Columns by name, and facts."""
 
-    columns: dict[str, Any]
+    columns: Values
     facts: Values
 
 
@@ -178,7 +178,7 @@ def _pack_table(facts: Values, part: Table) -> Rows:
     if facts.get("last_file") != str(part.path):
         facts["last_file"] = str(part.path)
         facts.setdefault("files", []).append(first)
-    rows: dict[str, Any] = {"fingerprints": part.fingerprints}
+    rows: Values = {"fingerprints": part.fingerprints}
     for column in fields(part):
         name, value = column.name, getattr(part, column.name)
         if name == "lines" and value is not None:  # numbers; other columns are texts or JSON
@@ -191,7 +191,7 @@ def _pack_table(facts: Values, part: Table) -> Rows:
 def _unpack_table(entry: Entry, path: Path) -> Table:
     """Return the table of `_pack_table`, whose columns are decoded when they are read."""
     kind = _find_table_type(entry.facts["type"])
-    columns = {"second": None, "labels": None} | entry.columns
+    columns: Values = {"second": None, "labels": None} | entry.columns
     for name, values in columns.items():
         if isinstance(values, Column):
             columns[name] = replace(values, type=_find_type(kind, name))
@@ -211,7 +211,7 @@ def _pack_examples(facts: Values, part: Examples) -> Rows:
     facts["windows"] = facts.get("windows", False) or part.texts is not None
     facts["cut"] = facts.get("cut", 0) + part.cut
     facts |= {"max_length": part.max_length, "pad": part.pad, "overlap": part.overlap}
-    rows: dict[str, Any] = {
+    rows: Values = {
         "texts": part.text_of_example + before,
         "tokens": Ragged.of(part.tokens, np.int32),
         "segments": Ragged.of(part.segments, np.uint8),

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from brimful.base.config import Argument
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.types import Values
 from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, ModelFolder
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
 
@@ -105,7 +106,7 @@ class Saved(NamedTuple):
     pairs: bool | None
 
 
-_TYPES: dict[str, Any] = {
+_TYPES: Values = {
     OVERLAP: Annotated[int, Meta(ge=0, lt=2**31)] | None,
     TEMPERATURE: Annotated[float, Meta(ge=1e-6, le=1e6)] | None,
     PAIRS: bool | None,
@@ -152,7 +153,7 @@ def open_form(form: type[F], folder: ModelFolder, names: list[str], *, of_texts:
     Raises:
         BrimfulError: a setting has a wrong value, or the labels are not labels of the task.
     """
-    values: dict[str, Any] = {}
+    values: Values = {}
     for key, kind in _TYPES.items():
         try:
             values[key] = msgspec.convert(folder.values.get(key), kind)

@@ -1,4 +1,4 @@
-"""Documents -> stretches: each token once, never too long, cut where a reader would, elsewhere each epoch."""
+"""Documents -> stretches, and pairs of them: each token once, never too long, cut elsewhere each epoch."""
 
 import tempfile
 from pathlib import Path
@@ -11,8 +11,11 @@ from scipy.stats import binom, chi2
 
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
-from brimful.data.config import SequencesConfig
-from brimful.data.sequences import Stretches, cut_documents, make_sequences
+from brimful.corpus.shards import Corpus
+from brimful.data.blocks import Blocks
+from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
+from brimful.data.pairs import NO_PAIR, pair_stretches
+from brimful.data.sequences import Sequences, Stretches, cut_documents, make_sequences
 from builders.corpora import Document, corpora, kinds, write_corpus
 
 FALSE_ALARM = 1e-8
@@ -159,3 +162,136 @@ def test_single_segments_and_their_identities():
 def test_a_share_that_cannot_be(share):
     with pytest.raises(BrimfulError, match=r"sequences\.short_share"):
         SequencesConfig(short_share=share)
+
+
+# Pairs
+
+Range = tuple[int, int, int]
+"""Shard, first token there, and how many."""
+
+
+def ranges(sequences: Sequences) -> list[tuple[Range, Range | None, int]]:
+    """First segment, second segment and label of each sequence, which has the length that is stored."""
+    found = []
+    for i in range(len(sequences)):
+        second_length = int(sequences.second_length[i])
+        special = PAIR_SPECIAL_TOKENS if second_length else SPECIAL_TOKENS
+        first_length = int(sequences.length[i]) - second_length - special
+        assert first_length > 0
+        first = (int(sequences.shard[i]), int(sequences.begin[i]), first_length)
+        second = (int(sequences.second_shard[i]), int(sequences.second_begin[i]), second_length)
+        found.append((first, second if second_length else None, int(sequences.pair[i])))
+    return found
+
+
+def document_of(corpus: Corpus, segment: Range) -> tuple[int, int]:
+    """The one document of a segment: (shard, index there)."""
+    shard, begin, length = segment
+    index = np.searchsorted(corpus.shards[shard].offsets, [begin, begin + length - 1], side="right") - 1
+    assert index[0] == index[1]
+    return shard, int(index[0])
+
+
+def check(corpus: Corpus, sequences: Sequences, max_length: int) -> None:
+    """What holds of every epoch's pairs."""
+    seen = [np.zeros(len(shard.tokens), dtype=int) for shard in corpus.shards]
+    assert (sequences.length <= max_length).all()
+    for first, second, label in ranges(sequences):
+        for shard, begin, length in filter(None, (first, second)):
+            seen[shard][begin : begin + length] += 1
+        home = document_of(corpus, first)
+        if second is None:
+            assert label == NO_PAIR
+            continue
+        assert label in (0, 1)
+        away = document_of(corpus, second)
+        assert (home == away) == (label == 0)
+        assert corpus.shards[second[0]].sentence_starts(second[1], second[1] + 1)[0]
+        if label == 0:
+            assert second[:2] == (first[0], first[1] + first[2])
+    for counts in seen:
+        assert (counts == 1).all()
+
+
+@given(corpora, st.integers(5, 24), st.sampled_from([0.0, 0.1, 1.0]), st.integers(0, 2**32))
+def test_pairs_of_a_corpus(shards, max_length, share, seed):
+    with tempfile.TemporaryDirectory() as name:
+        corpus = write_corpus(Path(name), shards)
+        config = SequencesConfig(kind="nsp", short_share=share)
+        blocks = Blocks(corpus, PackingConfig(max_length=max_length), config, seed, Path(name))
+        check(corpus, blocks.cut(0, 0), max_length)
+
+
+def random_stretches(seed: int, n: int, room: int, documents: int) -> tuple[Stretches, list[np.ndarray]]:
+    """Stretches of up to `room` tokens, most of them nearly full; every token starts a sentence."""
+    draw = np.random.default_rng(seed)
+    full = draw.random(n) < 0.7
+    sizes = np.where(full, draw.integers(room - 5, room + 1, n), draw.integers(2, room + 1, n))
+    begin = np.concatenate([[0], np.cumsum(sizes)])
+    document = np.sort(draw.integers(0, documents, n))
+    bits = np.full(begin[-1] // 8 + 1, 255, dtype=np.uint8)
+    return Stretches(document, np.zeros(n, np.uint32), begin[:-1], begin[1:]), [bits]
+
+
+def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed):
+    n, room = 20_000, 100
+    stretches, bits = random_stretches(seed, n, room, documents=2000)
+    sequences = pair_stretches(stretches, bits, room, np.uint64(seed))
+    random = int((sequences.pair == 1).sum())
+    # Few have no partner but their own document's: those of the longest first segments, which fit with few.
+    alone = int((sequences.pair == NO_PAIR).sum())
+    assert alone < 0.001 * n
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n, 0.5)
+    assert low <= random + alone / 2 <= high
+
+    own = dict(zip(stretches.begin.tolist(), stretches.end.tolist(), strict=True))
+    chosen = sequences.pair == 1
+    first = (sequences.length - sequences.second_length - PAIR_SPECIAL_TOKENS)[chosen]
+    ends = np.array([own[begin] for begin in sequences.begin[chosen].tolist()])
+    instead_of = ends - sequences.begin[chosen] - first
+    # Any that fits would be about a quarter of the room away.
+    assert np.abs(sequences.second_length[chosen] - instead_of).mean() < 0.03 * room
+    # A permutation that leads elsewhere: from far and near, before and after.
+    distance = sequences.second_begin[chosen] - sequences.begin[chosen]
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], random, 0.5)
+    assert low <= (distance > 0).sum() <= high
+    assert np.abs(distance).mean() > 0.3 * stretches.end[-1]  # a third, were both drawn evenly
+
+
+@pytest.mark.timeout(60)
+def test_a_corpus_of_one_document(seed):
+    """No other document is there: the segments that would need one stay alone, and nobody looks for ever."""
+    n = 20_000
+    stretches, bits = random_stretches(seed, n, 126, documents=1)
+    sequences = pair_stretches(stretches, bits, 126, np.uint64(seed))
+    assert set(np.unique(sequences.pair)) == {NO_PAIR, 0}
+    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n, 0.5)
+    assert low <= (sequences.pair == 0).sum() <= high
+    special = np.where(sequences.pair == 0, PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS)
+    assert (sequences.length - special).sum() == stretches.end[-1]
+
+
+def test_one_document_is_most_of_the_corpus(seed):
+    stretches, bits = random_stretches(seed, 20_000, 60, documents=20)
+    stretches.document[1000:] = 20
+    sequences = pair_stretches(stretches, bits, 60, np.uint64(seed))
+    chosen = sequences.pair == 1
+    # About 500 stretches of the other documents are to get partners: they find them and are found.
+    assert 800 < chosen.sum() < 1200
+    large = stretches.begin[1000]
+    assert ((sequences.begin[chosen] < large) | (sequences.second_begin[chosen] < large)).all()
+
+
+def test_a_piece_is_cut_at_any_of_its_sentences(seed):
+    """Five sentences of 3 tokens: each of the four borders a quarter of the time."""
+    n = 4000
+    sentences = np.tile([1, 0, 0], 5 * n)
+    begin = np.arange(n) * 15
+    stretches = Stretches(np.arange(n), np.zeros(n, np.uint32), begin, begin + 15)
+    bits = [np.packbits(sentences, bitorder="little")]
+    sequences = pair_stretches(stretches, bits, 15, np.uint64(seed))
+    split = sequences.second_begin[sequences.pair >= 0] % 15
+    places, counts = np.unique(split, return_counts=True)
+    assert places.tolist() == [3, 6, 9, 12]
+    low, high = binom.ppf([FALSE_ALARM / 8, 1 - FALSE_ALARM / 8], n, 0.25)
+    assert ((low <= counts) & (counts <= high)).all()

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from brimful.base.torch_compile import set_up_compiler
 from brimful.data.batch import PackedBatch
-from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.linear_cross_entropy import linear_cross_entropy
 from brimful.model.presets import preset
 
 pytestmark = NEEDS_GPU

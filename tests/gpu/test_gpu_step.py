@@ -18,9 +18,9 @@ from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.kernels.linear_cross_entropy import PLAIN_BYTES
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import linear_cross_entropy
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
+from brimful.model.linear_cross_entropy import linear_cross_entropy
 from brimful.model.presets import preset
 from brimful.train.compilation import make_loss
 from brimful.train.determinism import deterministic

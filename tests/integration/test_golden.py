@@ -33,7 +33,8 @@ from brimful.data.rows import deal
 from brimful.model.encoder import Encoder
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
-from brimful.packing.pack_first import best_fit, lpfhp, spfhp
+from brimful.packing.pack_first import best_fit, lpfhp
+from brimful.packing.shortest_first import spfhp
 
 GOLDENS = Path(__file__).parents[1] / "golden.json"
 OLD = Path(__file__).parents[1] / "data" / "old"

@@ -60,11 +60,12 @@ def error(found: list[Tensor], exact: list[Tensor]) -> list[float]:
     return [float((a - b).norm() / b.norm()) for a, b in zip(found, exact, strict=True)]
 
 
+LOCAL = {"global_every": 3, "local_attention": 16}
+
+
 @pytest.mark.parametrize("keeps", [False, True], ids=["all", "kept"])
 @pytest.mark.parametrize(
-    ("index", "changes"),
-    [(0, {}), (1, {}), (1, {"global_every": 3, "local_attention": 16})],
-    ids=["first", "second", "local"],
+    ("index", "changes"), [(0, {}), (1, {}), (1, LOCAL)], ids=["first", "second", "local"]
 )
 def test_it_is_as_exact_as_autograd(index, changes, keeps, monkeypatch):
     """bfloat16 has errors of 2 ** -9 in each product; this form must not have larger ones."""

@@ -6,14 +6,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from brimful.base.distributed import SINGLE_RANK
 from brimful.data.batch import pack
-from brimful.model.encoder import Encoder
 from brimful.model.flops import Shape, count_step_flops
 from brimful.model.presets import preset
-from brimful.model.shape import EncoderConfig
 from brimful.train import utilisation
 from brimful.train.journal import Journal
 from brimful.train.metrics import Totals, Window, count_batches, read_metrics
 from brimful.train.utilisation import find_peak, find_peak_flops
+from builders.encoders import small
 
 PEAKS = {
     "NVIDIA H100 80GB HBM3": [989e12, 989e12, 67e12],
@@ -51,22 +50,16 @@ def test_the_peak_of_all_ranks(monkeypatch):
 @pytest.mark.parametrize("architecture", ["bert", "modern"])
 def test_flops_are_those_of_the_real_tokens(architecture):
     """The encoder's, counted by torch without attention, on the real tokens alone; filler adds nothing."""
-    config = EncoderConfig(
-        architecture=architecture, vocabulary_size=90, hidden_size=32, layers=3, intermediate_size=48
-    )
-    encoder = Encoder(config)
-    lengths = [5, 40, 17]
-    bare, filled = (
-        pack([torch.arange(n).numpy() for n in lengths], max_length=64, pad=0, slots=slots)
-        for slots in (None, 128)
-    )
+    encoder, lengths = small(architecture, global_every=1), [5, 40, 17]
+    tokens = [torch.arange(n).numpy() for n in lengths]
+    bare, filled = (pack(tokens, max_length=64, pad=0, slots=slots) for slots in (None, 128))
     with FlopCounterMode(display=False) as counter:
         encoder(bare).sum().backward()
-    attention = 12 * 32 * 3 * sum(n * n for n in lengths)
-    counted = count_batches([filled], config)
+    attention = 12 * 48 * 4 * sum(n * n for n in lengths)
+    counted = count_batches([filled], encoder.config)
     assert counted["flops"] == counter.get_total_flops() + attention
     assert counted["tokens"] == sum(lengths)
-    assert set(count_batches([], config).values()) == {0}
+    assert set(count_batches([], encoder.config).values()) == {0}
 
 
 def test_mfu_is_written_where_the_peak_is_known(tmp_path):
@@ -80,10 +73,8 @@ def test_mfu_is_written_where_the_peak_is_known(tmp_path):
         assert ("MFU" in journal.note) == ("mfu" in line) == (peak is not None)
     assert line["mfu"] == 0.25
     assert line["accuracy"] == 0.5
-    assert (
-        journal.note
-        == "loss mlm 2.000, accuracy 50.0%, rate 1.00e-03, 50 tokens/s, 78.1% of slots real, MFU 25.0%"
-    )
+    note = "loss mlm 2.000, accuracy 50.0%, rate 1.00e-03, 50 tokens/s, 78.1% of slots real, MFU 25.0%"
+    assert journal.note == note
 
 
 def test_flops_of_bert_base():

@@ -11,8 +11,9 @@ from brimful.base.draws import shuffle_indices
 from brimful.base.randomness import derive_key, hash_words
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import Plan, count_lengths
-from brimful.packing.pack_first import best_fit, spfhp
+from brimful.packing.pack_first import best_fit
 from brimful.packing.published import read_histogram
+from brimful.packing.shortest_first import spfhp
 from builders.packings import problems, sequences_of
 
 

@@ -4,8 +4,9 @@ import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.packing.pack_first import lpfhp, spfhp
+from brimful.packing.pack_first import lpfhp
 from brimful.packing.published import PUBLISHED, read_histogram
+from brimful.packing.shortest_first import spfhp
 
 SEQUENCES = {"wikipedia-512": 16_279_552, "squad-384": 88_641, "glue-mrpc-128": 4_076, "glue-cola-128": 8_551}
 

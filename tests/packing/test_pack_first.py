@@ -9,8 +9,9 @@ from hypothesis import given
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.packing.histogram import count_lengths, lower_bound
-from brimful.packing.pack_first import best_fit, lpfhp, spfhp
+from brimful.packing.pack_first import best_fit, lpfhp
 from brimful.packing.published import PUBLISHED, read_histogram
+from brimful.packing.shortest_first import spfhp
 from builders.packings import check_plan, problems, sequences_of
 
 

@@ -32,34 +32,23 @@ def examples(count: int) -> list[dict]:
 class Scales(TrainerCallback):
     """The scale after each step."""
 
-    def __init__(self, scaler: AutomaticLossScaler) -> None:
-        self.scaler, self.trace = scaler, []
+    trace: list[float]
 
     def on_step_end(self, *_, **__) -> None:
         self.trace.append(self.scaler.get_scale())
 
 
-def trainer_of(directory: Path, model: nn.Module, data: list[dict], **settings) -> tuple[Trainer, Scales]:
+def trainer_of(directory: Path, model: nn.Module, data: list[dict]) -> tuple[Trainer, Scales]:
     """That of docs/loss-scaling.md; on a CPU, where it has to be told that there is float16."""
-    arguments = TrainingArguments(
-        output_dir=str(directory),
-        use_cpu=True,
-        fp16=True,
-        per_device_train_batch_size=4,
-        num_train_epochs=2,
-        learning_rate=1e-2,
-        logging_steps=1,
-        save_strategy="epoch",
-        report_to=[],
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        **settings,
-    )
-    trainer = Trainer(model, arguments, train_dataset=data)
+    settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_train_epochs": 2}
+    settings |= {"learning_rate": 1e-2, "logging_steps": 1, "save_strategy": "epoch", "report_to": []}
+    settings |= {"use_cpu": True, "fp16": True, "disable_tqdm": True, "dataloader_pin_memory": False}
+    trainer = Trainer(model, TrainingArguments(str(directory), **settings), train_dataset=data)
     trainer.accelerator.native_amp = True
     watch_modules(trainer.model)
     trainer.accelerator.scaler = AutomaticLossScaler(init_scale=2.0**30)
-    scales = Scales(trainer.accelerator.scaler)
+    scales = Scales()
+    scales.scaler, scales.trace = trainer.accelerator.scaler, []
     trainer.add_callback(scales)
     return trainer, scales
 
@@ -69,7 +58,7 @@ def test_the_trainer_of_transformers_skips_no_step_and_resumes_with_its_scales(s
     torch.manual_seed(seed)
     model, data = Classifier(), examples(40)
     start = {name: value.clone() for name, value in model.state_dict().items()}
-    whole, scales = trainer_of(tmp_path, model, data, gradient_accumulation_steps=2)
+    whole, scales = trainer_of(tmp_path, model, data)
     whole.train()
     # of 10 batches an epoch two are one step: ten of them, and the rate is held back by none
     assert len(scales.trace) == whole.lr_scheduler.last_epoch == 10
@@ -82,7 +71,7 @@ def test_the_trainer_of_transformers_skips_no_step_and_resumes_with_its_scales(s
 
     again = Classifier()
     again.load_state_dict(start)
-    resumed, later = trainer_of(tmp_path, again, data, gradient_accumulation_steps=2)
+    resumed, later = trainer_of(tmp_path, again, data)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
     assert later.trace == scales.trace[5:]
     for name, value in again.state_dict().items():

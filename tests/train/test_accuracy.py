@@ -6,7 +6,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.base.types import IGNORED
 from brimful.kernels import linear_cross_entropy as module
-from brimful.model.cross_entropy import count_hits, linear_cross_entropy
+from brimful.model.cross_entropy import count_hits
+from brimful.model.linear_cross_entropy import linear_cross_entropy
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
 from builders.scores import never_small

@@ -11,10 +11,11 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from brimful.base.types import Values
 from brimful.corpus.fragments import memo
 from brimful.corpus.text.folding import DROPPED, MARKS_AFTER
 from brimful.corpus.text.markers import is_cut_of_markers
@@ -112,7 +113,7 @@ def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
     return cuts
 
 
-def _list_parts(component: dict[str, Any] | None, children: str) -> list[dict[str, Any]]:
+def _list_parts(component: Values | None, children: str) -> list[Values]:
     """Return a component of a pipeline or, if it is a sequence, the components in it."""
     if component is None:
         return []
@@ -124,7 +125,7 @@ def _list_parts(component: dict[str, Any] | None, children: str) -> list[dict[st
     return parts
 
 
-def _name_part(part: dict[str, Any]) -> str:
+def _name_part(part: Values) -> str:
     """Return the type of a part, or a name of its own where its settings decide what it does."""
     kind = part["type"]
     if is_cut_of_markers(part):
@@ -140,7 +141,7 @@ def _name_part(part: dict[str, Any]) -> str:
     return kind
 
 
-def _name_split(part: dict[str, Any]) -> str:
+def _name_split(part: Values) -> str:
     regex = part["pattern"].get("Regex", "")
     if part["behavior"] != "Isolated" or part["invert"]:
         return "Split"
@@ -151,7 +152,7 @@ def _name_split(part: dict[str, Any]) -> str:
     return "unknown" if _UNKNOWN.fullmatch(regex) else "Split"
 
 
-def _name_replacement(part: dict[str, Any]) -> str:
+def _name_replacement(part: Values) -> str:
     text, regex = part["pattern"].get("String"), part["pattern"].get("Regex", "")
     content = part["content"]
     if (regex == " {2,}" or text == " ") and len(content) == 1:
@@ -170,7 +171,7 @@ def _name_replacement(part: dict[str, Any]) -> str:
 class _Probe:
     """A pipeline without its model, for short texts."""
 
-    def __init__(self, pipeline: dict[str, Any]) -> None:
+    def __init__(self, pipeline: Values) -> None:
         from tokenizers import Tokenizer
 
         model = {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"}

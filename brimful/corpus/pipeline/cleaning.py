@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from brimful.base.config import config_hash
 from brimful.base.storage import commit
+from brimful.base.types import Values
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import LINE_BYTES
@@ -61,7 +61,7 @@ class CleanTask:
         """The state file of the task's watchdog."""
         return self.record.with_name(f"{WATCH}{self.part.name}-{self.hash[:16]}")
 
-    def made(self, *, verify: bool = False) -> dict[str, Any] | None:
+    def made(self, *, verify: bool = False) -> Values | None:
         """Return the commit record; None if the part has not been cleaned or, with `verify`, is damaged."""
         return find_made(self.record, PartRecord, verify, config_hash=self.hash)
 
@@ -74,7 +74,7 @@ class _Counters:
     issues: dict[str, Counter[str]] = field(default_factory=dict)
 
 
-def clean_part(task: CleanTask) -> dict[str, Any]:
+def clean_part(task: CleanTask) -> Values:
     """Read and clean a part; return its commit record."""
     config, name = task.config, task.part.name
     counters = _Counters()

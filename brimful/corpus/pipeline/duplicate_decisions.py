@@ -11,12 +11,12 @@ text that is added changes none.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from brimful.base.config import config_hash
 from brimful.base.storage import Record, atomic_files, commit, make_write_error
+from brimful.base.types import Values
 from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, mark_duplicates, mark_recurring
 from brimful.corpus.pipeline.text_parts import TextPart, find_made
 from brimful.corpus.shards import map_file, read_bits
@@ -27,7 +27,7 @@ RULES = 1
 """Raise this with every change of a decision: decisions of an earlier version are then made again."""
 
 
-def decide(directory: Path, texts: Sequence[dict[str, Any]], config: DedupConfig) -> dict[str, Any]:
+def decide(directory: Path, texts: Sequence[Values], config: DedupConfig) -> Values:
     """Decide for the whole corpus, unless that is done; return the commit record.
 
     Args:

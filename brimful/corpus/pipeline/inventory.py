@@ -23,6 +23,7 @@ from brimful.base.storage import (
     read_commit,
     require_folder_place,
 )
+from brimful.base.types import Values
 from brimful.corpus.reading.input_files import Input
 from brimful.corpus.reading.inputs import Span, is_packed
 from brimful.corpus.reading.read import ReadConfig
@@ -42,7 +43,7 @@ FOLDERS = ("text", "dedup", "shards")
 
 
 class _Tokenizer(TypedDict):
-    settings: dict[str, Any]
+    settings: Values
     hash: str
 
 
@@ -80,7 +81,7 @@ class Inventory:
     closed: list[list[Input]]
     checksums: dict[str, list[list[Any]]]
     added: list[Input]
-    tokenizer: dict[str, Any] | None
+    tokenizer: Values | None
 
     def generations(self, read: ReadConfig) -> list[list[Part]]:
         """Return the parts of each generation; one numbering runs through all of them."""
@@ -95,7 +96,7 @@ class Inventory:
             generations.append(parts)
         return generations
 
-    def close(self, read: Sequence[dict[str, Any]]) -> None:
+    def close(self, read: Sequence[Values]) -> None:
         """Fix the inputs of the open generation, because its shards are about to be made.
 
         Args:

@@ -13,6 +13,7 @@ from brimful.base.console import escape_controls, pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, format_percent, format_short
 from brimful.base.summary import Summary, SummaryTable, make_facts_table, make_table
+from brimful.base.types import Values
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
@@ -104,9 +105,7 @@ def list_issues(texts: Sequence[Facts]) -> list[str]:
     return lines
 
 
-def count_all(
-    texts: Sequence[Facts], decisions: Iterable[np.ndarray], shards: Sequence[Facts]
-) -> dict[str, Any]:
+def count_all(texts: Sequence[Facts], decisions: Iterable[np.ndarray], shards: Sequence[Facts]) -> Values:
     """Return totals over the commit records of text parts and shards, and the decisions on duplicates."""
     counts = _sum_counts([*texts, *shards], "counts")
     dropped = _select_dropped(counts)

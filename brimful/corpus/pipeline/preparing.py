@@ -26,6 +26,7 @@ from brimful.base.folder_lock import FolderLock
 from brimful.base.seals import MANIFEST
 from brimful.base.storage import find_commit, sweep
 from brimful.base.summary import with_overview
+from brimful.base.types import Numbers, Values
 from brimful.corpus.cleaning.clean import Cleaner
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.dedup.duplicates import NearKeys
@@ -81,7 +82,7 @@ T = TypeVar("T", CleanTask, TokenizeTask)
 
 
 class _Manifest(TypedDict):
-    settings: dict[str, Any]
+    settings: Values
 
 
 def prepare_corpus(config: PrepareConfig) -> Record:
@@ -152,7 +153,7 @@ class Preparation:
         self.names: list[list[str]] = []
         self.texts: dict[str, Record] = {}
         self.watchdogs: set[str] = set()
-        self.seconds: dict[str, float] = {}
+        self.seconds: Numbers = {}
 
     def run(self, inventory: Inventory, engine: Engine) -> Record:
         """Run all stages; return the counts of the whole corpus."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from brimful.base.console import warn
 from brimful.base.storage import atomic_files, find_commit
+from brimful.base.types import Values
 from brimful.corpus.dedup.duplicates import BANDS, LINE_BYTES, DedupConfig, NearKeys
 from brimful.corpus.shards import map_file
 from brimful.corpus.text.batches import batch_by_characters
@@ -64,7 +65,7 @@ class PartRecord(TypedDict):
     examples: dict[str, list[_Example]]
 
 
-def find_made(record: Path, shape: Any, verify: bool, **facts: Any) -> dict[str, Any] | None:
+def find_made(record: Path, shape: Any, verify: bool, **facts: Any) -> Values | None:
     """Return the commit record of an earlier preparation, if it holds these facts; otherwise None.
 
     Args:

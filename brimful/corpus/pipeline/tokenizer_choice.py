@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from brimful.base.console import say
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import read_decisions
 from brimful.corpus.pipeline.inventory import Inventory
@@ -33,7 +34,7 @@ def is_trained(config: PrepareConfig) -> bool:
     return config.tokenizer.startswith(TRAIN)
 
 
-def tokenizer_settings(config: PrepareConfig) -> dict[str, Any]:
+def tokenizer_settings(config: PrepareConfig) -> Values:
     """Return the settings that a folder keeps with its tokenizer.
 
     They hold a hash of the content if the tokenizer is loaded.
@@ -73,7 +74,7 @@ def _load_tokenizer(config: PrepareConfig) -> "Tokenizer":
     return tokenizer
 
 
-def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
+def require_unchanged(inventory: Inventory, settings: Values) -> None:
     """Refuse another tokenizer: every model trained from the folder depends on it.
 
     Raises:
@@ -101,9 +102,7 @@ def require_unchanged(inventory: Inventory, settings: dict[str, Any]) -> None:
         )
 
 
-def freeze(
-    inventory: Inventory, config: PrepareConfig, settings: dict[str, Any], texts: Sequence[dict[str, Any]]
-) -> None:
+def freeze(inventory: Inventory, config: PrepareConfig, settings: Values, texts: Sequence[Values]) -> None:
     """Make the tokenizer, save it, and record it in the inventory.
 
     Args:
@@ -132,7 +131,7 @@ def freeze(
     inventory.save()
 
 
-def describe_tokenizer(directory: Path, config: PrepareConfig) -> dict[str, Any]:
+def describe_tokenizer(directory: Path, config: PrepareConfig) -> Values:
     """Return what was decided about the tokenizer of a folder, as JSON.
 
     Returns:
@@ -157,7 +156,7 @@ def describe_tokenizer(directory: Path, config: PrepareConfig) -> dict[str, Any]
     }
 
 
-def _sample(directory: Path, texts: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _sample(directory: Path, texts: Sequence[Values]) -> Iterator[str]:
     """Yield texts with about SAMPLE_CHARACTERS in all, without duplicates.
 
     A text is chosen if its key, which is a hash, is below a bound: so the choice depends on the text only.

@@ -12,6 +12,7 @@ import numpy as np
 from brimful.base.config import config_hash
 from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key, draw_uniform
+from brimful.base.types import Values
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.duplicate_decisions import read_decisions, read_dropped
 from brimful.corpus.pipeline.inventory import DocumentRange, ShardDocuments, Split
@@ -76,7 +77,7 @@ class TokenizeTask:
             ]
         )
 
-    def made(self, *, verify: bool = False) -> dict[str, Any] | None:
+    def made(self, *, verify: bool = False) -> Values | None:
         """Return the commit record; None if the shard has not been made or, with `verify`, is damaged."""
         record = Path(self.config.out, "shards", f"{self.documents.name}.json")
         hashes = {"config_hash": self.hash, "tokenizer_hash": self.tokenizer_hash}
@@ -117,7 +118,7 @@ class _Counters:
     examples: dict[str, list[str]] = field(default_factory=dict)
 
 
-def tokenize_shard(task: TokenizeTask) -> dict[str, Any]:
+def tokenize_shard(task: TokenizeTask) -> Values:
     """Make a shard; return its commit record."""
     config, directory = task.config, Path(task.config.out)
     encoder = _encoder(directory, task.tokenizer_hash, config.language, config.lexicon, task.lexicon_hash)

@@ -9,6 +9,7 @@ from typing import Any
 
 from brimful.base.console import escape_controls, quote_for_shell
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEATED, Report
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.values import JOINED_SENTENCES, is_list_of
@@ -29,7 +30,7 @@ class _RepeatedKeys(dict[str, Any]):
     """An object with a key twice."""
 
 
-def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> Values:
     value = dict(pairs)
     if len(value) < len(pairs):
         return _RepeatedKeys(value)
@@ -58,7 +59,7 @@ def parse_line(line: str, number: int, report: Report) -> Any:
 
 def json_records(
     path: str, chunks: Iterator[str], fields: Sequence[str], report: Report
-) -> Iterator[tuple[int, dict[str, Any] | str]]:
+) -> Iterator[tuple[int, Values | str]]:
     """Yield the records of a file, numbered from 1. One record of an array at a time is held in memory.
 
     Args:
@@ -98,7 +99,7 @@ class RowNames:
         self._numbers = list(filter(str.isdecimal, fields))
         self._header: list[str] | None = None
 
-    def make_record(self, row: Any, number: int, report: Report) -> dict[str, Any] | str | None:
+    def make_record(self, row: Any, number: int, report: Report) -> Values | str | None:
         """Return the record of a row of JSON; None if the row is a header, null or lost."""
         if isinstance(row, list):
             return self._name_values(row, report)
@@ -109,7 +110,7 @@ class RowNames:
         report.lose(NOT_RECORD, number, f"must be a JSON object, not {json.dumps(row)[:40]}")
         return None
 
-    def _name_values(self, row: list[Any], report: Report) -> dict[str, Any] | str | None:
+    def _name_values(self, row: list[Any], report: Report) -> Values | str | None:
         are_texts = bool(row) and is_list_of(row, str)
         if self._header is None:
             self._header = []

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.types import Values
 from brimful.corpus.cleaning.wrapped import count_full_lines, join_lines
 from brimful.corpus.reading.delimited import Sheet, open_sheet, read_rows
 from brimful.corpus.reading.dialects import MISSING, DialectOptions
@@ -217,9 +218,7 @@ def _read_json(span: Span, form: str, config: ReadConfig, issues: Counter[str]) 
     issues[f"one object without a field {config.field!r}: {hint}"] += 1
 
 
-def _read_json_lines(
-    span: Span, config: ReadConfig, report: Report
-) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _read_json_lines(span: Span, config: ReadConfig, report: Report) -> Iterator[tuple[int, Values | str]]:
     """Yield the records of lines, numbered from 1; most lines are parsed only for their text."""
     parse_field = _field_parser(config.field)
     key = json.dumps(config.field)
@@ -240,7 +239,7 @@ def _read_json_lines(
             yield number, record
 
 
-def _text_of(record: dict[str, Any], field: str, report: Report) -> str | None:
+def _text_of(record: Values, field: str, report: Report) -> str | None:
     """Return the text of a record of JSON; None if the field holds anything else."""
     value = record.get(field)
     if isinstance(value, list):

@@ -10,6 +10,7 @@ from typing import Any
 from brimful.base.errors import BrimfulError
 from brimful.base.machine import drop_pages
 from brimful.base.storage import require_utf8
+from brimful.base.types import Values
 from brimful.corpus.reading.archives import compression_of
 from brimful.corpus.reading.faults import DAMAGED, Refusing, Report, check_machine
 from brimful.corpus.reading.inputs import Span
@@ -175,9 +176,7 @@ def list_texts(column: Any, decode: Callable[[bytes], str]) -> list[Any]:
     return [None if value is None else decode(value) for value in data.to_pylist()]
 
 
-def rows_of_columns(
-    path: str, form: str, columns: Sequence[str] | None
-) -> tuple[Any, Iterator[dict[str, Any]]]:
+def rows_of_columns(path: str, form: str, columns: Sequence[str] | None) -> tuple[Any, Iterator[Values]]:
     """Return the schema of a file, and its rows.
 
     Args:
@@ -200,7 +199,7 @@ def rows_of_columns(
     return schema, chain.from_iterable(rows for _, rows in batches)
 
 
-def _list_rows(path: str, batch: Any) -> list[dict[str, Any]]:
+def _list_rows(path: str, batch: Any) -> list[Values]:
     columns = []
     try:
         for column in map(plain_column, batch.columns):

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object
+from brimful.base.types import Values
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
@@ -25,7 +25,7 @@ MAX_IDS = 10_000_000
 _MODEL_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 
 
-def read_values(folder: Path, name: str) -> dict[str, Any]:
+def read_values(folder: Path, name: str) -> Values:
     """Return the JSON object in a file of a folder, which may have a byte order mark; empty without the file.
 
     Raises:
@@ -52,7 +52,7 @@ def _existing_files(folder: Path, names: tuple[str, ...], *patterns: str) -> lis
     return list(filter(Path.is_file, files))
 
 
-def read_model_values(folder: Path) -> dict[str, Any]:
+def read_model_values(folder: Path) -> Values:
     """Return the configuration of a folder's model; an empty dictionary without one.
 
     Raises:
@@ -105,7 +105,7 @@ def find_settings_file(folder: Path) -> Path | None:
     return None
 
 
-def read_transformer_settings(folder: Path) -> dict[str, Any]:
+def read_transformer_settings(folder: Path) -> Values:
     """Return the settings of the Transformer in a folder; an empty dictionary without their file.
 
     Raises:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.corpus.text.auto_tokenizer import TokenizerFacts, read_by_auto_tokenizer
 from brimful.corpus.text.folder_files import (
     ADDED,
@@ -114,7 +115,7 @@ def _parse(text: str, file: Path) -> "Tokenizer":
     return tokenizer
 
 
-def _is_backend(folder: Path, config: dict[str, Any]) -> bool:
+def _is_backend(folder: Path, config: Values) -> bool:
     """Whether AutoTokenizer takes the tokenizer.json of a folder as it is."""
     if "fast_tokenizer_files" in config:
         return False
@@ -124,7 +125,7 @@ def _is_backend(folder: Path, config: dict[str, Any]) -> bool:
     return class_name in BACKENDS or (not class_name and not model.get("model_type"))
 
 
-def _has_all_tokens(folder: Path, config: dict[str, Any], tokenizer: "Tokenizer") -> bool:
+def _has_all_tokens(folder: Path, config: Values, tokenizer: "Tokenizer") -> bool:
     """Whether a tokenizer.json has all tokens that the files beside it name, with the flags that they set."""
     added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     names = [*read_values(folder, ADDED)]
@@ -162,9 +163,7 @@ def _name_of(token: Any) -> str:
     return str(token.get("content") if isinstance(token, dict) else token)
 
 
-def _read_beside(
-    tokenizer: "Tokenizer", folder: Path, config: dict[str, Any]
-) -> tuple["Tokenizer", TokenizerFacts]:
+def _read_beside(tokenizer: "Tokenizer", folder: Path, config: Values) -> tuple["Tokenizer", TokenizerFacts]:
     """Return the tokenizer without padding and truncation, and the facts in the files beside it."""
     values = config
     if "added_tokens_decoder" not in config:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from brimful.base.types import Values
 from brimful.corpus.text.special_ids import marker_names
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def ids_around(tokenizer: "Tokenizer") -> set[int]:
     return {*processor.process(Encoding()).ids, *processor.process(Encoding(), Encoding()).ids}
 
 
-def is_cut_of_markers(part: dict[str, Any]) -> bool:
+def is_cut_of_markers(part: Values) -> bool:
     """Whether a part of a pre-tokenizer cuts markers and changes nothing in other words."""
     regex = part.get("pattern", {}).get("Regex", "")
     return (

@@ -16,6 +16,7 @@ import numpy as np
 from brimful.base.console import say, warn
 from brimful.base.environment import describe_missing
 from brimful.base.errors import BrimfulError
+from brimful.base.types import Values
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
@@ -99,7 +100,7 @@ class Tfidf:
     transform_anew = transform
 
 
-_READERS: dict[str, dict[str, Any]] = {
+_READERS: dict[str, Values] = {
     "words": {"token_pattern": r"(?u)\b\w+\b", "ngram_range": (1, 2)},
     "characters": {"analyzer": "char", "ngram_range": (1, 3)},
 }
@@ -168,7 +169,7 @@ def _fit_logistic(features: Any, labels: np.ndarray, strength: float) -> Any:
     from scipy.sparse import issparse
     from sklearn.linear_model import LogisticRegression
 
-    options: dict[str, Any] = {}
+    options: Values = {}
     if issparse(features):
         options = {"solver": "liblinear", "dual": True, "tol": 0.1, "random_state": 0}
     return LogisticRegression(C=strength, max_iter=1000, **options).fit(features, labels)

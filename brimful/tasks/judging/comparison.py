@@ -17,7 +17,7 @@ from brimful.base.numbers import estimate_share_error, find_mapping, find_number
 from brimful.base.randomness import derive_key, shuffle_groups
 from brimful.base.storage import atomic_file, sweep
 from brimful.base.summary import MeasuredOn
-from brimful.base.types import Facts, Numbers
+from brimful.base.types import Facts, Numbers, Values
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.task import Metric, Task
@@ -62,11 +62,11 @@ def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, n
     return values, (parts - 1) * np.atleast_2d(np.cov(partial_values.T, bias=True))
 
 
-def average_seeds(measured: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def average_seeds(measured: Sequence[Mapping[str, float]]) -> Values:
     """Return the mean of each metric over seeds, METRIC_std and METRIC_runs; for one seed, its metrics."""
     if len(measured) == 1:
         return dict(measured[0])
-    facts: dict[str, Any] = {}
+    facts: Values = {}
     for name in measured[0]:
         runs = [metrics[name] for metrics in measured]
         if name == "n":
@@ -117,15 +117,15 @@ class MethodComparison:
         self.values: Numbers = dict(zip(methods, means.tolist(), strict=True))
 
     @property
-    def test_facts(self) -> dict[str, Any]:
+    def test_facts(self) -> Values:
         """`n`, the number of rows, and their `fingerprint`."""
         return {"n": len(self.test), "fingerprint": fingerprint_rows(self.test.table)}
 
-    def metrics(self, name: str) -> dict[str, Any]:
+    def metrics(self, name: str) -> Values:
         """Return all metrics of a method over its seeds, and `n`, the number of rows."""
         return average_seeds([task.measure(answers, self.test) for task, answers in self.methods[name]])
 
-    def scores(self, name: str) -> dict[str, Any]:
+    def scores(self, name: str) -> Values:
         """Return the metrics of a method over its seeds that are metrics of the task."""
         metrics, scores = self.metrics(name), {}
         for metric in self.methods[name][0].task.metrics:
@@ -191,7 +191,7 @@ def find_error(measured: Any, primary: Metric, n: float | None) -> float | None:
     return math.hypot(error, deviation / math.sqrt(len(runs)))
 
 
-def read_costs(measured: Any, model: str = "") -> dict[str, Any]:
+def read_costs(measured: Any, model: str = "") -> Values:
     """Return the costs of a model, by the names of ModelResult; `model` is its key among several models."""
     suffix = f".{model}" if model else ""
     costs = {"milliseconds": find_number(measured, f"latency_ms{suffix}")}
