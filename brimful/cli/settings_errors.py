@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from brimful.base.config import flatten, read_yaml
@@ -11,7 +10,7 @@ from brimful.base.errors import BrimfulError
 
 
 @contextmanager
-def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[None]:
+def settings_from(path: str | None, *, alone: bool = False) -> Iterator[None]:
     """A context in which errors about the settings of a YAML file name the file and its keys.
 
     Args:
@@ -23,7 +22,7 @@ def settings_from(path: Path | str | None, *, alone: bool = False) -> Iterator[N
         yield
     except BrimfulError as error:
         message = str(error)
-        if path is None or str(path) in message:
+        if path is None or path in message:
             raise
         keys = [key for key, value in flatten(read_yaml(path)).items() if _is_about(message, key, value)]
         if keys:

@@ -47,7 +47,6 @@ def augment(config: AugmentTableConfig) -> Values:
     candidates = find_candidates(texts, config, default_device())
     if not (candidates.facts["masked_lm"] or candidates.facts["neighbours"]):
         raise BrimfulError(f"{config.input} has no word with candidates: there is nothing to replace")
-    draws: Values = {"count": config.copies, "rate": config.rate, "seed": config.seed}
     rows_written = 0
     with table_file(path, table) as add, show_progress("augment: rows", len(rows)) as advance:
         for number, row in enumerate(rows):
@@ -56,7 +55,16 @@ def augment(config: AugmentTableConfig) -> Values:
             distinct = {tuple(row[column] for column in columns)}
             for field, column in enumerate(columns):
                 words = candidates.replaceable(row[column])
-                for text in make_copies(row[column], words, row=number, field=field, **draws):
+                copies = make_copies(
+                    row[column],
+                    words,
+                    row=number,
+                    field=field,
+                    count=config.copies,
+                    rate=config.rate,
+                    seed=config.seed,
+                )
+                for text in copies:
                     copy = row | {column: text}
                     key = tuple(copy[name] for name in columns)
                     if key not in distinct:

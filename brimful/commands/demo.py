@@ -25,8 +25,8 @@ from brimful.base.storage import require_folder_place
 from brimful.base.types import Values
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.report import report
-from brimful.reports.run_records import CONFIG, SUMMARY
 from brimful.runs.signals import StoppedError, StopRequest, catch_stop_signals
+from brimful.runs.start_checks import CONFIG, SUMMARY
 
 SETTINGS = "demo.yaml"
 """The file of a demo with its options."""

@@ -288,8 +288,7 @@ def _dropped_duplicates(directory: Path, text: Values, code: int, max_examples: 
         read_commit(path.with_suffix(".json"), verify=True, remedy=_REMEDY)
     except FileNotFoundError:  # a user may delete the files between the stages
         return []
-    chosen = np.zeros(int(numbers[-1]) + 1, bool)
-    chosen[numbers] = True
+    chosen = np.isin(np.arange(numbers[-1] + 1), numbers)
     examples = []
     for _, words, file, record in TextPart(directory, text["name"]).rows(0, chosen):
         source = _describe_source(text, file, record)

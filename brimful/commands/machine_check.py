@@ -101,8 +101,7 @@ def measure_flops(device: torch.device, dtype: torch.dtype) -> float | None:
     """Return the operations a second of products of large matrices; None if memory is full."""
     side = MATRIX_SIDE[device.type]
     try:
-        a = torch.randn(side, side, device=device).to(dtype)
-        b = torch.randn(side, side, device=device).to(dtype)
+        a, b = torch.randn(2, side, side, device=device).to(dtype)
         product = torch.empty_like(a)
 
         def time_products(count: int) -> float:

@@ -43,10 +43,10 @@ class Export:
 
     Attributes:
         head: None for an encoder; `reading` then says how it makes vectors.
-        labels: names of the head's classes, if they have names.
-        source: the folder that it was read from.
+        labels: names of the head's classes; None if they have no names.
+        source: the folder from which the model was read.
         settings: the arguments of `save_model` that write encoder and head as they were.
-        token_types: whether they are an input.
+        token_types: whether token types are an input.
     """
 
     encoder: Encoder

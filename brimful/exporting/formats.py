@@ -90,8 +90,8 @@ class Format:
         """Write the model into an empty folder, and compare its outputs with the model's on random texts.
 
         Returns:
-            The largest absolute difference of an output, before anything is rounded; None if the package that
-            reads the folder is not installed.
+            The largest absolute difference of an output, before rounding; None if the package that reads the
+            folder is not installed.
 
         Raises:
             BrimfulError: outputs differ, or the folder cannot be read back.

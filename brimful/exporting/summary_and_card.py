@@ -30,7 +30,7 @@ from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP
 from brimful.runs.start_checks import CONFIG, SUMMARY
-from brimful.tasks.judging.comparison import find_error
+from brimful.tasks.judging.comparison import describe_test, find_error
 from brimful.tasks.registry import TASKS, find_task
 
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
@@ -137,8 +137,7 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
     if primary is None:
         return None, []
     n = gate["texts"]  # the error of a proportion follows from it
-    fingerprint = str(gate.get("fingerprint", ""))
-    test = MeasuredOn(primary.title, n, fingerprint, primary.best == "highest", primary.percent)
+    test = describe_test({"test": {"n": n, "fingerprint": gate.get("fingerprint", "")}}, primary)
     before, after = (find_error({primary.name: gate[key]}, primary, n) for key in ("before", "after"))
     source = ModelResult(name="Its model", value=gate["before"], error=before, folder=str(facts["source"]))
     own = ModelResult(

@@ -89,7 +89,10 @@ def draw_chart(chart: SummaryChart) -> Figure:
     """Draw a chart, for `to_svg`, or for a test of where its labels are."""
     with matplotlib.style.context(["default", _STYLE]):  # the user's own matplotlibrc decides nothing
         drawing = Figure(figsize=(WIDTH_INCHES, HEIGHT_INCHES))
-        DRAW[chart.kind](chart, drawing, drawing.add_subplot())
+        axes = drawing.add_subplot()
+        DRAW[chart.kind](chart, drawing, axes)
+        axes.grid(axis="y")
+        axes.set_xlabel(chart.x)
         return drawing
 
 
@@ -102,8 +105,6 @@ def _draw_lines(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
         lowest = min(lowest, *series.ys)
     _format_axis(axes.xaxis)
     _format_axis(axes.yaxis, chart.share, is_logarithmic=lowest > 0 and max(ends) > 10 * min(ends))
-    axes.grid(axis="y")
-    axes.set_xlabel(chart.x)
 
 
 def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
@@ -118,8 +119,6 @@ def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
     axes.margins(x=0.15, y=0.15)
     _format_axis(axes.xaxis, is_logarithmic=True)
     _format_axis(axes.yaxis, chart.share)
-    axes.grid(axis="y")
-    axes.set_xlabel(chart.x)
     line = {"arrowstyle": "-", "color": _PLACEHOLDERS["muted"], "linewidth": 0.6, "relpos": (0, 0.5)}
     ordered = sorted(chart.series, key=lambda point: point.ys[0])
     for place, point in enumerate(ordered):

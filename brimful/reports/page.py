@@ -1,4 +1,4 @@
-"""The page: what several runs say together, then a section for each of them, with details folded."""
+"""The page: a comparison of several runs, then a section for each run, with details folded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -81,7 +81,7 @@ def list_charts(run: Run) -> list[SummaryChart]:
 
 
 def put_together(runs: Sequence[Run]) -> Run:
-    """Return what several runs say together: their models on the same test rows, and each run's verdict."""
+    """Return a comparison of several runs: their models on the same test rows, and each run's verdict."""
     groups = group_models(runs)
     compared, tables, charts = [], [], []
     for test in sorted(groups, key=lambda test: -len(groups[test])):
@@ -102,10 +102,10 @@ def put_together(runs: Sequence[Run]) -> Run:
 
 
 def group_models(runs: Sequence[Run]) -> dict[MeasuredOn, list[ModelResult]]:
-    """Group the models of all runs by what they were measured on, each called by the name of its run.
+    """Group the models of all runs by the test rows of their metric, each under the name of its run.
 
-    A model that several runs measured, such as a teacher, stands once: as the run that made it says, with the
-    times that another run took in turns with its own model.
+    A model that several runs measured, such as a teacher, stands once, with the metric from the run that made
+    it. Its times are from the run that measured it in turns with its own model.
     """
     names = {run.path: run.name for run in walk_runs(runs)}
     groups: dict[MeasuredOn, dict[str, ModelResult]] = {}

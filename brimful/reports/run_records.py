@@ -14,9 +14,10 @@ from brimful.base.seals import EXPORT, MANIFEST
 from brimful.base.storage import read_object
 from brimful.base.summary import OVERVIEW, Summary
 from brimful.base.types import Facts, Values
+from brimful.runs.start_checks import CONFIG, SUMMARY
 from brimful.train.metrics import read_metrics
 
-CONFIG, METRICS, SUMMARY = "config.yaml", "metrics.jsonl", "summary.json"
+METRICS = "metrics.jsonl"
 RECORDS = (SUMMARY, MANIFEST, EXPORT)
 """Files that a verb writes last, with its facts and their Summary."""
 HIDDEN_KEYS = (OVERVIEW, "files", "crc32")
@@ -108,9 +109,7 @@ def _is_run(directory: Path) -> bool:
 
 def _list_inside(directory: Path) -> list[Path]:
     """Return the run directories directly inside a folder."""
-    if not directory.is_dir():
-        return []
-    return sorted(filter(_is_run, directory.iterdir()))
+    return sorted(filter(_is_run, directory.glob("*")))
 
 
 def _load_run(directory: Path, root: str) -> Run:

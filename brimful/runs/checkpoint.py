@@ -201,23 +201,16 @@ def load(directory: Path, step: int) -> Checkpoint:
             removed it in the meantime.
     """
     path = directory / f"step-{step}"
-    if path.is_dir():
-        try:
-            record = _read_record(path, verify=True)
-            check_format(path, record, READABLE)
-            return Checkpoint(step, load_file(path / _TENSORS), record["state"])
-        except (BrimfulError, OSError) as error:
-            if path.is_dir():
-                raise
-            raise BrimfulError(
-                f"the run has removed {path} meanwhile: {_describe_steps(directory)}"
-            ) from error
-    raise BrimfulError(f"there is no checkpoint {path}: {_describe_steps(directory)}")
-
-
-def _describe_steps(directory: Path) -> str:
-    steps = ", ".join(map(str, list_steps(directory)))
-    return f"the run has checkpoints of steps {steps}" if steps else "the run has no checkpoint"
+    try:
+        record = _read_record(path, verify=True)
+        check_format(path, record, READABLE)
+        return Checkpoint(step, load_file(path / _TENSORS), record["state"])
+    except (BrimfulError, OSError) as error:
+        if path.is_dir():
+            raise
+        steps = ", ".join(map(str, list_steps(directory)))
+        existing = f"checkpoints of steps {steps}" if steps else "no checkpoint"
+        raise BrimfulError(f"there is no checkpoint {path}: the run has {existing}") from error
 
 
 def read_states(directory: Path) -> dict[int, Values]:

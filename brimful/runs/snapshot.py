@@ -21,7 +21,7 @@ class Snapshot(NamedTuple):
     """A model and its origin.
 
     Attributes:
-        labels: the names of the head's outputs, if they have names.
+        labels: the names of the head's outputs; None if they have no names.
         folder: a folder with this model, or with another checkpoint of its run.
         facts: the `step` of the checkpoint; empty for a finished run.
     """

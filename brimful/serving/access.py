@@ -89,10 +89,10 @@ class Access:
 
     def _check_page(self, headers: Headers, host: str) -> None:
         """Refuse the request of a page that another server sent. Programs send neither header."""
-        site = headers.get(b"sec-fetch-site", b"").decode("latin-1")
+        site = headers.get(b"sec-fetch-site")
         origin = headers.get(b"origin", b"").decode("latin-1")
         if site:
-            is_foreign = site not in ("same-origin", "none")
+            is_foreign = site not in (b"same-origin", b"none")
         else:  # a browser before 2023
             is_foreign = origin != "" and origin.partition("://")[2].lower() != host.lower()
         if is_foreign:

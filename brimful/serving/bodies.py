@@ -222,7 +222,8 @@ def make_request(model: BatchModel, body: Body) -> QueuedRequest:
     if model.pairs is not None and texts and model.pairs != (second is not None):
         fields = "text_b (or texts_b) beside text" if model.pairs else "text (or texts) alone"
         raise RefusedError(422, f"{model.name} reads {fields}")
-    longest = max(map(len, (*texts, *(second or ()))), default=0)
+    lengths = [len(text) for text in (*texts, *(second or ()))]
+    longest = max(lengths, default=0)
     if longest > MAX_TEXT_CHARACTERS:
         message = f"a text has {longest:,} characters, over {MAX_TEXT_CHARACTERS:,}: divide it"
         raise RefusedError(413, message)
@@ -235,6 +236,6 @@ def make_request(model: BatchModel, body: Body) -> QueuedRequest:
     if overlap is not None:  # windows read all of a text
         max_tokens = MAX_TEXT_CHARACTERS
     # An estimate until texts are tokenized: two characters a token, and two markers.
-    tokens = sum(min(len(text) // 2 + 2, max_tokens) for text in (*texts, *(second or ())))
+    tokens = sum(min(length // 2 + 2, max_tokens) for length in lengths)
     reject = body.overflow == "reject"
     return QueuedRequest(model, texts, second, overlap=overlap, reject=reject, tokens=tokens)

@@ -201,7 +201,7 @@ def test_a_checkpoint_that_goes_meanwhile_is_one_line(
 
     monkeypatch.setattr(checkpoint, "load_file", late)
     try:
-        with pytest.raises(BrimfulError, match=rf"removed .*step-{first} meanwhile: .*{last}"):
+        with pytest.raises(BrimfulError, match=rf"no checkpoint .*step-{first}: .*{last}"):
             load_snapshot(broken.run, first)
     finally:
         aside.rename(path)
