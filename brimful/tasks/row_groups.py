@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
+from numpy import ndarray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -43,7 +44,7 @@ _NO_LETTERS = re.compile(r"[\W\d_]+")
 Sides = tuple[str, ...]  # the normalised text of a row, or the two texts of a pair
 
 
-def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np.ndarray:
+def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> ndarray:
     """Find the rows of another file that repeat rows which were cut from a table.
 
     A copy has the text of a held-out row, or almost the same, but for case, width, spaces, punctuation and
@@ -75,7 +76,7 @@ def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) 
     return is_copy
 
 
-def group_alike_rows(table: Table) -> np.ndarray:
+def group_alike_rows(table: Table) -> ndarray:
     """Return the group of each row, int64 (n,), from 0: a cut divides neither alike rows nor rows that belong
     together, such as questions on one context. A warning names each text that too many rows share."""
     sides, pairs = list_sides(table), dict[int, Sides]()
@@ -94,7 +95,7 @@ def group_alike_rows(table: Table) -> np.ndarray:
     return _join_by_sources(_group_texts(_join_sides(table)), pairs, max_rows)
 
 
-def _join_by_sources(groups: np.ndarray, pairs: Mapping[int, Sides], max_rows: float) -> np.ndarray:
+def _join_by_sources(groups: ndarray, pairs: Mapping[int, Sides], max_rows: float) -> ndarray:
     """Join the groups of rows, int64 (n,), whose pairs share a source. Where that leaves few groups or a
     large one, only first texts are sources, or only second ones, or neither."""
     first_source = int(groups.max()) + 1
@@ -128,13 +129,13 @@ def _count_rows(sides: Iterable[Sides]) -> Counter[str]:
     return counts
 
 
-def _number_values(values: Iterable[Hashable]) -> np.ndarray:
+def _number_values(values: Iterable[Hashable]) -> ndarray:
     """Number values from 0 in the order in which they first occur, int64 (n,); equal ones alike."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
 
 
-def _group_texts(texts: Sequence[str]) -> np.ndarray:
+def _group_texts(texts: Sequence[str]) -> ndarray:
     """Group texts with the same letters and near pairs, int64 (n,), from 0."""
     distinct = list(dict.fromkeys(texts))
     equal = _group_by_letters(distinct)
@@ -179,7 +180,7 @@ def _only_letters(text: str) -> str:
     return letters
 
 
-def _group_by_letters(texts: Sequence[str]) -> np.ndarray:
+def _group_by_letters(texts: Sequence[str]) -> ndarray:
     """Group different texts with the same letters, int64 (n,); none where too few groups would remain."""
     letters = list(map(_only_letters, texts))
     counts = Counter(letters)
@@ -193,7 +194,7 @@ def _group_by_letters(texts: Sequence[str]) -> np.ndarray:
     return np.arange(len(texts))
 
 
-def _can_be_cut(groups: np.ndarray) -> bool:
+def _can_be_cut(groups: ndarray) -> bool:
     """Whether groups of different texts, int64 (n,), are many, and small ones have most of the texts."""
     sizes = np.bincount(groups)
     are_many = np.count_nonzero(sizes) >= MIN_DIFFERENT_TEXTS or len(groups) < MIN_DIFFERENT_TEXTS
@@ -201,8 +202,8 @@ def _can_be_cut(groups: np.ndarray) -> bool:
 
 
 def cut_rows(
-    groups: np.ndarray, strata: Sequence[object], contents: np.ndarray, share: float, name: str
-) -> np.ndarray:
+    groups: ndarray, strata: Sequence[object], contents: ndarray, share: float, name: str
+) -> ndarray:
     """Choose the rows of a cut: whole groups, and as nearly as they allow the same share of each stratum.
 
     The hashes of the contents decide, so a row is on the same side in whatever order rows stand. Each stratum
