@@ -1,4 +1,4 @@
-"""The verb `brimful augment`: copies of labelled texts in which some words are others (TinyBERT)."""
+"""The verb `brimful augment`: copies of labelled texts in which some words are replaced (TinyBERT)."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ from brimful.tables.layouts import find_layout
 
 @verb(AugmentTableConfig)
 def augment(config: AugmentTableConfig) -> Values:
-    """Write copies of labelled texts in which some words are replaced, as TinyBERT trains its students on.
+    """Write copies of labelled texts in which some words are replaced, for the training of a student.
 
     They are written as they are made, so memory does not depend on how many there are.
 
@@ -52,7 +52,7 @@ def augment(config: AugmentTableConfig) -> Values:
     with table_file(path, table) as add, show_progress("augment: rows", len(rows)) as advance:
         for number, row in enumerate(rows):
             add(row)
-            # Of copies with equal texts, and of those that equal their row, one is enough.
+            # A copy is left out if it equals its row or an earlier copy.
             distinct = {tuple(row[column] for column in columns)}
             for field, column in enumerate(columns):
                 words = candidates.replaceable(row[column])

@@ -38,8 +38,8 @@ def check(config: CheckConfig) -> Values:
     `finetune --dry-run` reports those that depend on an encoder: texts that are cut, unknown tokens.
 
     Returns:
-        `findings`, each with its kind, file, count, message and first rows; and of each of the `files` the
-        number of rows and the rows of each label.
+        `findings`, each with its kind, file, count, message and first rows; and `files`: for each file, the
+        number of its rows and the number of rows of each label.
 
     Raises:
         BrimfulError: a table cannot be read or trained on.

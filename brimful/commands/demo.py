@@ -33,7 +33,7 @@ SETTINGS = "demo.yaml"
 PACKAGES = ("sklearn", "transformers", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 PRETRAIN_UPDATES = 800
 ALL_TEXTS = 13_900
-"""Texts of all reviews, which take `PRETRAIN_UPDATES`; the updates of fewer texts are in proportion."""
+"""Number of texts in all reviews, for `PRETRAIN_UPDATES`; fewer texts take proportionally fewer updates."""
 
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
 FINETUNE = (

@@ -41,7 +41,7 @@ def show_report(report: Values) -> None:
 def doctor(config: DoctorConfig) -> Values:
     """Say what these machines are, how fast they are, and what is wrong with them.
 
-    Alone it measures this process and, of several GPUs, each in turn. Under torchrun each rank measures its
+    A single process measures its machine, and its GPUs in turn. Under torchrun each rank measures its
     own device, all at the same time, and a sum over all ranks is checked.
 
     Returns:

@@ -6,6 +6,7 @@ squared error, so the largest inputs may be clipped.
 """
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -58,21 +59,16 @@ def calibrate(encoder: Encoder, batches: Iterable[PackedBatch]) -> Numbers:
         on the kept inputs, relative to the size of these outputs (root mean squares).
     """
     inputs = {}
-    hooks = []
-    for name, linear in products(encoder).items():
-        inputs[name] = Inputs(torch.zeros(linear.in_features))
+    with ExitStack() as hooks, torch.inference_mode(), use_plain_forms(), evaluation_mode(encoder):
+        for name, linear in products(encoder).items():
+            inputs[name] = Inputs(torch.zeros(linear.in_features))
 
-        def add(_: nn.Module, arguments: tuple[Tensor], to: Inputs = inputs[name]) -> None:
-            to.add(arguments[0].float())
+            def add(_: nn.Module, arguments: tuple[Tensor], to: Inputs = inputs[name]) -> None:
+                to.add(arguments[0].float())
 
-        hooks.append(linear.register_forward_pre_hook(add))
-    try:
-        with torch.inference_mode(), use_plain_forms(), evaluation_mode(encoder):
-            for batch in batches:
-                encoder(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
+            hooks.enter_context(linear.register_forward_pre_hook(add))
+        for batch in batches:
+            encoder(batch)
     losses = {}
     for name, linear in products(encoder).items():
         x = torch.cat(inputs[name].rows)

@@ -118,22 +118,9 @@ class Format:
         """Return the text of example.py, a program that predicts for the texts of its command line."""
         from brimful.hf.folders import HEADS
 
-        reading = export.reading
-        return render(
-            f"{self.name.removesuffix('-int8')}.py.j2",
-            kind=export.kind,
-            reads_two=export.reads_two,
-            file=self.file,
-            suffix=HEADS[type(export.head)] if export.head else "",
-            max_length=export.max_length,
-            side=export.side,
-            pad=export.special["pad"],
-            mask=export.special.get("mask", ("", 0))[0],
-            token_types=export.token_types,
-            prompt=reading.prompt if reading else "",
-            pooling=reading.pooling if reading else "mean",
-            values=export.values,
-        )
+        suffix = HEADS[type(export.head)] if export.head else ""
+        name = self.name.removesuffix("-int8")
+        return render(f"{name}.py.j2", export=export, file=self.file, suffix=suffix)
 
 
 def render(template: str, /, **values: Any) -> str:

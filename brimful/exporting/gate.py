@@ -12,7 +12,7 @@ import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def check_written(export: Export, name: str, load: Callable[[], Run], *, vectors
 
 def _require_small(difference: tuple[float, float], named: str) -> float:
     absolute, relative = difference
-    if relative <= TOLERANCE:  # which NaN is not
+    if relative <= TOLERANCE:  # false for NaN
         return absolute
     raise BrimfulError(f"{named} by {absolute:.1e}; nothing was written")
 
@@ -204,10 +204,7 @@ class Gate:
         Raises:
             BrimfulError: it is more than it may lose.
         """
-
-        def candidate(examples: Examples) -> Outputs:
-            return padded_outputs(run, examples, self.export.order)
-
+        candidate = partial(padded_outputs, run, order=self.export.order)
         return self._accept(candidate, self._compare(candidate))
 
     def judge_int8(self) -> Facts:
@@ -223,11 +220,7 @@ class Gate:
         Raises:
             BrimfulError: with half of the products it is more than it may lose, or the processor has no int8.
         """
-        encoder = self.export.encoder
-
-        def candidate(examples: Examples) -> Outputs:
-            return self._packed(examples, "int8")
-
+        encoder, candidate = self.export.encoder, partial(self._packed, precision="int8")
         losses = calibrate(encoder, make_batches(self.calibration.data.examples))
         worst_first = sorted(losses, key=losses.__getitem__, reverse=True)
         inexact = sum(loss > PRODUCT_ERROR_LIMIT for loss in losses.values())
@@ -406,4 +399,4 @@ def list_instruction_sets() -> list[str]:
 def describe_instructions() -> str:
     """Return these sets in a line, with the variables that limit their use."""
     limits = [f"{name}={os.environ[name]}" for name in _INSTRUCTION_LIMITS if name in os.environ]
-    return ", ".join([*(list_instruction_sets() or [platform.machine()]), *limits])
+    return ", ".join((list_instruction_sets() or [platform.machine()]) + limits)

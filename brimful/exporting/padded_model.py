@@ -102,14 +102,15 @@ class PaddedModel(nn.Module):
         )
         real = attention_mask.bool()
         hidden = self.encoder(batch, DenseLayout(real))
+        padded = hidden.view(B, L, -1)
         if isinstance(self.head, SequenceHead):
-            return self.head.classify(pool_padded(hidden.view(B, L, -1), real, self.head.pooling))
-        if self.head is None and self.reading is not None:
-            vectors = pool_padded(hidden.view(B, L, -1), real, self.reading.pooling)
-            return F.normalize(vectors, dim=-1) if self.reading.unit else vectors
+            return self.head.classify(pool_padded(padded, real, self.head.pooling))
         if self.head is not None:
-            hidden = self.head(hidden)
-        return hidden.view(B, L, -1)
+            return self.head(hidden).view(B, L, -1)
+        if self.reading is None:
+            return padded
+        vectors = pool_padded(padded, real, self.reading.pooling)
+        return F.normalize(vectors, dim=-1) if self.reading.unit else vectors
 
 
 def pool_padded(hidden: Tensor, real: Tensor, pooling: TextPooling) -> Tensor:
@@ -140,6 +141,8 @@ def write_onnx(
         token_types: whether token_type_ids are an input; else all are 0.
         reading: without a head, the output is `VECTORS`, made so.
     """
+    import onnx
+
     # Below an error, the exporter reports the operators of packages that are not installed.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     model = PaddedModel(encoder, head, reading).eval()
@@ -149,6 +152,7 @@ def write_onnx(
         inputs["token_type_ids"] = torch.zeros_like(ids)
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
     path.parent.mkdir(parents=True, exist_ok=True)
+    weight_bytes = sum(parameter.nbytes for parameter in model.parameters())  # shared weights count once
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's warnings are about itself
         torch.onnx.export(
@@ -159,29 +163,14 @@ def write_onnx(
             output_names=[VECTORS if head is None else "logits"],
             dynamic_shapes=dict.fromkeys(inputs, dynamic),
             dynamo=True,
-            external_data=_weight_bytes(encoder, head) > FILE_BYTES,
+            external_data=weight_bytes > FILE_BYTES,
             verbose=False,
         )
-    _leave_out_shapes(path)
-
-
-def _leave_out_shapes(path: Path) -> None:
-    """Remove value_info, the shapes of weights and of results in between."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    # Runtimes infer the shapes. Quantisers that transpose a weight fail where its shape before is listed.
-    del model.graph.value_info[:]
-    onnx.save(model, path)
-
-
-def _weight_bytes(*modules: torch.nn.Module | None) -> int:
-    """Return the bytes of the weights; weights that two modules share count once."""
-    sizes: dict[int, int] = {}
-    for module in modules:
-        if module is not None:
-            sizes |= {id(parameter): parameter.nbytes for parameter in module.parameters()}
-    return sum(sizes.values())
+    written = onnx.load(path, load_external_data=False)
+    # Runtimes infer the shapes of weights and of intermediate results. Quantisers that transpose a weight
+    # fail where its earlier shape is listed.
+    del written.graph.value_info[:]
+    onnx.save(written, path)
 
 
 @contextmanager

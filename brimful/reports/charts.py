@@ -94,7 +94,7 @@ def draw_chart(chart: SummaryChart) -> Figure:
 
 
 def _draw_lines(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
-    """Curves over one axis, which is logarithmic where they end at very different sizes."""
+    """Draw curves over one axis, which is logarithmic where they end at very different sizes."""
     ends, lowest = list[float](), math.inf
     for series in chart.series:
         axes.plot(series.xs, series.ys)
@@ -107,7 +107,7 @@ def _draw_lines(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
 
 
 def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
-    """Points with their errors over a logarithmic x; each series is a point.
+    """Draw points with their errors over a logarithmic x; each series is a point.
 
     The names stand in a column to the right, in the order of the points, so that they do not overlap.
     """
@@ -138,7 +138,7 @@ def _draw_points(chart: SummaryChart, drawing: Figure, axes: Axes) -> None:
 
 
 def _format_axis(axis: Any, share: bool = False, *, is_logarithmic: bool = False) -> None:
-    """Few round numbers, as short as they can be."""
+    """Give an axis few round numbers, as short as possible."""
     if is_logarithmic:
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
         low, high = axis.get_view_interval()

@@ -127,7 +127,7 @@ def group_models(runs: Sequence[Run]) -> dict[MeasuredOn, list[ModelResult]]:
 
 
 def _read_costs(model: ModelResult | None) -> Values:
-    """The times and the size of a model, as far as they were measured."""
+    """Return the times and the size of a model, as far as they were measured."""
     costs = {}
     for name in ("milliseconds", "texts_per_second", "megabytes"):
         value = getattr(model, name, None)
@@ -139,8 +139,10 @@ def _read_costs(model: ModelResult | None) -> Values:
 def _name_model(
     model: ModelResult, run: Run, names: Mapping[Path, str], group: Mapping[str, ModelResult]
 ) -> str:
-    """The name of a model among the models of other runs: its run's, or its own, with its run's where another
-    model of other values has that name."""
+    """Return the name of a model among models of other runs: the name of the run that made it, else its own.
+
+    The name of its run is added where a model with another value has the same name.
+    """
     name = run.name if model.is_own else model.name
     if model.folder:
         folder = (run.path / model.folder).resolve()
@@ -192,7 +194,7 @@ def draw_curves(run: Run) -> list[SummaryChart]:
 
 
 def _read_points(lines: Sequence[Values]) -> dict[str, tuple[list[float], list[float]]]:
-    """The updates and the values of each number in a metrics.jsonl."""
+    """Return the updates and the values of each number in a metrics.jsonl."""
     points: dict[str, tuple[list[float], list[float]]] = {}
     for line in lines:
         step = finite_number(line.get("step"))

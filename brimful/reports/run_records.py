@@ -30,7 +30,7 @@ class Run:
     """One directory, or several together; an absent file is an empty value.
 
     Attributes:
-        path: of the directory, resolved.
+        path: the directory, resolved.
         name: its path below the folder that all runs of a page share.
         facts: the record of a finished verb, without its Summary; None for an unfinished run.
         summary: None for an unfinished run, and for one that an earlier version made.
@@ -54,14 +54,14 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What it is."""
+        """The kind of the run, as a title."""
         if self.summary is not None:
             return self.summary.title
         return capitalise(str((self.facts or {}).get("kind", "run")))
 
     @property
     def verdict(self) -> str:
-        """What came out, or how far it has got."""
+        """The result of the run, or its progress."""
         if self.summary is not None:
             return self.summary.verdict
         if self.finished:
@@ -107,7 +107,7 @@ def _is_run(directory: Path) -> bool:
 
 
 def _list_inside(directory: Path) -> list[Path]:
-    """The run directories directly inside a folder."""
+    """Return the run directories directly inside a folder."""
     if not directory.is_dir():
         return []
     return sorted(filter(_is_run, directory.iterdir()))
@@ -132,7 +132,7 @@ def _load_run(directory: Path, root: str) -> Run:
 
 
 def _read_record(directory: Path) -> tuple[Values | None, Summary | None]:
-    """The facts and the Summary of a finished verb, each None if it is absent."""
+    """Return the facts and the Summary of a finished verb, each None if it is absent."""
     for name in RECORDS:
         path = directory / name
         if path.is_file():
@@ -147,7 +147,7 @@ def _read_record(directory: Path) -> tuple[Values | None, Summary | None]:
 
 
 def _read_all_metrics(directory: Path) -> dict[str, list[Values]]:
-    """The lines of each metrics.jsonl by its folder: "", and the trainings', such as `trials/rate-0.0003`."""
+    """Return the lines of each metrics.jsonl by its folder: "" or, for a training, `trials/rate-0.0003`."""
     files = [directory / METRICS]
     for folder in TRAININGS:
         files += sorted((directory / folder).rglob(METRICS))

@@ -65,7 +65,7 @@ def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
 
 
 def _measure(table: Table, console: Console) -> int:
-    """Characters that a table would take on a terminal of any width."""
+    """Return the number of columns that a table would take on a terminal of any width."""
     return Measurement.get(console, console.options.update(max_width=10_000), table).maximum
 
 
@@ -83,5 +83,5 @@ def _draw_table(content: SummaryTable, columns: Sequence[int], wrapped: Sequence
 
 
 def _fit_terminal(text: str) -> str:
-    """A text without control characters, and with plain spaces before units."""
+    """Return a text without control characters, and with plain spaces before units."""
     return escape_controls(text.replace(NARROW_SPACE, " "))

@@ -21,7 +21,7 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
     Raises:
         BrimfulError: the run in this directory has begun with another file.
     """
-    # Of the contents, so that a resume may find the files under other paths.
+    # Contents are compared, so that a resume may find the files under other paths.
     checksums = {name: crc32(path) for name, path in files.items()}
     record = directory / INPUTS
     if not record.exists():

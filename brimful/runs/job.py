@@ -70,14 +70,12 @@ class Opened(Generic[C]):
     Attributes:
         config: the configuration of the run; an interrupted run has saved its own.
         resuming: whether the folder holds the beginning of the run.
-        resume_command: the command that continues an interrupted run: "brimful VERB --resume RUN".
         facts: the facts of a finished run, for which there is nothing to do.
     """
 
     config: C
     path: Path
     resuming: bool
-    resume_command: str
     facts: Values | None = None
 
 
@@ -101,7 +99,6 @@ class Job(Generic[C, P]):
         """
         options: Any = config
         path = Path(options.resume or options.out or "")
-        command = f"brimful {self.verb} --resume {shlex.quote(str(path))}"
         writes = ranks.is_main and not options.dry_run
         needs = (*options.NEEDS, "out")
         if options.resume is None:
@@ -113,19 +110,19 @@ class Job(Generic[C, P]):
                 # Again, since another process may have begun and ended a run there before this one had the
                 # lock.
                 require_run_place(path, self.verb)
-            return Opened(config, path, False, command)
+            return Opened(config, path, False)
         # Other options would change a run that has begun.
         if options != build(type(options), {"resume": options.resume, "dry_run": options.dry_run}):
             raise UsageError("--resume continues with the run's own configuration and takes no other options")
         if (path / SUMMARY).is_file():
-            return Opened(config, path, False, command, self._read_finished(path, ranks))
+            return Opened(config, path, False, self._read_finished(path, ranks))
         if writes and (path / CONFIG).is_file():
             lock.take(path)
             if (path / SUMMARY).is_file():
                 raise BrimfulError(f"{path} was finished by another process just now")
             sweep(path)
         saved = self._read_config(path, type(options), needs)
-        return Opened(replace(saved, dry_run=options.dry_run), path, True, command)
+        return Opened(replace(saved, dry_run=options.dry_run), path, True)
 
     def _read_finished(self, run: Path, ranks: World) -> Values:
         facts = read_object(run / SUMMARY)
@@ -184,8 +181,9 @@ class Job(Generic[C, P]):
         """
         with catch_start_signals() as start, join_ranks() as ranks, FolderLock() as lock:
             opened = self.open(config, ranks, lock)
+            remedy = f"continue with brimful {self.verb} --resume {shlex.quote(str(opened.path))}"
             if opened.resuming:
-                start.remedy = f"continue with {opened.resume_command}"
+                start.remedy = remedy
             if opened.facts is not None:
                 return opened.facts
             folder = RunFolder(opened.path, ranks, opened.resuming)
@@ -204,11 +202,11 @@ class Job(Generic[C, P]):
                 start.end()
                 facts = self.work(plan, folder)
             except StoppedError as stopped:
-                raise stopped.with_command(opened.resume_command) from stopped
+                raise stopped.with_remedy(remedy) from stopped
             except KeyboardInterrupt as stopped:
                 if (folder.path / CONFIG).is_file():
-                    start.remedy = f"continue with {opened.resume_command}"
-                    stopped.add_note(start.remedy)
+                    start.remedy = remedy
+                    stopped.add_note(remedy)
                 raise
             ranks.barrier()  # every rank has read the files that are removed now
             if ranks.is_main:

@@ -40,9 +40,10 @@ class StoppedError(BrimfulError):
         self.is_saved = is_saved
         self.exit_code = 128 + number
 
-    def with_command(self, command: str) -> "StoppedError":
-        """Return the error with the command that continues the run, or saying that nothing was saved."""
-        remedy = f"continue with {command}" if self.is_saved else "nothing was saved"
+    def with_remedy(self, remedy: str) -> "StoppedError":
+        """Return the error with a remedy, or with the news that nothing was saved."""
+        if not self.is_saved:
+            remedy = "nothing was saved"
         return StoppedError(self.number, self.where, remedy, is_saved=self.is_saved)
 
 

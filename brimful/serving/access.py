@@ -17,7 +17,7 @@ TOKEN_VARIABLE = "BRIMFUL_TOKEN"
 PUBLIC_PATHS = {"/", "/health", "/health/live"}
 """Paths that need no token. The page at / asks the user for the token."""
 MAX_HEADER_BYTES = 64 << 10
-"""Bytes of a request before its body, of its trailers, and of the size line of a chunk."""
+"""The most bytes of a request's headers, of its trailers, and of the size line of a chunk."""
 
 
 def read_token() -> bytes:

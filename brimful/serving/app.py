@@ -19,6 +19,7 @@ from brimful.serving.batch_model import BatchModel
 from brimful.serving.bodies import (
     MAX_BODY_BYTES,
     TOO_LARGE,
+    Body,
     BodyReader,
     ClassifyBody,
     EmbeddingsBody,
@@ -33,11 +34,13 @@ Scope = dict[str, Any]
 Response = tuple[int, bytes, list[tuple[bytes, bytes]]]
 """A status, a body, and headers."""
 CLIENT = "brimful.client"
-"""The key in a scope's state of the connection's transport; without it, a client never leaves."""
+"""The key of the connection's transport in a scope's state. Without a transport, a client never leaves."""
 LARGE_ANSWER_NUMBERS = 10_000
 """The most numbers of an answer that is written in the loop's thread; larger ones are written in another."""
+POSTS: dict[str, type[Body]] = {"/v1/classify": ClassifyBody, "/v1/embeddings": EmbeddingsBody}
+"""The kinds of bodies that are posted, by path."""
 BUCKET_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""The upper bounds of the histograms in /metrics."""
+"""The upper bounds of the buckets of the histograms in /metrics."""
 ERROR_TYPES = {
     401: "unauthorized",
     404: "not_found",
@@ -78,19 +81,11 @@ class Metrics:
 
 
 class App:
-    """The ASGI application.
-
-    Attributes:
-        posts: the decoders of the bodies that are posted, by path.
-    """
+    """The ASGI application."""
 
     def __init__(self, service: Service, metrics: Metrics, access: Access) -> None:
         self.service, self.metrics, self.access = service, metrics, access
         self.started, self.page = int(time.time()), read_page()
-        self.posts: dict[str, msgspec.json.Decoder[Any]] = {
-            "/v1/classify": msgspec.json.Decoder(ClassifyBody),
-            "/v1/embeddings": msgspec.json.Decoder(EmbeddingsBody),
-        }
 
     async def __call__(self, scope: Scope, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
         method, path, headers = scope["method"], scope["path"], dict(scope["headers"])
@@ -101,16 +96,16 @@ class App:
         response = None
         try:
             self.access.check(scope, headers)
-            if method == "POST" and path in self.posts:
+            if method == "POST" and path in POSTS:
                 counted_as = path.removeprefix("/v1/")
-                response = await self._answer_body(self.posts[path], headers, reader, client)
+                response = await self._answer_body(POSTS[path], headers, reader, client)
             else:
                 response = self._show(method, path)
         except LeftError:
             pass
         except RefusedError as error:
             counted_as = counted_as or "other"
-            response = error_response(error, b"POST" if path in self.posts else b"GET, HEAD")
+            response = error_response(error, b"POST" if path in POSTS else b"GET, HEAD")
             options = map(bytes.strip, headers.get(b"connection", b"").lower().split(b","))
             is_closing = error.status == 503 or scope["http_version"] == "1.0" or b"close" in options
             if is_closing and b"expect" not in headers:
@@ -134,7 +129,7 @@ class App:
         await send({"type": "http.response.body", "body": content})
 
     async def _answer_body(
-        self, decoder: "msgspec.json.Decoder[Any]", headers: Headers, reader: BodyReader, client: Any
+        self, schema: type[Body], headers: Headers, reader: BodyReader, client: Any
     ) -> Response:
         started, service = time.monotonic(), self.service
         # Refusals that need no body come first: under load they must cost little.
@@ -142,7 +137,7 @@ class App:
         self.access.check_body(headers)
         if int(headers.get(b"content-length", 0)) > MAX_BODY_BYTES:
             raise RefusedError(413, TOO_LARGE)
-        body = decode_body(decoder, await reader.read())
+        body = decode_body(schema, await reader.read())
         model = service.find_model(body.model)
         request = make_request(model, body)
         if client is not None:
@@ -179,9 +174,9 @@ class App:
         elif path.startswith("/v1/models/"):
             model = service.find_model(path.removeprefix("/v1/models/"))
             response = json_response(self._describe(model))
-        elif path not in self.posts:
+        elif path not in POSTS:
             raise RefusedError(404, f"{method} {path:.200}: there is nothing here")
-        if path in self.posts or method not in ("GET", "HEAD"):
+        if path in POSTS or method not in ("GET", "HEAD"):
             raise RefusedError(405, f"{method} {path:.200}: another method is needed")
         return response
 

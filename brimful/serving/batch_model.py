@@ -45,10 +45,10 @@ class BatchModel:
         task: the name of its task; "embeddings" of an encoder, whose vectors have `width` numbers, else 0.
         abstains: whether its rows have a probability.
         labels: the labels that have scores; empty where no text has scores.
-        pairs: whether it reads pairs of texts, if that is known.
+        pairs: whether it reads pairs of texts; None if that is unknown.
         workers: the most batches of it that are computed at the same time, each on its part of the cores.
         speed: tokens a second of all workers, once `measure` has found it.
-        budget: the most tokens of a batch, found there too.
+        budget: the most tokens of a batch; `measure` finds it too.
     """
 
     def __init__(self, name: str, served: ServedTask | ServedEncoder) -> None:
@@ -68,7 +68,7 @@ class BatchModel:
         """Tokenize texts or pairs, one thread at a time. Windows share `overlap` tokens; None cuts a text."""
         served, tokenizer, readable = self.served, self.served.tokenizer, texts
         is_right = truncation_side(tokenizer) == "right"
-        # On the left the beginning goes, from which places in the text are counted.
+        # Cutting on the left drops the beginning, from which places in the text are counted.
         if is_right and overlap is None and second is None and max(map(len, texts)) > WHOLE_TEXT_CHARACTERS:
             readable = [cut_text(tokenizer, text, served.max_length, "the text") for text in texts]
         examples = served.encode(served.make_table(readable, second), overlap).examples

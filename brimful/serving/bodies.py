@@ -1,4 +1,4 @@
-"""The bodies of requests: their fields, what a model can answer of them, and the JSON of the answers."""
+"""The bodies of requests: their fields, the checks of a model for them, and the JSON of the answers."""
 
 import codecs
 import json
@@ -18,7 +18,7 @@ from brimful.serving.queue import LeftError, QueuedRequest, QueuedText, RefusedE
 from brimful.serving.served_model import abstain
 
 Texts = tuple[list[str], list[str] | None]
-"""Texts, and of pairs the second texts."""
+"""Texts, and the second texts of pairs."""
 MAX_BODY_BYTES = 8 << 20
 MAX_TEXTS = 2048
 """The most texts of a request."""
@@ -53,7 +53,7 @@ class ClassifyBody(CommonFields):
     top_k: Annotated[int, Meta(ge=1)] | None = None
 
     def texts_and_seconds(self) -> Texts:
-        """Return the texts, and of pairs the second texts; refuse fields that are missing or contradict."""
+        """Return the texts, and the second texts of pairs; refuse fields that are missing or contradict."""
         if (self.text is None) == (self.texts is None):
             message = f"one of text and texts is needed, not {'none' if self.text is None else 'both'}"
             raise RefusedError(422, message)
@@ -152,11 +152,11 @@ def _as_raw(row: Values) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(row))
 
 
-def decode_body(decoder: "msgspec.json.Decoder[Any]", content: bytes) -> Any:
+def decode_body(schema: type[Body], content: bytes) -> Body:
     """Return the body that JSON holds; refuse other bytes with 400, and wrong fields with 422."""
     content = content.removeprefix(codecs.BOM_UTF8)
     try:
-        body = decoder.decode(content)
+        body = msgspec.json.decode(content, type=schema)
         # Text may look like a repeated name, so what this cheap look finds is parsed again.
         if any(content.count(b'"%s"' % name.encode()) > 1 for name in body.__struct_fields__):
             json.loads(content, object_pairs_hook=_refuse_repeats)

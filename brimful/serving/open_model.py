@@ -1,4 +1,4 @@
-"""Open the model in a folder by what computes it. An export to ONNX is opened here, and loads no torch."""
+"""Open the model in a folder with the library that computes it. An export to ONNX loads no torch."""
 
 from pathlib import Path
 
@@ -148,7 +148,7 @@ class Graph:
             raise self._mismatch(" ".join(str(error).split())) from error
         if values.shape[-1] != self.width:
             raise self._mismatch(f"its outputs have {values.shape[-1]:,} numbers, not {self.width:,}")
-        # Of (B, L, C) the outputs of padding may be anything.
+        # The outputs of padding in (B, L, C) may be anything.
         real = values[inputs["attention_mask"].astype(bool)] if values.ndim == 3 else values
         if not np.isfinite(real).all():
             raise NotFiniteError(

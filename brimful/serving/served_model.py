@@ -54,8 +54,8 @@ class ServedTask(Served):
     """A task model.
 
     Attributes:
-        temperature: the divisor of a classifier's logits, if it is known.
-        pairs: whether it reads pairs of texts, if that is known.
+        temperature: the divisor of a classifier's logits; None without calibration.
+        pairs: whether it reads pairs of texts; None if that is unknown.
     """
 
     task: PredictionForm
