@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.corpus.shards import Corpus
 
@@ -12,7 +13,7 @@ SAMPLE_TOKENS = 4_000_000
 RUN_TOKENS = 4096
 
 
-def sampled_runs(corpus: Corpus, most: int) -> Iterator[np.ndarray]:
+def sampled_runs(corpus: Corpus, most: int) -> Iterator[ndarray]:
     """Yield runs of tokens at equal distances, about `most` tokens in all, the same in each call."""
     step = max(1, math.ceil(corpus.tokens / most))
     for shard in corpus.shards:
@@ -20,7 +21,7 @@ def sampled_runs(corpus: Corpus, most: int) -> Iterator[np.ndarray]:
             yield shard.tokens[start : start + RUN_TOKENS]
 
 
-def piece_counts(corpus: Corpus, most: int = SAMPLE_TOKENS) -> np.ndarray:
+def piece_counts(corpus: Corpus, most: int = SAMPLE_TOKENS) -> ndarray:
     """Count how often each piece occurs in about `most` tokens, int64 (V,)."""
     counts = np.zeros(corpus.vocabulary_size, np.int64)
     for run in sampled_runs(corpus, most):
@@ -28,7 +29,7 @@ def piece_counts(corpus: Corpus, most: int = SAMPLE_TOKENS) -> np.ndarray:
     return counts
 
 
-def piece_frequencies(corpora: Mapping[Corpus, float]) -> np.ndarray:
+def piece_frequencies(corpora: Mapping[Corpus, float]) -> ndarray:
     """Return the proportion of each piece in a mixture of corpora with these weights, float64 (V,)."""
     whole = sum(corpora.values())
     frequencies = np.zeros(next(iter(corpora)).vocabulary_size)
@@ -38,7 +39,7 @@ def piece_frequencies(corpora: Mapping[Corpus, float]) -> np.ndarray:
     return frequencies
 
 
-def entropy(frequencies: np.ndarray) -> float:
+def entropy(frequencies: ndarray) -> float:
     """Return the entropy of frequencies (V,), which need not add up to 1, in nats."""
     shares = frequencies[frequencies > 0] / frequencies.sum()
     return float(-(shares * np.log(shares)).sum())

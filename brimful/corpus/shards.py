@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
 from brimful.base.resources import allow_open_files, count_open_files
@@ -70,11 +71,11 @@ class TokenBatch:
         sources: input number and record number of each document, integer (D, 2).
     """
 
-    tokens: np.ndarray
-    word_starts: np.ndarray
-    sentence_starts: np.ndarray
-    lengths: np.ndarray
-    sources: np.ndarray
+    tokens: ndarray
+    word_starts: ndarray
+    sentence_starts: ndarray
+    lengths: ndarray
+    sources: ndarray
 
 
 def token_dtype(vocabulary_size: int) -> np.dtype:
@@ -89,7 +90,7 @@ class _BitFile:
         self._file = file
         self._waiting = np.empty(0, bool)
 
-    def append(self, bits: np.ndarray) -> None:
+    def append(self, bits: ndarray) -> None:
         # The bits of an unfinished byte wait for the next ones.
         bits = np.concatenate([self._waiting, bits])
         whole = len(bits) // 8 * 8
@@ -193,7 +194,7 @@ def write_manifest(directory: Path, shards: Sequence[str], **facts: Any) -> Valu
     )
 
 
-def map_file(path: Path, dtype: np.typing.DTypeLike) -> np.ndarray:
+def map_file(path: Path, dtype: np.typing.DTypeLike) -> ndarray:
     """Map a file into memory, read-only."""
     if not path.stat().st_size:  # which numpy can't map
         return np.empty(0, dtype)
@@ -211,7 +212,7 @@ def _allow_open_files(path: Path, shards: int) -> None:
         )
 
 
-def read_bits(bits: np.ndarray, begin: int, end: int) -> np.ndarray:
+def read_bits(bits: ndarray, begin: int, end: int) -> ndarray:
     """Return bits `begin` to `end` of an array of bytes, the lowest bit first; bool (end - begin,)."""
     first = begin // 8
     unpacked = np.unpackbits(bits[first : (end + 7) // 8], bitorder="little")
@@ -286,7 +287,7 @@ class Shard:
             f"the shard {self._path} is damaged: {how}; remove {self._path}.json and {_PREPARE_AGAIN}"
         )
 
-    def ends(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def ends(self, documents: ndarray) -> tuple[ndarray, ndarray]:
         """Return where these documents (integer (n,)) begin and end in `tokens`, int64 (n,) each.
 
         Raises:
@@ -298,11 +299,11 @@ class Shard:
             raise self.damaged("its offsets do not ascend")
         return begin, end
 
-    def word_starts(self, begin: int, end: int) -> np.ndarray:
+    def word_starts(self, begin: int, end: int) -> ndarray:
         """Return which of the tokens begin..end start a word, bool (end - begin,)."""
         return read_bits(self.word_bits, begin, end)
 
-    def sentence_starts(self, begin: int, end: int) -> np.ndarray:
+    def sentence_starts(self, begin: int, end: int) -> ndarray:
         """Return which of the tokens begin..end start a sentence, bool (end - begin,)."""
         return read_bits(self.sentence_bits, begin, end)
 

@@ -5,6 +5,7 @@ others in each epoch, while the plan, which sees only lengths, stays the same.
 """
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.draws import count_shuffle_bits, make_shuffle_words, shuffle_word
@@ -53,7 +54,7 @@ def _fill(lengths, offsets, repeats, starts, shuffled, order):
                 place += 1
 
 
-def assign(plan: Plan, lengths: np.ndarray, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
+def assign(plan: Plan, lengths: ndarray, key: np.uint64) -> tuple[ndarray, ndarray]:
     """Give every sequence its place.
 
     Args:

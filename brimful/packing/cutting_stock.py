@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 from scipy.optimize import linprog
 from scipy.sparse import csc_array, diags_array, hstack
 
@@ -50,7 +51,7 @@ FIX_FROM = 0.8
 NO_ITEM = -1
 
 
-def cutting_stock(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
+def cutting_stock(counts: ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
     """Find the fewest rows known, by column generation with rounding; never more than best-fit's.
 
     The plan's lower bound is the bound of the linear program, proven in whole numbers. Best-fit's plan is
@@ -94,7 +95,7 @@ def cutting_stock(counts: np.ndarray, capacity: int, max_sequences: int | None =
     return fill_slots(best_rounded, counts, bound)
 
 
-def _round_rows(rows: np.ndarray, fraction: float) -> np.ndarray:
+def _round_rows(rows: ndarray, fraction: float) -> ndarray:
     """Round fractional rows up from this fraction on, else down: int64."""
     return np.floor(rows + (1 - fraction + 1e-6)).astype(np.int64)
 
@@ -117,20 +118,20 @@ class Rows(NamedTuple):
     """
 
     columns: csc_array
-    rows: np.ndarray
+    rows: ndarray
 
     @property
     def total(self) -> int:
         """The number of rows."""
         return int(self.rows.sum())
 
-    def plus(self, columns: csc_array, rows: np.ndarray) -> "Rows":
+    def plus(self, columns: csc_array, rows: ndarray) -> "Rows":
         """Return these and further rows."""
         used = np.flatnonzero(rows)
         columns = hstack([self.columns, columns[:, used]], format="csc")
         return Rows(columns, np.concatenate([self.rows, rows[used]]))
 
-    def unplaced(self, counts: np.ndarray) -> np.ndarray:
+    def unplaced(self, counts: ndarray) -> ndarray:
         """int64 (capacity + 1,): the sequences of `counts` that find no slot."""
         return count_unplaced(self.columns.astype(np.int64) @ self.rows, counts)
 
@@ -146,7 +147,7 @@ class _Program:
         work: estimated time of the work so far, in nanoseconds.
     """
 
-    def __init__(self, counts: np.ndarray, capacity: int, max_sequences: int | None) -> None:
+    def __init__(self, counts: ndarray, capacity: int, max_sequences: int | None) -> None:
         self.capacity = capacity
         self.depth = depth_limit(capacity, max_sequences)
         self.lengths = np.flatnonzero(counts)
@@ -212,13 +213,13 @@ class _Program:
         placed = columns.data, self.lengths[columns.indices], columns.indptr
         return Rows(csc_array(placed, shape=(self.capacity + 1, len(rows))), rows)
 
-    def _add(self, patterns: csc_array, duals: np.ndarray | None = None) -> None:
+    def _add(self, patterns: csc_array, duals: ndarray | None = None) -> None:
         """Let the program use these patterns; only those that lower its rows, if it has such duals."""
         if duals is not None:
             patterns = patterns[:, patterns.T @ duals > 1 + 1e-9]
         self.columns = hstack([self.columns, patterns], format="csc")
 
-    def _price(self, duals: np.ndarray) -> tuple[int, csc_array, np.ndarray]:
+    def _price(self, duals: ndarray) -> tuple[int, csc_array, ndarray]:
         """Find the pattern worth most for each length.
 
         Returns:
@@ -235,12 +236,12 @@ class _Program:
         patterns = csc_array((times.astype(np.float64), indices, offsets), shape=(len(duals),) * 2)
         return bound, patterns, values / most
 
-    def _price_shaken(self, duals: np.ndarray, *draw: int) -> csc_array:
+    def _price_shaken(self, duals: ndarray, *draw: int) -> csc_array:
         """Find the patterns that are worth most by slightly raised duals."""
         noise = draw_uniform(derive_key("shaken", *draw), np.arange(len(duals)))
         return self._price(duals * (1 + 0.01 * noise))[1]
 
-    def _first_duals(self) -> np.ndarray:
+    def _first_duals(self) -> ndarray:
         """Choose duals without a program: 1 / depth for each length, or the best of Martello and Toth's
         bound.
 
@@ -262,7 +263,7 @@ class _Program:
         duals[lengths > capacity - a] = 1.0
         return duals
 
-    def _minimise(self) -> tuple[np.ndarray, np.ndarray] | None:
+    def _minimise(self) -> tuple[ndarray, ndarray] | None:
         """Rows of each pattern and the duals of each length; None if the solver fails."""
         m, n = self.columns.shape
         self.work += PROGRAM_NANOSECONDS + NONZERO_NANOSECONDS * self.columns.nnz
@@ -338,7 +339,7 @@ def best_patterns(values, lengths, capacity, depth):
     return most, indices[: offsets[m]].copy(), repeats[: offsets[m]].copy(), offsets
 
 
-def count_unplaced(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def count_unplaced(slots: ndarray, counts: ndarray) -> ndarray:
     """Count the fewest and shortest sequences that remain without a slot.
 
     Args:
@@ -354,7 +355,7 @@ def count_unplaced(slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.diff(missing, prepend=0)[::-1]
 
 
-def fill_slots(rows: Rows, counts: np.ndarray, bound: int) -> Plan:
+def fill_slots(rows: Rows, counts: ndarray, bound: int) -> Plan:
     """Put the longest sequence into the longest slot, the next one into the next slot; empty slots go.
 
     Args:

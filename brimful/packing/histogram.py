@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.console import pluralise
 from brimful.base.errors import BrimfulError
@@ -17,7 +18,7 @@ MAX_CAPACITY = 1 << 24
 MAX_SLOTS = 2.0**62  # sums of tokens stay in int64
 
 
-def count_lengths(lengths: np.ndarray) -> np.ndarray:
+def count_lengths(lengths: ndarray) -> ndarray:
     """Count how many of `lengths` equal each index: int64 (max + 1,).
 
     Raises:
@@ -51,7 +52,7 @@ def depth_limit(capacity: int, max_sequences: int | None) -> int:
     return min(max_sequences or capacity, capacity)
 
 
-def check_counts(counts: np.ndarray, capacity: int) -> np.ndarray:
+def check_counts(counts: ndarray, capacity: int) -> ndarray:
     """Check the counts, and return them as int64 (capacity + 1,).
 
     Raises:
@@ -91,9 +92,9 @@ class Plan:
     """
 
     capacity: int
-    lengths: np.ndarray
-    offsets: np.ndarray
-    repeats: np.ndarray
+    lengths: ndarray
+    offsets: ndarray
+    repeats: ndarray
     lower_bound: int
 
     @property
@@ -134,7 +135,7 @@ class Plan:
         """The most rows that a better packing could save."""
         return self.rows - self.lower_bound
 
-    def counts(self) -> np.ndarray:
+    def counts(self) -> ndarray:
         """Count the sequences of each length that the plan places: int64 (capacity + 1,)."""
         counts = np.zeros(self.capacity + 1, dtype=np.int64)
         # `add.at`, not `bincount` with weights, whose float64 sums would round more than 2^53 sequences.
@@ -142,7 +143,7 @@ class Plan:
         return counts
 
 
-def lower_bound(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> int:
+def lower_bound(counts: ndarray, capacity: int, max_sequences: int | None = None) -> int:
     """Compute a minimum of rows that every packing needs, from sums over the histogram.
 
     It is the largest of three bounds: all tokens over the capacity, all sequences over `max_sequences`, and

@@ -8,6 +8,7 @@ one or two in each. Slots without a sequence are padding.
 from collections import Counter
 
 import numpy as np
+from numpy import ndarray
 from scipy.optimize import nnls
 
 from brimful.base.errors import BrimfulError
@@ -20,7 +21,7 @@ MAX_CAPACITY = 512  # twice as much has a matrix of 700 MB
 LIGHT_TOKENS, LIGHT_WEIGHT = 8, 0.09
 
 
-def _list_patterns(capacity: int, most: int) -> np.ndarray:
+def _list_patterns(capacity: int, most: int) -> ndarray:
     """int64 (3, patterns): lengths that sum to `capacity`, longest first, at most `most` above 0."""
     shortest = np.arange(capacity // 3 + 1 if most > 2 else 1)[:, None]
     middle = np.arange(capacity // 2 + 1 if most > 1 else 1)
@@ -29,7 +30,7 @@ def _list_patterns(capacity: int, most: int) -> np.ndarray:
     return np.stack([capacity - middle - shortest, middle, shortest])
 
 
-def _take_out(rows: Counter[tuple[int, ...]], surplus: np.ndarray) -> None:
+def _take_out(rows: Counter[tuple[int, ...]], surplus: ndarray) -> None:
     """Take `surplus[length]` sequences of each length out of the rows: as whole rows where possible."""
     remaining: list[int] = surplus.tolist()
     for pattern in rows:
@@ -49,7 +50,7 @@ def _take_out(rows: Counter[tuple[int, ...]], surplus: np.ndarray) -> None:
             remaining[length] -= times
 
 
-def _add_rows(rows: Counter[tuple[int, ...]], unplaced: np.ndarray, capacity: int, most: int) -> None:
+def _add_rows(rows: Counter[tuple[int, ...]], unplaced: ndarray, capacity: int, most: int) -> None:
     """Add rows for `unplaced[length]` sequences of each length: two that fill a row together, else one."""
     remaining: list[int] = unplaced.tolist()
     for length in range(capacity, 0, -1):
@@ -64,7 +65,7 @@ def _add_rows(rows: Counter[tuple[int, ...]], unplaced: np.ndarray, capacity: in
         rows[(length,)] += remaining[length]
 
 
-def nnlshp(counts: np.ndarray, capacity: int, max_sequences: int | None = 3) -> Plan:
+def nnlshp(counts: ndarray, capacity: int, max_sequences: int | None = 3) -> Plan:
     """Pack by non-negative least squares histogram packing.
 
     It is good where there are sequences of most lengths: a sequence without partners that fill its row up to

@@ -9,6 +9,7 @@ number of sequences. shortest_first.py uses the same groups.
 from collections.abc import Callable
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.packing.histogram import Plan, check_counts, check_limits, depth_limit, lower_bound
@@ -111,7 +112,7 @@ def _write_patterns(groups, lengths, offsets, repeats):
                 index = groups[index, PARENT]
 
 
-def pack_with(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: int | None) -> Plan:
+def pack_with(fill: Callable, counts: ndarray, capacity: int, max_sequences: int | None) -> Plan:
     capacity, max_sequences = check_limits(capacity, max_sequences)
     counts = check_counts(counts, capacity)
     groups = np.empty((4 * np.count_nonzero(counts) + 16, 6), dtype=np.int64)
@@ -127,7 +128,7 @@ def pack_with(fill: Callable, counts: np.ndarray, capacity: int, max_sequences: 
     return Plan(capacity, lengths, offsets, repeats, lower_bound(counts, capacity, max_sequences))
 
 
-def lpfhp(counts: np.ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
+def lpfhp(counts: ndarray, capacity: int, max_sequences: int | None = None) -> Plan:
     """Pack by longest-pack-first histogram packing, into the same rows as best-fit decreasing.
 
     The newest of several equally full rows is taken.

@@ -32,6 +32,7 @@ from brimful.tables.layouts import TablePaths, find_layout
 from brimful.tables.table import require_pairs
 from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
+from brimful.tasks.held_out_copies import find_held_out_copies
 from brimful.tasks.judging.comparison import (
     Answer,
     Judged,
@@ -45,7 +46,6 @@ from brimful.tasks.judging.comparison import (
     write_predictions,
 )
 from brimful.tasks.prediction_form import Outputs
-from brimful.tasks.row_groups import find_held_out_copies
 from brimful.tasks.task import Metric
 from brimful.tasks.task_data import TaskData, load_task_data, make_evaluation
 from brimful.tasks.task_model import TaskModel, fold

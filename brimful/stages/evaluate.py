@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 import torch
+from numpy import ndarray
 
 from brimful.base.console import say
 from brimful.base.distributed import World
@@ -68,7 +69,7 @@ class _Manifest(TypedDict):
     summary: _ManifestSummary
 
 
-def mean_of_ratios(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
+def mean_of_ratios(sums: ndarray, counts: ndarray) -> tuple[float, float]:
     """Return sum(sums) / sum(counts) over n rows, and the standard error of this ratio estimator.
 
     Cochran 1977, section 6.4. The error of a single row is NaN.
@@ -109,7 +110,7 @@ def _evaluate_text(plan: "EvaluatePlan", plans: Path) -> Values:
     """
     runtime, max_length, tokens = plan.runtime, plan.config.max_length, plan.config.text_tokens
     assert max_length is not None
-    scores: dict[str, dict[str, np.ndarray]] = {text: {} for text in plan.corpora}
+    scores: dict[str, dict[str, ndarray]] = {text: {} for text in plan.corpora}
     without = []
     for name, model in plan.folders.items():
         encoder, head = load_pretrained(model)
@@ -153,7 +154,7 @@ def _evaluate_text(plan: "EvaluatePlan", plans: Path) -> Values:
 
 def _measure_rows(
     encoder: Encoder, objective: MaskedLM, batches: Sequence[PackedBatch], runtime: Runtime
-) -> np.ndarray:
+) -> ndarray:
     """Measure each packed row: the summed loss, the right predictions, the predictions. float64 (R, 3)."""
     rows = []
     with torch.inference_mode():
@@ -166,7 +167,7 @@ def _measure_rows(
     return np.array(rows)
 
 
-def _describe_losses(rows: np.ndarray, tokens_a_character: float) -> Numbers:
+def _describe_losses(rows: ndarray, tokens_a_character: float) -> Numbers:
     """Return the metrics of an encoder on a text, as summary.json has them."""
     _, right, predictions = rows.sum(0)
     mean, error = mean_of_ratios(rows[:, 0], rows[:, 2])

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+from numpy import ndarray
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
@@ -168,11 +169,11 @@ class ModelTeacher:
         outputs = cache_outputs(decides, data, compute, runtime.world)
         if self.order == list(range(len(self.order))):
             return outputs
-        if isinstance(outputs, np.ndarray):
+        if isinstance(outputs, ndarray):
             return outputs[:, self.order]
         return outputs.map_parts(lambda scores: scores[:, self.order])
 
-    def answer_table(self, table: Table, runtime: Runtime) -> np.ndarray:
+    def answer_table(self, table: Table, runtime: Runtime) -> ndarray:
         """Answer each row with its own tokenizer and windows: float32 (rows, C), in the order of the task's
         labels."""
         return self.answer_rows(self.model.encode(table), runtime)
@@ -180,7 +181,7 @@ class ModelTeacher:
     def answer_rows(self, data: Encoded, runtime: Runtime) -> Any:
         """Answer each row, from examples of its own tokens, as `Task.measure` takes answers."""
         outputs = self.compute_outputs(data, runtime)
-        if isinstance(outputs, np.ndarray):
+        if isinstance(outputs, ndarray):
             outputs = np.array(outputs)  # a copy: torch would warn of a read-only map of the cache's file
         return self.model.task.answers(outputs, data)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
 
 import msgspec
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError, suggest_name
@@ -47,7 +48,7 @@ class Column(Sequence[Any]):
 
     values: "pyarrow.ChunkedArray"
     type: Any = str
-    rows: np.ndarray | None = None
+    rows: ndarray | None = None
 
     @classmethod
     def of(cls, values: Sequence[Any], type: Any = str) -> Self:
@@ -87,7 +88,7 @@ class Column(Sequence[Any]):
         for start in range(0, len(self), _VALUES_AT_ONCE):
             yield from map(self._decode, self.values.slice(start, _VALUES_AT_ONCE).to_pylist())
 
-    def take(self, rows: np.ndarray) -> Self:
+    def take(self, rows: ndarray) -> Self:
         """Return the values of the given rows (int64)."""
         return type(self)(self.values, self.type, rows if self.rows is None else self.rows[rows])
 
@@ -119,8 +120,8 @@ class Table:
     texts: Sequence[str]
     second: Sequence[str] | None
     labels: Sequence[Any] | None
-    lines: np.ndarray | None = field(default=None, kw_only=True)
-    rows: np.ndarray | None = field(default=None, kw_only=True)
+    lines: ndarray | None = field(default=None, kw_only=True)
+    rows: ndarray | None = field(default=None, kw_only=True)
     files: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
 
     types: ClassVar[Facts] = {}
@@ -153,7 +154,7 @@ class Table:
             raise BrimfulError(f"{self.where(row)}: unknown label {label!r}; {hint}")
         return index[label]
 
-    def take(self, rows: Sequence[int] | np.ndarray) -> Self:
+    def take(self, rows: Sequence[int] | ndarray) -> Self:
         """Return a table of the given rows, in the given order."""
         index = np.asarray(rows, dtype=np.int64)
         columns: Values = {}
@@ -161,7 +162,7 @@ class Table:
             value = getattr(self, each.name)
             if isinstance(value, Column):
                 columns[each.name] = value.take(index)
-            elif isinstance(value, np.ndarray):  # among them `rows`, which stay places in the first table
+            elif isinstance(value, ndarray):  # among them `rows`, which stay places in the first table
                 columns[each.name] = value[index]
             elif isinstance(value, list):
                 columns[each.name] = [value[row] for row in rows]
@@ -170,7 +171,7 @@ class Table:
         return replace(self, **columns)
 
     @cached_property
-    def fingerprints(self) -> np.ndarray:
+    def fingerprints(self) -> ndarray:
         """uint64 (n,): hashes of `keys`."""
         digests = []
         for text, second in self.keys():
@@ -187,7 +188,7 @@ class Table:
         """Return a key for each row; rows with equal keys stay together when the table is divided."""
         return self.keys()
 
-    def numbers(self) -> np.ndarray:
+    def numbers(self) -> ndarray:
         """Return the labels as numbers, float32 (n,). A comma is a decimal point if all labels allow that.
 
         Raises:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Values
@@ -170,7 +171,7 @@ class Answers(PredictionForm):
 
 
 def _list_window_spans(
-    scores: np.ndarray, places: np.ndarray, longest: int
+    scores: ndarray, places: ndarray, longest: int
 ) -> Iterator[tuple[tuple[int, int], float]]:
     """Yield the characters and scores of the best spans of a window, from the logits (tokens, 2)."""
     context = np.flatnonzero(places[:, 0] < places[:, 1])  # neither a special token nor white space

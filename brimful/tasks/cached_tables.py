@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import pyarrow
 import tokenizers
+from numpy import ndarray
 from tokenizers import Tokenizer
 
 from brimful.base.cache import RECORD, VARIABLE, cache_folder, remove_oldest, touch_entry
@@ -51,7 +52,7 @@ COLUMNS = "columns.arrow"
 _PATH = "{path}"
 """The place of the file's name in the warnings of an entry, since files of other names may be equal."""
 
-Rows = Mapping[str, np.ndarray | Ragged | Column]
+Rows = Mapping[str, ndarray | Ragged | Column]
 """Columns of n rows by name: numbers (n,) or (n, C), ragged arrays of numbers, or texts or JSON."""
 MakeRows = Callable[[Values], Iterator[Rows]]
 """Makes the rows of an entry, some at a time, and puts its facts into the given dictionary."""
@@ -81,7 +82,7 @@ class RunTables:
     train: Path | None = None
     dev: Path | None = None
     test: Path | None = None
-    held_out: Mapping[str, np.ndarray] = field(default_factory=dict)
+    held_out: Mapping[str, ndarray] = field(default_factory=dict)
     layout: FileLayout = OWN_LAYOUT
 
 
@@ -267,7 +268,7 @@ def hash_code(*files: str) -> str:
     return digest.hexdigest()
 
 
-def cache_groups(table: Table, ranks: World) -> np.ndarray:
+def cache_groups(table: Table, ranks: World) -> ndarray:
     """Return the groups of alike rows, from the cache if it has them, and warn as `group_alike_rows`. Every
     rank calls this."""
     content = hashlib.sha256(table.fingerprints.data).hexdigest()
@@ -382,7 +383,7 @@ def _record_batch(rows: Rows) -> pyarrow.RecordBatch:
     return pyarrow.record_batch(list(map(_to_arrow, rows.values())), names=list(rows))
 
 
-def _to_arrow(values: np.ndarray | Ragged | Column) -> pyarrow.Array:
+def _to_arrow(values: ndarray | Ragged | Column) -> pyarrow.Array:
     if isinstance(values, Column):
         return values.values.combine_chunks()
     if isinstance(values, Ragged):
@@ -394,7 +395,7 @@ def _to_arrow(values: np.ndarray | Ragged | Column) -> pyarrow.Array:
     return pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
-def _from_arrow(column: pyarrow.ChunkedArray) -> np.ndarray | Ragged | Column:
+def _from_arrow(column: pyarrow.ChunkedArray) -> ndarray | Ragged | Column:
     """Return views of the file. Numbers that were written some rows at a time are copied into one array."""
     if pyarrow.types.is_large_string(column.type):
         return Column(column)
@@ -407,7 +408,7 @@ def _from_arrow(column: pyarrow.ChunkedArray) -> np.ndarray | Ragged | Column:
     return numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
 
 
-def _to_numbers(array: pyarrow.Array) -> np.ndarray:
+def _to_numbers(array: pyarrow.Array) -> ndarray:
     if pyarrow.types.is_fixed_size_list(array.type):
         return array.flatten().to_numpy().reshape(-1, array.type.list_size)
     return array.to_numpy()

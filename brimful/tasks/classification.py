@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
@@ -58,7 +59,7 @@ class Classification(Classes, Task):
     def description(self) -> str:
         return f"{len(self.labels)} classes ({', '.join(self.labels[:8])})"
 
-    def targets(self, table: Table) -> dict[str, np.ndarray]:
+    def targets(self, table: Table) -> dict[str, ndarray]:
         """Return `label`, int64 (n,): an index into `labels`."""
         index = {name: i for i, name in enumerate(self.labels)}
         labels = np.empty(len(table), dtype=np.int64)  # filled row by row: labels may lie in a file
@@ -73,18 +74,18 @@ class Classification(Classes, Task):
     def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
         return make_class_imitation(temperature)
 
-    def measure(self, answers: np.ndarray, data: Encoded) -> Numbers:
+    def measure(self, answers: ndarray, data: Encoded) -> Numbers:
         """Return the metrics, n, and the mean cross-entropy as `loss`. F1 is averaged over the classes that
         are a label or a prediction of any row, as in scikit-learn."""
         labels = data.targets["label"]
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return self._count_metrics(answers.argmax(1), labels) | {"n": len(labels), "loss": float(loss)}
 
-    def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+    def make_primary(self, answers: ndarray, data: Encoded) -> Callable[[ndarray], float]:
         predicted, labels, name = answers.argmax(1), data.targets["label"], self.metrics[0].name
         return lambda rows: self._count_metrics(predicted[rows], labels[rows])[name]
 
-    def _count_metrics(self, predicted: np.ndarray, labels: np.ndarray) -> Numbers:
+    def _count_metrics(self, predicted: ndarray, labels: ndarray) -> Numbers:
         """The metrics that follow from how often each class is a label, a prediction, and both."""
         # Never from a matrix of labels and predictions, which would take 800 MB for 10,000 classes.
         classes = len(self.labels)
@@ -102,7 +103,7 @@ class Classification(Classes, Task):
             metrics["positive_f1"] = float(f1[1])
         return metrics
 
-    def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: ndarray, data: Encoded) -> list[Row]:
         """Return `gold`, `prediction`, and the `probability` of the prediction."""
         rows = []
         for label, (guess, probability) in zip(data.targets["label"], self.best(answers), strict=True):
@@ -110,7 +111,7 @@ class Classification(Classes, Task):
         return rows
 
 
-def _correlate(predicted: np.ndarray, labelled: np.ndarray, right: np.ndarray) -> float:
+def _correlate(predicted: ndarray, labelled: ndarray, right: ndarray) -> float:
     """The correlation of labels and predictions (Gorodkin, 2004; for two classes: Matthews, 1975), from how
     many rows have each class, float64 (classes,); 0 if all labels or all predictions are the same."""
     n = labelled.sum()

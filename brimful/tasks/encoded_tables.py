@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from tokenizers import Tokenizer
 
 from brimful.base.console import warn
@@ -33,13 +34,13 @@ class Encoded:
         return self.table.labels
 
     @cached_property
-    def targets(self) -> dict[str, np.ndarray]:
+    def targets(self) -> dict[str, ndarray]:
         """The targets of each row by name, (n,) or (n, C), without targets of tokens."""
         # All windows of a text have the same targets.
         first, targets = self.examples.first_of_text, self.examples.targets
         return {name: values[first] for name, values in targets.items() if not isinstance(values, Ragged)}
 
-    def take(self, rows: np.ndarray) -> "Encoded":
+    def take(self, rows: ndarray) -> "Encoded":
         """Return the given rows (int64) in the given order."""
         return Encoded(self.table.take(rows), self.examples.take_texts(rows))
 
@@ -57,7 +58,7 @@ def encode(
     *,
     overlap: int | None = None,
     characters: bool = False,
-    targets: dict[str, np.ndarray] | None = None,
+    targets: dict[str, ndarray] | None = None,
     prompt: str = "",
 ) -> Encoded:
     """Encode each row as [CLS] prompt text [SEP] (text_b [SEP]), in at most `max_length` tokens; other

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.types import Values
 from brimful.tables.label_lists import read_label_lists, read_one_hot
@@ -39,17 +40,17 @@ class Classes(NamedLabels):
     problem_type = "single_label_classification"
     abstains = True
 
-    def best(self, answers: np.ndarray) -> list[tuple[str, float]]:
+    def best(self, answers: ndarray) -> list[tuple[str, float]]:
         """Return the most probable label of each row, and its probability."""
         probabilities = self.scores(answers)
         names = np.array(self.labels, dtype=object)[probabilities.argmax(1)]
         return list(zip(names.tolist(), probabilities.max(1).tolist(), strict=True))
 
-    def scores(self, answers: np.ndarray) -> np.ndarray:
+    def scores(self, answers: ndarray) -> ndarray:
         """Return the probability of each class."""
         return softmax(answers)
 
-    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def rows(self, answers: ndarray, data: Encoded) -> list[Row]:
         """Return `prediction`, a label, and its `probability`."""
         rows = []
         for label, probability in self.best(answers):
@@ -79,12 +80,12 @@ class LabelSets(NamedLabels):
         table = read_table(path, labelled=True, lists=True, layout=layout, take=take)
         return replace(table, labels=read_label_lists(table))
 
-    def scores(self, answers: np.ndarray) -> np.ndarray:
+    def scores(self, answers: ndarray) -> ndarray:
         """Return the probability of each label: the sigmoid of its logit."""
         with np.errstate(over="ignore"):  # exp(-x) may be infinite, and 1 / (1 + it) is 0
             return (1 / (1 + np.exp(-answers.astype(np.float64)))).astype(np.float32)
 
-    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def rows(self, answers: ndarray, data: Encoded) -> list[Row]:
         """Return `prediction`, the labels with a probability above a half, and their `probabilities`."""
         names, rows = np.array(self.labels, dtype=object), list[Row]()
         for logits, probabilities in zip(answers, self.scores(answers), strict=True):
@@ -94,7 +95,7 @@ class LabelSets(NamedLabels):
         return rows
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
+def softmax(logits: ndarray) -> ndarray:
     """Return the probability of each class, float32 (n, classes), computed in float64."""
     # Less the largest, so that exp cannot overflow; -inf where there are no classes.
     weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True, initial=-np.inf))

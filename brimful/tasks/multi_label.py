@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy import ndarray
 from scipy import sparse
 from torch import Tensor
 
@@ -42,7 +43,7 @@ class MultiLabel(LabelSets, Task):
     def description(self) -> str:
         return f"any of {len(self.labels)} labels ({', '.join(self.labels[:8])})"
 
-    def targets(self, table: Table) -> dict[str, np.ndarray]:
+    def targets(self, table: Table) -> dict[str, ndarray]:
         """Return `labels`, uint8 (n, 1 + labels // 8), as bits: the first is set, since the row has a target,
         then a bit for each label. In float32, 500,000 rows of 1,000 labels would be 2 GB, and not 63 MB."""
         place = {name: i for i, name in enumerate(self.labels, 1)}
@@ -73,22 +74,22 @@ class MultiLabel(LabelSets, Task):
 
         return cross_entropy
 
-    def measure(self, answers: np.ndarray, data: Encoded) -> Numbers:
+    def measure(self, answers: ndarray, data: Encoded) -> Numbers:
         """Return F1 of all decisions together, and averaged over labels; one without any text counts as 0."""
         return self._make_metrics(answers, data)(np.arange(len(data))) | {"n": len(data)}
 
-    def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+    def make_primary(self, answers: ndarray, data: Encoded) -> Callable[[ndarray], float]:
         measure_rows, name = self._make_metrics(answers, data), self.metrics[0].name
         return lambda rows: measure_rows(rows)[name]
 
-    def _make_metrics(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], Numbers]:
+    def _make_metrics(self, answers: ndarray, data: Encoded) -> Callable[[ndarray], Numbers]:
         """The metrics as a function of rows. Only hits and errors are kept of all decisions: they are few."""
         gold, predicted = unpack_labels(data.targets["labels"], len(self.labels)), answers > 0
         hits = sparse.csr_array(gold & predicted, dtype=np.int64)  # (n, labels)
         errors = sparse.csr_array(gold ^ predicted, dtype=np.int64)
         is_exact = np.diff(errors.indptr) == 0
 
-        def measure_rows(rows: np.ndarray) -> Numbers:
+        def measure_rows(rows: ndarray) -> Numbers:
             times = np.bincount(rows, minlength=len(data))  # how often each row counts
             right, wrong = times @ hits, times @ errors  # (labels,)
             f1 = 2 * right / np.maximum(2 * right + wrong, 1)
@@ -100,7 +101,7 @@ class MultiLabel(LabelSets, Task):
 
         return measure_rows
 
-    def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: ndarray, data: Encoded) -> list[Row]:
         """Return `gold` and `prediction`, both lists."""
         rows = []
         for gold, row in zip(data.labels, self.rows(answers, data), strict=True):
@@ -108,6 +109,6 @@ class MultiLabel(LabelSets, Task):
         return rows
 
 
-def unpack_labels(bits: np.ndarray, labels: int) -> np.ndarray:
+def unpack_labels(bits: ndarray, labels: int) -> ndarray:
     """Return which labels each row has, bool (n, labels), from the bits of `MultiLabel.targets`."""
     return np.unpackbits(bits, axis=1, count=1 + labels)[:, 1:].view(bool)

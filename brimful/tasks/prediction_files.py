@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_file, sweep
@@ -46,7 +47,7 @@ class Output:
         """Add rows, whose columns are in the header."""
         raise NotImplementedError
 
-    def write_vectors(self, name: str, vectors: np.ndarray) -> None:
+    def write_vectors(self, name: str, vectors: ndarray) -> None:
         """Add float32 (n, width): rows with a single column `name`, or in .npy the array."""
         # float64 has the digits that a float32 needs, and JSON writes the shortest that tell it apart.
         self.write_rows({name: list(map(float, map(str, row)))} for row in vectors)
@@ -135,7 +136,7 @@ class _Parquet(Output):
 
         self._add(pa.Table.from_pylist(list(rows), schema=self.schema))
 
-    def write_vectors(self, name: str, vectors: np.ndarray) -> None:
+    def write_vectors(self, name: str, vectors: ndarray) -> None:
         import pyarrow as pa
 
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
@@ -181,7 +182,7 @@ class _Array(Output):
     def write_rows(self, rows: Iterable[Row]) -> None:
         raise BrimfulError(f"{self.path}: rows of several columns do not fit .npy")
 
-    def write_vectors(self, name: str, vectors: np.ndarray) -> None:
+    def write_vectors(self, name: str, vectors: ndarray) -> None:
         if not self.has_begun:
             shape = (self.length, vectors.shape[1])
             header = {"descr": "<f4", "fortran_order": False, "shape": shape}

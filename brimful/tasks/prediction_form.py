@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-import numpy as np
+from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Values
@@ -25,7 +25,7 @@ from brimful.tasks.encoded_tables import Encoded
 
 PROBABILITY_DECIMALS = 6
 """Decimals of the probabilities that are written, and of the thresholds that they are compared with."""
-Outputs = np.ndarray | Ragged
+Outputs = ndarray | Ragged
 """The outputs of a head for n examples, float32: (n, C) of sequences, or ragged (tokens, C) of tokens."""
 Row = dict[str, Any]
 """A row of a file of predictions: values by column."""
@@ -77,13 +77,13 @@ class PredictionForm(Protocol):
     def answers(self, outputs: Outputs, data: Encoded) -> Any:
         """Return an answer for each row, from the outputs of all its windows; by default the mean, (rows,
         C)."""
-        assert isinstance(outputs, np.ndarray)
+        assert isinstance(outputs, ndarray)
         return data.examples.mean_over_windows(outputs)
 
     def rows(self, answers: Any, data: Encoded) -> list[Row]:
         """Return what `brimful predict` writes for each text: its `prediction`, and other columns."""
 
-    def scores(self, answers: Any) -> np.ndarray:
+    def scores(self, answers: Any) -> ndarray:
         """Return what `brimful predict --scores` writes: a number for each of `labels`, float32 (rows, C). A
         task without such numbers raises a BrimfulError."""
         raise BrimfulError(
@@ -99,11 +99,11 @@ class Numbers(PredictionForm):
     problem_type = "regression"
     labels = ["LABEL_0"]  # noqa: RUF012
 
-    def scores(self, answers: np.ndarray) -> np.ndarray:
+    def scores(self, answers: ndarray) -> ndarray:
         """Return the value."""
         return answers
 
-    def rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def rows(self, answers: ndarray, data: Encoded) -> list[Row]:
         """Return `prediction`, a number."""
         return [{"prediction": value} for value in answers[:, 0].tolist()]
 

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Self
 
 import numpy as np
+from numpy import ndarray
 from torch import Tensor
 
 from brimful.base.console import warn
@@ -93,7 +94,7 @@ class QuestionAnswering(Answers, Task):
     def new_head(self, encoder: Encoder) -> SpanHead:
         return SpanHead(encoder)
 
-    def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
+    def example_targets(self, table: Table, examples: Examples) -> dict[str, ndarray | Ragged]:
         """Return `span`, the first and the last token of the first answer that is in the context; 0 and 0
         (the first token) where the window does not hold it, `IGNORED` where no answer is in the context."""
         assert table.labels is not None
@@ -150,7 +151,7 @@ class QuestionAnswering(Answers, Task):
         """
         golds = _list_golds(data)
         texts = list(map(self.text_of, answers))
-        scores, metrics = dict[str, np.ndarray](), Numbers()
+        scores, metrics = dict[str, ndarray](), Numbers()
         for name in SCORES:
             scores[name] = _score_texts(name, texts, golds)
             metrics[name] = float(scores[name].mean())
@@ -204,10 +205,10 @@ class QuestionAnswering(Answers, Task):
         return rows
 
 
-def _count_answer_tokens(data: Encoded) -> np.ndarray:
+def _count_answer_tokens(data: Encoded) -> ndarray:
     """int64 (examples,), the tokens of the answer; 1 where a window holds no answer."""
     spans = data.examples.targets["span"]
-    assert isinstance(spans, np.ndarray)
+    assert isinstance(spans, ndarray)
     return spans[:, 1] - spans[:, 0] + 1
 
 
@@ -216,7 +217,7 @@ def _list_golds(data: Encoded) -> list[list[str]]:
     return [[answer.text for answer in answers] or [""] for answers in data.labels]
 
 
-def _score_texts(name: str, texts: list[str], golds: list[list[str]]) -> np.ndarray:
+def _score_texts(name: str, texts: list[str], golds: list[list[str]]) -> ndarray:
     """The score of each text by the right answer that is nearest, float64 (n,)."""
     score, scores = SCORES[name], np.empty(len(texts))
     for row, (text, answers) in enumerate(zip(texts, golds, strict=True)):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy import ndarray
 from scipy import stats
 from torch import Tensor
 
@@ -46,7 +47,7 @@ class Regression(Numbers, Task):
         head.unit, head.zero = self.deviation, self.mean
         return head
 
-    def targets(self, table: Table) -> dict[str, np.ndarray]:
+    def targets(self, table: Table) -> dict[str, ndarray]:
         values = table.numbers()
         if np.ptp(values) == 0:
             raise BrimfulError(
@@ -67,15 +68,15 @@ class Regression(Numbers, Task):
         scale = self.deviation
         return lambda ours, theirs: squared_error_sum(widen(ours) / scale, theirs / scale)
 
-    def measure(self, answers: np.ndarray, data: Encoded) -> dict[str, float]:
+    def measure(self, answers: ndarray, data: Encoded) -> dict[str, float]:
         """Return the metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
         return self._measure_values(answers, data.targets["label"])
 
-    def make_primary(self, answers: np.ndarray, data: Encoded) -> Callable[[np.ndarray], float]:
+    def make_primary(self, answers: ndarray, data: Encoded) -> Callable[[ndarray], float]:
         labels, name = data.targets["label"], self.metrics[0].name
         return lambda rows: self._measure_values(answers[rows], labels[rows])[name]
 
-    def _measure_values(self, answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def _measure_values(self, answers: ndarray, labels: ndarray) -> dict[str, float]:
         values, labels = answers[:, 0].astype(np.float64), labels.astype(np.float64)
         pearson = spearman = 0.0
         if np.ptp(values) > 0 and np.ptp(labels) > 0:
@@ -84,6 +85,6 @@ class Regression(Numbers, Task):
         mse = float(np.square(values - labels).mean())
         return {"pearson": pearson, "spearman": spearman, "mse": mse, "n": len(labels)}
 
-    def compare_rows(self, answers: np.ndarray, data: Encoded) -> list[Row]:
+    def compare_rows(self, answers: ndarray, data: Encoded) -> list[Row]:
         pairs = zip(data.targets["label"].tolist(), answers[:, 0].tolist(), strict=True)
         return [{"gold": gold, "prediction": value} for gold, value in pairs]

@@ -12,12 +12,13 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
+from numpy import ndarray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from brimful.base.console import warn
 from brimful.base.randomness import derive_key, hash_words
-from brimful.corpus.dedup.near_pairs import find_near_groups, find_near_pairs
+from brimful.corpus.dedup.near_pairs import find_near_groups
 from brimful.corpus.text.characters import normalise
 from brimful.tables.table import Table
 
@@ -43,39 +44,7 @@ _NO_LETTERS = re.compile(r"[\W\d_]+")
 Sides = tuple[str, ...]  # the normalised text of a row, or the two texts of a pair
 
 
-def find_held_out_copies(table: Table, held_out: Sequence[Table], train: Table) -> np.ndarray:
-    """Find the rows of another file that repeat rows which were cut from a table.
-
-    A copy has the text of a held-out row, or almost the same, but for case, width, spaces, punctuation and
-    numbers (which count where `train` has the same letters), and is not as near to `train`; or it shares a
-    source with the held-out rows and not with `train`.
-
-    Args:
-        held_out: the parts that were cut.
-        train: the other rows of the table that they were cut from.
-
-    Returns:
-        bool (n,), whether each row is a copy.
-    """
-    texts, train_texts = _join_sides(table), _join_sides(train)
-    held_out_texts, sources = dict[str, None](), set[str]()
-    for part in held_out:
-        held_out_texts |= dict.fromkeys(_join_sides(part))
-        sources.update(find_sources(part))
-    sources -= find_sources(train).keys()
-    letters = set(map(_only_letters, held_out_texts)) - set(map(_only_letters, train_texts))
-    is_copy = np.zeros(len(texts), dtype=bool)
-    for row, (text, sides) in enumerate(zip(texts, list_sides(table), strict=True)):
-        has_equal_text = text in held_out_texts or _only_letters(text) in letters
-        is_copy[row] = has_equal_text or not sources.isdisjoint(sides)
-    match, nearness = find_near_pairs(list(held_out_texts), texts)
-    near = np.flatnonzero((match >= 0) & ~is_copy)
-    nearness_to_train = find_near_pairs(train_texts, [texts[row] for row in near.tolist()])[1]
-    is_copy[near[nearness_to_train < nearness[near]]] = True
-    return is_copy
-
-
-def group_alike_rows(table: Table) -> np.ndarray:
+def group_alike_rows(table: Table) -> ndarray:
     """Return the group of each row, int64 (n,), from 0: a cut divides neither alike rows nor rows that belong
     together, such as questions on one context. A warning names each text that too many rows share."""
     sides, pairs = list_sides(table), dict[int, Sides]()
@@ -91,10 +60,10 @@ def group_alike_rows(table: Table) -> np.ndarray:
                 f"{table.path}: {rows:,} of {len(table):,} rows share {example[:40]!r}: too many to be on one"
                 " side of a cut, so rows with it are on both"
             )
-    return _join_by_sources(_group_texts(_join_sides(table)), pairs, max_rows)
+    return _join_by_sources(_group_texts(join_sides(table)), pairs, max_rows)
 
 
-def _join_by_sources(groups: np.ndarray, pairs: Mapping[int, Sides], max_rows: float) -> np.ndarray:
+def _join_by_sources(groups: ndarray, pairs: Mapping[int, Sides], max_rows: float) -> ndarray:
     """Join the groups of rows, int64 (n,), whose pairs share a source. Where that leaves few groups or a
     large one, only first texts are sources, or only second ones, or neither."""
     first_source = int(groups.max()) + 1
@@ -128,13 +97,13 @@ def _count_rows(sides: Iterable[Sides]) -> Counter[str]:
     return counts
 
 
-def _number_values(values: Iterable[Hashable]) -> np.ndarray:
+def _number_values(values: Iterable[Hashable]) -> ndarray:
     """Number values from 0 in the order in which they first occur, int64 (n,); equal ones alike."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
 
 
-def _group_texts(texts: Sequence[str]) -> np.ndarray:
+def _group_texts(texts: Sequence[str]) -> ndarray:
     """Group texts with the same letters and near pairs, int64 (n,), from 0."""
     distinct = list(dict.fromkeys(texts))
     equal = _group_by_letters(distinct)
@@ -146,7 +115,7 @@ def _group_texts(texts: Sequence[str]) -> np.ndarray:
     return _number_values(map(group_of_text.get, texts))
 
 
-def _join_sides(table: Table) -> list[str]:
+def join_sides(table: Table) -> list[str]:
     """The text of each row, of a pair in either order, or what it has in common with others of its group."""
     return ["\n\n".join(sorted(filter(None, sides))) for sides in list_sides(table)]
 
@@ -171,7 +140,7 @@ def find_sources(table: Table) -> dict[str, int]:
     return first_row
 
 
-def _only_letters(text: str) -> str:
+def only_letters(text: str) -> str:
     """A text without punctuation and numbers, unless they are most of it."""
     letters = _NO_LETTERS.sub("", text)
     if len(letters) < MIN_LETTERS:
@@ -179,9 +148,9 @@ def _only_letters(text: str) -> str:
     return letters
 
 
-def _group_by_letters(texts: Sequence[str]) -> np.ndarray:
+def _group_by_letters(texts: Sequence[str]) -> ndarray:
     """Group different texts with the same letters, int64 (n,); none where too few groups would remain."""
-    letters = list(map(_only_letters, texts))
+    letters = list(map(only_letters, texts))
     counts = Counter(letters)
     max_rows = max(SMALL_GROUP_ROWS, TEMPLATE_SHARE * len(texts))
     for place, text in enumerate(texts):
@@ -193,7 +162,7 @@ def _group_by_letters(texts: Sequence[str]) -> np.ndarray:
     return np.arange(len(texts))
 
 
-def _can_be_cut(groups: np.ndarray) -> bool:
+def _can_be_cut(groups: ndarray) -> bool:
     """Whether groups of different texts, int64 (n,), are many, and small ones have most of the texts."""
     sizes = np.bincount(groups)
     are_many = np.count_nonzero(sizes) >= MIN_DIFFERENT_TEXTS or len(groups) < MIN_DIFFERENT_TEXTS
@@ -201,8 +170,8 @@ def _can_be_cut(groups: np.ndarray) -> bool:
 
 
 def cut_rows(
-    groups: np.ndarray, strata: Sequence[object], contents: np.ndarray, share: float, name: str
-) -> np.ndarray:
+    groups: ndarray, strata: Sequence[object], contents: ndarray, share: float, name: str
+) -> ndarray:
     """Choose the rows of a cut: whole groups, and as nearly as they allow the same share of each stratum.
 
     The hashes of the contents decide, so a row is on the same side in whatever order rows stand. Each stratum

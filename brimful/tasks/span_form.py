@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import log_softmax
 
 from brimful.base.compiled import compiled
@@ -50,7 +51,7 @@ class Tagging:
         """The labels of spans, in the order of their first tags."""
         return list(dict.fromkeys(tag.label for tag in self.tags if tag.label))
 
-    def best(self, scores: np.ndarray) -> np.ndarray:
+    def best(self, scores: ndarray) -> ndarray:
         """Return the most probable sequence of tags that the scheme allows (Viterbi, 1967), int64 (n,).
 
         In BIO, every I-X follows B-X or I-X. If the model lacks the tag I-X, all spans of X have one token.
@@ -62,7 +63,7 @@ class Tagging:
         return tags[_best_path(scores[:, tags], *rules)]
 
     @cached_property
-    def _states(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _states(self) -> tuple[ndarray, ndarray, ndarray, ndarray]:
         """The states of a text's tokens, and the pairs of states that may follow each other.
 
         A state is a tag, or a tag whose word goes on (`CONTINUED`). The same states may follow both.
@@ -120,7 +121,7 @@ class Tagging:
 
 
 @compiled
-def _best_path(scores: np.ndarray, begins: np.ndarray, ends: np.ndarray, follows: np.ndarray) -> np.ndarray:
+def _best_path(scores: ndarray, begins: ndarray, ends: ndarray, follows: ndarray) -> ndarray:
     """The states, int64 (n,), with the highest sum of scores (n, states) on an allowed path."""
     n, count = scores.shape
     before = np.zeros((n, count), dtype=np.int64)
@@ -148,7 +149,7 @@ def _best_path(scores: np.ndarray, begins: np.ndarray, ends: np.ndarray, follows
 
 
 @compiled
-def _best_end(best: np.ndarray, ends: np.ndarray) -> int:
+def _best_end(best: ndarray, ends: ndarray) -> int:
     top = -1
     for state in range(len(best)):
         if ends[state] and (top < 0 or best[state] > best[top]):
@@ -200,7 +201,7 @@ class Spans(PredictionForm):
         return list(map(self._decode, data.table.texts, words, places, scores))
 
     def _decode(
-        self, text: str, words: list[tuple[int, int]], places: np.ndarray, scores: np.ndarray
+        self, text: str, words: list[tuple[int, int]], places: ndarray, scores: ndarray
     ) -> list[Found]:
         """Return the spans of one text, from the characters (n, 2) and scores (n, tags) of its tokens."""
         places = trim_spaces(places, text)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Protocol, Self
 
-import numpy as np
+from numpy import ndarray
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -123,7 +123,7 @@ class Task(PredictionForm, Protocol):
             data.examples.targets.update(self.example_targets(table, data.examples))
         return data
 
-    def targets(self, table: Table) -> dict[str, np.ndarray]:
+    def targets(self, table: Table) -> dict[str, ndarray]:
         """Return the targets of each row, by name: (n,) or (n, C), int64 or float32.
 
         Raises:
@@ -131,7 +131,7 @@ class Task(PredictionForm, Protocol):
         """
         return {}
 
-    def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
+    def example_targets(self, table: Table, examples: Examples) -> dict[str, ndarray | Ragged]:
         """Return the targets of each example or token that depend on its window; raises as `targets`."""
         return {}
 
@@ -159,11 +159,11 @@ class Task(PredictionForm, Protocol):
     def measure(self, answers: Any, data: Encoded) -> Numbers:
         """Return the metrics of the answers, and `n`."""
 
-    def make_primary(self, answers: Any, data: Encoded) -> Callable[[np.ndarray], float]:
+    def make_primary(self, answers: Any, data: Encoded) -> Callable[[ndarray], float]:
         """Return the primary metric as a function of rows, int64, of `data`, which is called often."""
 
-        def measure_rows(rows: np.ndarray) -> float:
-            chosen = answers[rows] if isinstance(answers, np.ndarray) else [answers[row] for row in rows]
+        def measure_rows(rows: ndarray) -> float:
+            chosen = answers[rows] if isinstance(answers, ndarray) else [answers[row] for row in rows]
             return self.measure(chosen, data.take(rows))[self.metrics[0].name]
 
         return measure_rows

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.console import warn
 from brimful.base.distributed import SINGLE_RANK, World
@@ -57,7 +58,7 @@ def load_task_data(
     *,
     max_length: int,
     overlap: int | None = None,
-    held_out: Mapping[str, np.ndarray] | None = None,
+    held_out: Mapping[str, ndarray] | None = None,
     more_tests: Sequence[str] = (),
     metric: str | None = None,
 ) -> TaskData:
@@ -170,12 +171,12 @@ def cut_part(
     return remaining, part
 
 
-def _numbers(table: Table) -> np.ndarray:
+def _numbers(table: Table) -> ndarray:
     """Return the number of each row in its file, int64 (n,), from 0."""
     return np.arange(len(table)) if table.rows is None else table.rows
 
 
-def split_rows(data: Encoded, rows: np.ndarray, name: str) -> tuple[Encoded, Encoded]:
+def split_rows(data: Encoded, rows: ndarray, name: str) -> tuple[Encoded, Encoded]:
     """Divide a table: return all other rows, and the rows that have the given numbers in its file."""
     is_part = np.isin(_numbers(data.table), rows)
     part = data.take(np.flatnonzero(is_part))

@@ -6,6 +6,7 @@ from itertools import chain, pairwise
 from typing import Self
 
 import numpy as np
+from numpy import ndarray
 from torch import Tensor
 
 from brimful.base.console import warn
@@ -51,7 +52,7 @@ class TokenClassification(Spans, Task):
     def new_head(self, encoder: Encoder) -> TokenHead:
         return TokenHead(encoder, len(self.labels))
 
-    def example_targets(self, table: Table, examples: Examples) -> dict[str, np.ndarray | Ragged]:
+    def example_targets(self, table: Table, examples: Examples) -> dict[str, ndarray | Ragged]:
         """Return `tags`, the BIO tag of each token; special tokens and tokens without characters have none.
 
         What is trained has the tags of BIO; a model with others is only measured, by its spans.
@@ -59,7 +60,7 @@ class TokenClassification(Spans, Task):
         assert table.labels is not None
         assert examples.characters is not None
         index = {label: i for i, label in enumerate(self.kinds)}
-        tags: list[np.ndarray] = []
+        tags: list[ndarray] = []
         lost = total = 0
         # Windows of text i: bounds[i] to bounds[i + 1].
         bounds = [*examples.first_of_text.tolist(), len(examples)]

@@ -1,12 +1,13 @@
 """Where tokens stand in a text: its words, spans and windows by the characters of tokens."""
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 
 
-def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
+def trim_spaces(places: ndarray, text: str) -> ndarray:
     """Return the characters of tokens (n, 2) without white space at their ends, which some tokenizers count.
 
     A token of white space becomes empty. Only the characters from the first token to the last are looked at,
@@ -24,7 +25,7 @@ def trim_spaces(places: np.ndarray, text: str) -> np.ndarray:
     return np.where(filled, np.stack([starts, ends], -1), places)
 
 
-def find_word_units(words: list[tuple[int, int]], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def find_word_units(words: list[tuple[int, int]], places: ndarray) -> tuple[ndarray, ndarray]:
     """Find what can be tagged of a text that is divided into words.
 
     The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
@@ -45,16 +46,16 @@ def find_word_units(words: list[tuple[int, int]], places: np.ndarray) -> tuple[n
     return np.stack([bounds[first, 0], bounds[last, 1]], -1), speaking
 
 
-def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[ndarray], list[ndarray]]:
     """Return the characters, int32 (tokens, 2), and outputs, float32 (tokens, C), of the tokens of each text,
     without special tokens. A token of several windows has the outputs of the one where it is farthest from a
     cut."""
     assert examples.characters is not None
     ends = np.append(examples.first_of_text[1:], len(examples))
-    places, merged = list[np.ndarray](), list[np.ndarray]()
+    places, merged = list[ndarray](), list[ndarray]()
     for first, end in zip(examples.first_of_text.tolist(), ends.tolist(), strict=True):
-        own_places, own_outputs = list[np.ndarray](), list[np.ndarray]()
-        positions, distances = list[np.ndarray](), list[np.ndarray]()
+        own_places, own_outputs = list[ndarray](), list[ndarray]()
+        positions, distances = list[ndarray](), list[ndarray]()
         start = 0  # of the window, in tokens of the text
         for window in range(first, end):
             is_text = examples.characters[window][:, 0] >= 0
@@ -79,7 +80,7 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[np.ndarray]
     return places, merged
 
 
-def tag_tokens(spans: np.ndarray, places: np.ndarray) -> np.ndarray:
+def tag_tokens(spans: ndarray, places: ndarray) -> ndarray:
     """Return the tag of each token, int64 (n,), from the last span that it overlaps with.
 
     Args:

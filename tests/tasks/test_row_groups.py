@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from brimful.tables.question_files import QuestionTable
 from brimful.tables.table import Table
+from brimful.tasks.held_out_copies import find_held_out_copies
 from brimful.tasks.judging.checks import find_overlap
-from brimful.tasks.row_groups import cut_rows, find_held_out_copies, group_alike_rows
+from brimful.tasks.row_groups import cut_rows, group_alike_rows
 
 WORDS = [f"{a}{b}{c}n" for a in "bdfgk" for b in "aeiou" for c in "lmrst"]
 

@@ -13,6 +13,7 @@ from operator import ne
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import code_points
@@ -96,7 +97,7 @@ def squeeze_blanks(text: str) -> tuple[str, int]:
 
 
 @functools.cache
-def _table() -> np.ndarray:
+def _table() -> ndarray:
     """Return the bits of each code point of the first two planes, int32 (131072,)."""
     table = np.zeros(1 << 17, np.int32)
     characters = "".join(map(chr, range(len(table))))
@@ -106,7 +107,7 @@ def _table() -> np.ndarray:
     return table
 
 
-def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
+def _look(codes: ndarray, table: ndarray) -> tuple[int, int, int]:
     bits_found = runs = others = 0
     blank = symbol = False
     size = kinds = 0  # of the token so far
@@ -153,7 +154,7 @@ def _look(codes: np.ndarray, table: np.ndarray) -> tuple[int, int, int]:
     return bits_found, runs, others
 
 
-def _squeeze(codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> int:
+def _squeeze(codes: ndarray, table: ndarray, out: ndarray) -> int:
     size = 0
     owed = 0  # whitespace
     for code in codes:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
@@ -50,8 +51,8 @@ class DedupConfig:
 
 
 def by_key(
-    parts: Iterable[np.ndarray], total: int, scratch: Path, max_sorted: int = MAX_SORTED_RECORDS
-) -> Iterator[np.ndarray]:
+    parts: Iterable[ndarray], total: int, scratch: Path, max_sorted: int = MAX_SORTED_RECORDS
+) -> Iterator[ndarray]:
     """Yield records in arrays sorted by key, then by place; records of equal keys are in one array.
 
     Up to `max_sorted` records are sorted in memory. More are first distributed among files in `scratch` by
@@ -85,30 +86,30 @@ def by_key(
             path.unlink()
 
 
-def _sorted(records: np.ndarray) -> np.ndarray:
+def _sorted(records: ndarray) -> ndarray:
     return records[np.argsort(records["key"], kind="stable")]
 
 
-def _starts(values: np.ndarray) -> np.ndarray:
+def _starts(values: ndarray) -> ndarray:
     """Return where a value differs from the one before, bool (n,)."""
     starts = np.ones(len(values), bool)
     starts[1:] = values[1:] != values[:-1]
     return starts
 
 
-def mark_duplicates(parts: Iterable[np.ndarray], total: int, scratch: Path, duplicates: np.ndarray) -> None:
+def mark_duplicates(parts: Iterable[ndarray], total: int, scratch: Path, duplicates: ndarray) -> None:
     """Set `duplicates[place]`, bool (places,), for each record whose key occurs at an earlier place."""
     for records in by_key(parts, total, scratch):
         duplicates[records["place"][~_starts(records["key"])]] = True
 
 
 def mark_recurring(
-    parts: Iterable[np.ndarray],
+    parts: Iterable[ndarray],
     total: int,
     scratch: Path,
-    begins: np.ndarray,
+    begins: ndarray,
     max_documents: int,
-    recurring: np.ndarray,
+    recurring: ndarray,
 ) -> None:
     """Set `recurring[line]` for each line that at least `max_documents` earlier documents have.
 
@@ -140,7 +141,7 @@ class NearKeys:
 
         self._minhash: Any = RMinHash
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+    def __call__(self, texts: Sequence[str]) -> ndarray:
         """Return one key for each band, uint64 (texts, BANDS)."""
         from brimful.corpus.dedup.near_pairs import fold
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.randomness import mix
@@ -30,10 +31,10 @@ class Keys:
         lines: key of each line without its whitespace, uint64 (L,); 0 for a line that is too short.
     """
 
-    documents: np.ndarray
-    tokens: np.ndarray
-    line_counts: np.ndarray
-    lines: np.ndarray
+    documents: ndarray
+    tokens: ndarray
+    line_counts: ndarray
+    lines: ndarray
 
 
 def compute_keys(texts: Sequence[str], shortest_line: int) -> Keys:
@@ -56,12 +57,12 @@ def compute_keys(texts: Sequence[str], shortest_line: int) -> Keys:
 
 @compiled
 def _scan(
-    data: np.ndarray,
-    ends: np.ndarray,
-    documents: np.ndarray,
-    tokens: np.ndarray,
-    line_counts: np.ndarray,
-    lines: np.ndarray,
+    data: ndarray,
+    ends: ndarray,
+    documents: ndarray,
+    tokens: ndarray,
+    line_counts: ndarray,
+    lines: ndarray,
     shortest_line: int,
 ) -> None:
     """Fill the arrays of `Keys`, before mixing. A document ends with a line break, at `ends` - 1."""

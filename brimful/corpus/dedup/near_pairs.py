@@ -12,6 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
@@ -33,7 +34,7 @@ NO_RUN = np.iinfo(np.uint64).max
 
 def find_near_pairs(
     references: Sequence[str], texts: Sequence[str], least: float = MIN_SIMILARITY
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[ndarray, ndarray]:
     """For each of `texts`, find a reference that is almost the same. Texts under 8 bytes match no other.
 
     Args:
@@ -61,7 +62,7 @@ def find_near_pairs(
     return match, similarities
 
 
-def find_near_groups(texts: Sequence[str], together: np.ndarray, least: float = MIN_SIMILARITY) -> np.ndarray:
+def find_near_groups(texts: Sequence[str], together: ndarray, least: float = MIN_SIMILARITY) -> ndarray:
     """Group texts that are almost the same, directly or through other texts.
 
     Among texts with equal hashes in a band, each is compared with the first `MAX_CANDIDATES` by content.
@@ -83,7 +84,7 @@ def find_near_groups(texts: Sequence[str], together: np.ndarray, least: float = 
         return text
 
     @lru_cache(CACHED_TEXTS)
-    def runs(text: int) -> np.ndarray:
+    def runs(text: int) -> ndarray:
         return _runs(texts[text])
 
     order = _order_by_content(texts)
@@ -98,13 +99,13 @@ def find_near_groups(texts: Sequence[str], together: np.ndarray, least: float = 
     return np.array(list(map(find_root, range(len(texts)))), dtype=np.int64)
 
 
-def _order_by_content(texts: Sequence[str]) -> np.ndarray:
+def _order_by_content(texts: Sequence[str]) -> ndarray:
     """Return an order of the texts that does not depend on the one they have, int64 (n,)."""
     digests = [blake2b(text.encode(errors="replace"), digest_size=8).digest() for text in texts]
     return np.argsort(np.frombuffer(b"".join(digests), dtype="<u8"), kind="stable")
 
 
-def _count_equal(ours: np.ndarray, theirs: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+def _count_equal(ours: ndarray, theirs: ndarray, pairs: ndarray) -> ndarray:
     """Return how many of 32 hashes are equal in the two rows of each pair, int64 (pairs,)."""
     counts = np.zeros(len(pairs), np.int64)
     for start in range(0, len(pairs), PAIRS_AT_ONCE):
@@ -119,7 +120,7 @@ def jaccard(first: str, second: str) -> float:
 
 
 @compiled
-def _similarity(ours: np.ndarray, theirs: np.ndarray) -> float:
+def _similarity(ours: ndarray, theirs: ndarray) -> float:
     """Return the Jaccard similarity of two sets, uint64, ascending; 0 where one is empty."""
     both = here = there = 0
     while here < len(ours) and there < len(theirs):
@@ -131,7 +132,7 @@ def _similarity(ours: np.ndarray, theirs: np.ndarray) -> float:
     return both / max(len(ours) + len(theirs) - both, 1)
 
 
-def _runs(text: str) -> np.ndarray:
+def _runs(text: str) -> ndarray:
     """Return the different runs of a text, uint64, ascending."""
     data = np.frombuffer(text.encode(errors="replace"), np.uint8)
     if len(data) < RUN_BYTES:
@@ -140,7 +141,7 @@ def _runs(text: str) -> np.ndarray:
     return np.unique(windows.view("<u8")[:, 0])
 
 
-def signatures(texts: Sequence[str]) -> np.ndarray:
+def signatures(texts: Sequence[str]) -> ndarray:
     """Return the smallest hash of the runs of each text, by each of 32 hash functions: uint64 (texts, 32).
 
     A text without runs has `NO_RUN`.
@@ -156,7 +157,7 @@ def signatures(texts: Sequence[str]) -> np.ndarray:
     return smallest
 
 
-def _find_candidates(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+def _find_candidates(theirs: ndarray, ours: ndarray) -> ndarray:
     """Find pairs (row of `ours`, row of `theirs`) with equal hashes in some band, int64 (pairs, 2)."""
     their_rows = np.flatnonzero((theirs != NO_RUN).any(1))
     our_rows = np.flatnonzero((ours != NO_RUN).any(1))
@@ -174,15 +175,13 @@ def _find_candidates(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate(pairs), axis=0)
 
 
-def _halves(signature: np.ndarray) -> np.ndarray:
+def _halves(signature: ndarray) -> ndarray:
     """Return hashes by band, as 32-bit halves: uint32 (texts, bands, 2 * hashes)."""
     return signature.view(np.uint32).reshape(len(signature), BANDS, 2 * BAND_HASHES)
 
 
 @compiled
-def _scan(
-    data: np.ndarray, ends: np.ndarray, factors: np.ndarray, terms: np.ndarray, smallest: np.ndarray
-) -> None:
+def _scan(data: ndarray, ends: ndarray, factors: ndarray, terms: ndarray, smallest: ndarray) -> None:
     """Lower the entries of `smallest` to the smallest hashes of the runs of each text."""
     place = 0
     for text in range(len(ends)):
@@ -201,7 +200,7 @@ def _scan(
                     smallest[text, number] = value
 
 
-def fold(hashes: np.ndarray) -> np.ndarray:
+def fold(hashes: ndarray) -> ndarray:
     """Return a 64-bit key for the MinHash values of each band; uint64 (texts, bands).
 
     Args:

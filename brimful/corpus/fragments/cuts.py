@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.types import Values
 from brimful.corpus.fragments import memo
@@ -58,10 +59,10 @@ class Cuts:
     classify: Callable[[str], int]
     positional: bool
     longest_run: int = 0
-    kinds: np.ndarray = field(default_factory=lambda: np.zeros(0x110000, np.uint8))
-    matrix: np.ndarray = field(default_factory=memo.matrix_of_cuts)
+    kinds: ndarray = field(default_factory=lambda: np.zeros(0x110000, np.uint8))
+    matrix: ndarray = field(default_factory=memo.matrix_of_cuts)
 
-    def learn(self, codes: np.ndarray) -> None:
+    def learn(self, codes: ndarray) -> None:
         """Find the kinds of these code points, integer (characters,)."""
         for code in np.unique(codes[self.kinds[codes] == memo.UNASKED]).tolist():
             self.kinds[code] = self.classify(chr(code))

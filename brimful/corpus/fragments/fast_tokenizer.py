@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.corpus.fragments.cuts import Cuts, safe_cuts
 from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, FragmentTokens, Memo, Rules
@@ -37,7 +38,7 @@ class FastTokenizer:
         self._cuts = safe_cuts(tokenizer)
         self._memo = self._make_memo(self._cuts) if self._cuts else None
 
-    def __call__(self, texts: Sequence[str], codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def __call__(self, texts: Sequence[str], codes: ndarray) -> tuple[ndarray, ndarray, ndarray]:
         """Tokenize `texts`.
 
         Args:

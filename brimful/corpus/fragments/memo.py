@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.corpus.text.characters import code_points
@@ -32,7 +33,7 @@ _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-def matrix_of_cuts() -> np.ndarray:
+def matrix_of_cuts() -> ndarray:
     """Return whether a text may be cut between characters of kinds i and j, bool (kinds, kinds)."""
     cuts = np.zeros((PLAIN_HAN + 1, PLAIN_HAN + 1), bool)
     cuts[ALONE:, ALONE:] = True
@@ -56,8 +57,8 @@ class Rules(NamedTuple):
         longest_piece: characters of the longest PIECE entry.
     """
 
-    kinds: np.ndarray
-    matrix: np.ndarray
+    kinds: ndarray
+    matrix: ndarray
     positional: bool
     longest_run: int
     longest_piece: int
@@ -69,18 +70,18 @@ class _Table(NamedTuple):
     A slot holds the upper half of a hash, and the entry's number + 1 in its lower half; 0 is an empty slot.
     """
 
-    slots: np.ndarray
-    keys: np.ndarray
-    ends: np.ndarray
-    kinds: np.ndarray
+    slots: ndarray
+    keys: ndarray
+    ends: ndarray
+    kinds: ndarray
 
 
 class FragmentTokens(NamedTuple):
     """Entry e has the token ids `tokens[ends[e]:ends[e + 1]]`; `places` are their first characters."""
 
-    tokens: np.ndarray
-    places: np.ndarray
-    ends: np.ndarray
+    tokens: ndarray
+    places: ndarray
+    ends: ndarray
 
 
 class Memo:
@@ -121,9 +122,7 @@ class Memo:
             answers = self._ask(list(self._pieces), [PIECE] * len(self._pieces))
             self._store(0, answers, len(self._pieces))
 
-    def __call__(
-        self, codes: np.ndarray, begins: np.ndarray, ends: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def __call__(self, codes: ndarray, begins: ndarray, ends: ndarray) -> tuple[ndarray, ndarray, ndarray]:
         """Return the answers for the texts `codes[begins[i]:ends[i]]`.
 
         Returns:
@@ -143,7 +142,7 @@ class Memo:
         fresh_answers = self._learn(first_new, codes, fresh[:fresh_count])
         return _spell(fragments[:total], entries[:total], counts, self._answers, fresh_answers)
 
-    def _learn(self, first_new: int, codes: np.ndarray, fresh: np.ndarray) -> FragmentTokens:
+    def _learn(self, first_new: int, codes: ndarray, fresh: ndarray) -> FragmentTokens:
         """Ask for new answers. Store the answers for the entries from `first_new` on, return the others."""
         ends = self._table.ends[first_new : self._count + 1]
         keys = _text(self._table.keys[ends[0] : ends[-1]])
@@ -171,7 +170,7 @@ class Memo:
         self._answers.ends[entry : entry + count + 1] = begin + answers.ends[: count + 1]
 
 
-def _text(codes: np.ndarray) -> str:
+def _text(codes: ndarray) -> str:
     return codes.tobytes().decode("utf-32-le", "surrogatepass")
 
 
@@ -183,7 +182,7 @@ def _extend(state: np.uint64, code: np.uint32) -> np.uint64:
 
 
 @compiled
-def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: _Table) -> int:
+def _lookup(codes: ndarray, begin: int, end: int, state: np.uint64, kind: int, table: _Table) -> int:
     """Return the entry of the fragment `codes[begin:end]`, or -1."""
     length = end - begin
     mask = np.uint64(len(table.slots) - 1)
@@ -206,7 +205,7 @@ def _lookup(codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int
 
 @compiled
 def _insert(
-    codes: np.ndarray, begin: int, end: int, state: np.uint64, kind: int, table: _Table, entry: int
+    codes: ndarray, begin: int, end: int, state: np.uint64, kind: int, table: _Table, entry: int
 ) -> int:
     """Make the fragment `codes[begin:end]` entry number `entry`, and return the number of entries."""
     mask = np.uint64(len(table.slots) - 1)
@@ -222,7 +221,7 @@ def _insert(
 
 
 @compiled
-def _add_piece(codes: np.ndarray, table: _Table, entry: int) -> int:
+def _add_piece(codes: ndarray, table: _Table, entry: int) -> int:
     """Make a piece entry number `entry`, and return the number of entries."""
     state = _SEED + np.uint64(PIECE)
     for code in codes:
@@ -232,8 +231,8 @@ def _add_piece(codes: np.ndarray, table: _Table, entry: int) -> int:
 
 @compiled
 def _match_pieces(
-    codes: np.ndarray, begin: int, end: int, rules: Rules, table: _Table,
-    fragment_begins: np.ndarray, entries: np.ndarray, total: int,
+    codes: ndarray, begin: int, end: int, rules: Rules, table: _Table,
+    fragment_begins: ndarray, entries: ndarray, total: int,
 ) -> int:  # fmt: skip
     """Match pieces greedily, the longest first, as WordPiece does.
 
@@ -266,8 +265,8 @@ def _match_pieces(
 
 @compiled
 def _find(
-    codes: np.ndarray, begins: np.ndarray, ends: np.ndarray, rules: Rules, table: _Table, count: int,
-    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray, fresh: np.ndarray,
+    codes: ndarray, begins: ndarray, ends: ndarray, rules: Rules, table: _Table, count: int,
+    fragment_begins: ndarray, entries: ndarray, counts: ndarray, fresh: ndarray,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Cut the texts `codes[begins[i]:ends[i]]` and look their fragments up.
 
@@ -331,9 +330,9 @@ def _find(
 
 @compiled
 def _spell(
-    fragment_begins: np.ndarray, entries: np.ndarray, counts: np.ndarray,
+    fragment_begins: ndarray, entries: ndarray, counts: ndarray,
     remembered: FragmentTokens, fresh: FragmentTokens,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[ndarray, ndarray, ndarray]:  # fmt: skip
     """Put the tokens of fragments together; see `Memo.__call__`."""
     total = 0
     for entry in entries:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.config import config_hash
 from brimful.base.storage import Record, atomic_files, commit, make_write_error
@@ -63,7 +64,7 @@ def decide(directory: Path, texts: Sequence[Values], config: DedupConfig) -> Val
     return commit(record, contents, config_hash=hash_of_inputs)
 
 
-def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: Path) -> np.ndarray:
+def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: Path) -> ndarray:
     """Return the decision on each document, uint8 (documents,)."""
     total = sum(len(part.documents) for part in parts)
     decisions = np.zeros(total, np.uint8)
@@ -81,8 +82,8 @@ def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: P
 
 
 def _decide_lines(
-    parts: Sequence[TextPart], config: DedupConfig, scratch: Path, decisions: np.ndarray
-) -> np.ndarray:
+    parts: Sequence[TextPart], config: DedupConfig, scratch: Path, decisions: ndarray
+) -> ndarray:
     """Return which lines are dropped, bool (lines,); all False if recurring lines stay."""
     counts = np.concatenate([np.empty(0, np.uint32), *(part.documents["lines"] for part in parts)])
     ends = np.cumsum(counts, dtype=np.int64)
@@ -95,14 +96,14 @@ def _decide_lines(
 
 
 # Each of these yields RECORD arrays, a part at a time. `begin` is the first document or line of the part.
-def _document_records(parts: Sequence[TextPart]) -> Iterator[np.ndarray]:
+def _document_records(parts: Sequence[TextPart]) -> Iterator[ndarray]:
     begin = 0
     for part in parts:
         yield _records(part.documents["key"], begin + np.arange(len(part.documents)))
         begin += len(part.documents)
 
 
-def _band_records(parts: Sequence[TextPart], decisions: np.ndarray) -> Iterator[np.ndarray]:
+def _band_records(parts: Sequence[TextPart], decisions: ndarray) -> Iterator[ndarray]:
     begin = 0
     for part in parts:
         remaining = np.flatnonzero(decisions[begin : begin + len(part.documents)] == 0)
@@ -111,7 +112,7 @@ def _band_records(parts: Sequence[TextPart], decisions: np.ndarray) -> Iterator[
         begin += len(part.documents)
 
 
-def _line_records(parts: Sequence[TextPart], eligible: np.ndarray) -> Iterator[np.ndarray]:
+def _line_records(parts: Sequence[TextPart], eligible: ndarray) -> Iterator[ndarray]:
     begin = 0
     for part in parts:
         # Lines that are too short have the key 0.
@@ -120,15 +121,15 @@ def _line_records(parts: Sequence[TextPart], eligible: np.ndarray) -> Iterator[n
         begin += len(part.lines)
 
 
-def _records(keys: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _records(keys: ndarray, places: ndarray) -> ndarray:
     return np.rec.fromarrays([keys, places], RECORD)
 
 
-def read_decisions(directory: Path, name: str) -> np.ndarray:
+def read_decisions(directory: Path, name: str) -> ndarray:
     """Return the decision on each document of a text part, an index into DECISIONS, uint8 (documents,)."""
     return map_file(directory / "dedup" / f"{name}.fates", np.uint8)
 
 
-def read_dropped(directory: Path, name: str, begin: int, end: int) -> np.ndarray:
+def read_dropped(directory: Path, name: str, begin: int, end: int) -> ndarray:
     """Return which lines from `begin` to `end` of a text part are dropped, bool (end - begin,)."""
     return read_bits(map_file(directory / "dedup" / f"{name}.dropped", np.uint8), begin, end)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.console import warn
 from brimful.base.storage import atomic_files, find_commit
@@ -134,7 +135,7 @@ def _count_characters(pieces: list[CleanText]) -> int:
     return sum(len(piece.text) for piece in pieces)
 
 
-def _facts(texts: tuple[str, ...], is_first: tuple[bool, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _facts(texts: tuple[str, ...], is_first: tuple[bool, ...]) -> tuple[ndarray, ndarray]:
     """Return the facts about each document, DOCUMENT (D,), and the keys of the lines, uint64 (L,)."""
     from brimful.corpus.dedup.keys import compute_keys  # imports numba
 
@@ -153,21 +154,21 @@ class TextPart:
         self._path = text_path(directory, name)
 
     @cached_property
-    def documents(self) -> np.ndarray:
+    def documents(self) -> ndarray:
         """Facts about each document, DOCUMENT (D,)."""
         return map_file(self._path.with_suffix(".docs"), DOCUMENT)
 
     @cached_property
-    def lines(self) -> np.ndarray:
+    def lines(self) -> ndarray:
         """The key of each line, uint64 (L,)."""
         return map_file(self._path.with_suffix(".lines"), "<u8")
 
     @cached_property
-    def bands(self) -> np.ndarray:
+    def bands(self) -> ndarray:
         """MinHash keys, uint64 (D, BANDS)."""
         return map_file(self._path.with_suffix(".bands"), "<u8").reshape(-1, BANDS)
 
-    def rows(self, begin: int, chosen: np.ndarray) -> Iterator[tuple[int, str, int, int]]:
+    def rows(self, begin: int, chosen: ndarray) -> Iterator[tuple[int, str, int, int]]:
         """Yield (document number, text, input, record) of documents `begin + i` where `chosen[i]`, in order.
 
         Only the row groups with such documents are read.

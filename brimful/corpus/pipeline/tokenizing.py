@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.config import config_hash
 from brimful.base.errors import BrimfulError
@@ -84,7 +85,7 @@ class TokenizeTask:
         return find_made(record, TokenizedRecord, verify, **hashes)
 
 
-def in_split(documents: np.ndarray, split: Split, validation_share: float) -> np.ndarray:
+def in_split(documents: ndarray, split: Split, validation_share: float) -> ndarray:
     """Return which documents (DOCUMENT) belong to this split, by a hash of their text; bool (documents,)."""
     held_out = draw_uniform(derive_key("validation"), documents["origin"]) < validation_share
     return held_out if split == "validation" else ~held_out
@@ -189,7 +190,7 @@ def _read_range(
             yield text, number, record
 
 
-def _drop_lines(text: str, dropped: np.ndarray, counters: _Counters) -> str:
+def _drop_lines(text: str, dropped: ndarray, counters: _Counters) -> str:
     """Return a text without the lines that recur in the corpus, and count these lines."""
     flags = dropped.tolist()
     if True not in flags:

@@ -4,6 +4,7 @@ import functools
 import unicodedata
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.corpus.text.characters import HANGUL, LATIN, Ranges, parse_ranges
 
@@ -23,14 +24,14 @@ NO_SCRIPT = len(SCRIPTS)
 _KANA = parse_ranges("3041-30FF 31F0-31FF FF66-FF9F 1B000-1B16F")
 
 
-def fill(table: np.ndarray, ranges: Ranges, value: int) -> None:
+def fill(table: ndarray, ranges: Ranges, value: int) -> None:
     """Set the entries of a table for the code points of these ranges."""
     for first, last in ranges:
         table[first : last + 1] = value
 
 
 @functools.cache
-def character_classes() -> np.ndarray:
+def character_classes() -> ndarray:
     """Return the class of every code point, uint8 (0x110000,)."""
     table = np.full(0x110000, SINGLE, np.uint8)
     # The first two planes by category, two letters such as Lu. Beyond them there are only the Han characters,
@@ -49,7 +50,7 @@ def character_classes() -> np.ndarray:
 
 
 @functools.cache
-def character_scripts() -> np.ndarray:
+def character_scripts() -> ndarray:
     """Return the index in SCRIPTS of every code point, or NO_SCRIPT; uint8 (0x110000,)."""
     classes = character_classes()
     table = np.full(len(classes), SCRIPTS.index("other"), np.uint8)

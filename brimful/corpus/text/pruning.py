@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.batches import batch_by_characters
@@ -44,7 +45,7 @@ class Pruned:
 
     tokenizer: "Tokenizer"
     # The old id of each new one, int64 (pieces,); `embedding[old_ids]` is the new embedding.
-    old_ids: np.ndarray
+    old_ids: ndarray
     statistics: Statistics
 
 
@@ -131,7 +132,7 @@ def _encode(tokenizer: "Tokenizer", texts: list[str]) -> list[Any]:
     return tokenizer.encode_batch_fast(texts, add_special_tokens=False)
 
 
-def _check(old: "Tokenizer", new: "Tokenizer", old_ids: np.ndarray, texts: list[str]) -> None:
+def _check(old: "Tokenizer", new: "Tokenizer", old_ids: ndarray, texts: list[str]) -> None:
     old, new = _plain(old), _plain(new)
     for batch in batch_by_characters(texts, _BATCH_CHARACTERS, _size):
         for text, before, after in zip(batch, _encode(old, batch), _encode(new, batch), strict=True):

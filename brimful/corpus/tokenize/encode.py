@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.corpus.fragments.fast_tokenizer import FastTokenizer
@@ -79,7 +80,7 @@ class TextTokenizer:
         batch = TokenBatch(tokens, words, sentences, lengths, np.empty((0, 2), np.int64))
         return EncodedTexts(batch, scripts, self._count_lacking(codes, tokens, begins))
 
-    def _count_lacking(self, codes: np.ndarray, tokens: np.ndarray, begins: np.ndarray) -> Counter[str]:
+    def _count_lacking(self, codes: ndarray, tokens: ndarray, begins: ndarray) -> Counter[str]:
         """Count the characters of unknown tokens that the vocabulary lacks."""
         lacking: Counter[str] = Counter()
         unknown = np.flatnonzero(tokens == self._unknown)
@@ -110,9 +111,7 @@ class TextTokenizer:
 
 
 @compiled
-def _count_scripts(
-    codes: np.ndarray, begins: np.ndarray, tokens: np.ndarray, unknown: int, table: np.ndarray
-) -> np.ndarray:
+def _count_scripts(codes: ndarray, begins: ndarray, tokens: ndarray, unknown: int, table: ndarray) -> ndarray:
     """Count characters, tokens and unknown tokens by script.
 
     Args:

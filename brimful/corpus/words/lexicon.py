@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.corpus.text.characters import code_points
@@ -36,12 +37,12 @@ class _Trie(NamedTuple):
             bool (1 << _PAIR_BITS,).
     """
 
-    slots: np.ndarray
-    depths: np.ndarray
-    codes: np.ndarray
-    ends: np.ndarray
-    firsts: np.ndarray
-    pairs: np.ndarray
+    slots: ndarray
+    depths: ndarray
+    codes: ndarray
+    ends: ndarray
+    firsts: ndarray
+    pairs: ndarray
 
 
 class Lexicon:
@@ -62,9 +63,7 @@ class Lexicon:
         self._trie = _Trie(slots, depths, codes, ends, firsts, pairs)
         _fill(self._trie)
 
-    def mark_words(
-        self, codes: np.ndarray, starts: np.ndarray, inside: np.ndarray, divisible: np.ndarray
-    ) -> None:
+    def mark_words(self, codes: ndarray, starts: ndarray, inside: ndarray, divisible: ndarray) -> None:
         """Mark the lexicon words of a text as words.
 
         Args:
@@ -79,7 +78,7 @@ class Lexicon:
 
 
 @compiled
-def _find_depths(codes: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
+def _find_depths(codes: ndarray, ends: ndarray) -> tuple[ndarray, int]:
     """Return `_Trie.depths` and the number of nodes.
 
     An entry's node is one character beyond those that it shares with the entry before or behind it.
@@ -101,7 +100,7 @@ def _find_depths(codes: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 @compiled
-def _slot(node: np.uint64, code: np.uint32, slots: np.ndarray) -> np.uint64:
+def _slot(node: np.uint64, code: np.uint32, slots: ndarray) -> np.uint64:
     """Return where the child of a node is, or would be."""
     mask = np.uint64(len(slots) - 1)
     key = (node + _ONE) << _CODE_BITS | np.uint64(code)
@@ -129,14 +128,14 @@ def _fill(trie: _Trie) -> None:
 
 
 @compiled
-def _pair(codes: np.ndarray, begin: int) -> np.uint64:
+def _pair(codes: ndarray, begin: int) -> np.uint64:
     """Return the hash of two characters."""
     both = np.uint64(codes[begin]) << _CODE_BITS | np.uint64(codes[begin + 1])
     return both * _FACTOR >> (np.uint64(64) - _PAIR_BITS)
 
 
 @compiled
-def _find_candidates(codes: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
+def _find_candidates(codes: ndarray, cuttable: ndarray, trie: _Trie) -> ndarray:
     """Return where an entry may begin by its first two characters, or falsely seems to, int32 (places,)."""
     places = np.empty(len(codes), np.int32)
     count = 0
@@ -154,7 +153,7 @@ def _find_candidates(codes: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np
 
 
 @compiled
-def _match(codes: np.ndarray, places: np.ndarray, cuttable: np.ndarray, trie: _Trie) -> np.ndarray:
+def _match(codes: ndarray, places: ndarray, cuttable: ndarray, trie: _Trie) -> ndarray:
     """Return the entries in a text, begin and end, int64 (entries, 2).
 
     Args:
@@ -189,7 +188,7 @@ def _match(codes: np.ndarray, places: np.ndarray, cuttable: np.ndarray, trie: _T
 
 
 @compiled
-def _mark_spans(spans: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> None:
+def _mark_spans(spans: ndarray, starts: ndarray, inside: ndarray) -> None:
     """Make one word of each span; what follows a span within a word starts another one."""
     for begin, end in spans:
         for place in range(begin, end):

@@ -9,6 +9,7 @@ first character, whatever the tokenizer's own pre-tokens are.
 from collections.abc import Collection, Iterable
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.corpus.fragments.memo import SEPARATOR, WORD, FragmentTokens, Memo, Rules, matrix_of_cuts
@@ -35,7 +36,7 @@ class Segmenter:
         self._han_segmenter: HanSegmenter | None = None
         self._lexicon = Lexicon(lexicon) if lexicon else None
 
-    def spans(self, text: str) -> np.ndarray:
+    def spans(self, text: str) -> ndarray:
         """Return the words of `text` in order: character begin and end, int64 (words, 2), without spaces."""
         if not text:
             return np.empty((0, 2), np.int64)
@@ -64,7 +65,7 @@ class HanSegmenter:
         rules = Rules(kinds, matrix_of_cuts(), positional=False, longest_run=0, longest_piece=0)
         self._memo = Memo(rules, self._cut_runs)
 
-    def word_begins(self, codes: np.ndarray) -> np.ndarray:
+    def word_begins(self, codes: ndarray) -> ndarray:
         """Return where words begin, in order, int64 (words,).
 
         Words of Latin letters and digits between Han characters are included.
@@ -91,7 +92,7 @@ class HanSegmenter:
 
 
 @compiled
-def _word_starts_by_class(codes: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _word_starts_by_class(codes: ndarray, table: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     """Find where words start by the classes of characters, and which marks join the character before.
 
     Args:
@@ -123,7 +124,7 @@ def _word_starts_by_class(codes: np.ndarray, table: np.ndarray) -> tuple[np.ndar
 
 
 @compiled
-def _spans_from(starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
+def _spans_from(starts: ndarray, inside: ndarray) -> ndarray:
     """Return spans from each start to the next one, or to where `inside` ends; int64 (spans, 2)."""
     spans = np.empty((starts.sum(), 2), np.int64)
     number = -1
@@ -142,7 +143,7 @@ def _spans_from(starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def word_starts(begins: np.ndarray, spans: np.ndarray) -> np.ndarray:
+def word_starts(begins: ndarray, spans: ndarray) -> ndarray:
     """Find the tokens that start a word, or a sentence, if the spans are sentences.
 
     Args:

@@ -8,6 +8,7 @@ import functools
 import unicodedata
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.corpus.text.characters import EAST_ASIAN as EAST_ASIAN_RANGES
@@ -41,7 +42,7 @@ _ABBREVIATIONS = (
 _BEFORE_NUMBERS = "no nos"
 
 
-def sentence_spans(text: str) -> np.ndarray:
+def sentence_spans(text: str) -> ndarray:
     """Return the sentences of `text` in order: character begin and end, int64 (sentences, 2).
 
     A line break ends a sentence. Whitespace between sentences is in no span.
@@ -51,13 +52,13 @@ def sentence_spans(text: str) -> np.ndarray:
 
 
 @functools.cache
-def _pack_words(words: str) -> np.ndarray:
+def _pack_words(words: str) -> ndarray:
     """Return words as numbers that are made of their ASCII codes, sorted uint64."""
     return np.array(sorted(int.from_bytes(word.encode()) for word in words.split()), np.uint64)
 
 
 @functools.cache
-def _character_traits() -> np.ndarray:
+def _character_traits() -> ndarray:
     """Return the traits of every code point, uint16 (0x110000,)."""
     table = np.zeros(0x110000, np.uint16)
     for code in range(_CASED_OR_SPACE):
@@ -80,8 +81,8 @@ def _character_traits() -> np.ndarray:
 
 @compiled
 def _cut_sentences(
-    codes: np.ndarray, table: np.ndarray, abbreviations: np.ndarray, before_numbers: np.ndarray
-) -> np.ndarray:
+    codes: ndarray, table: ndarray, abbreviations: ndarray, before_numbers: ndarray
+) -> ndarray:
     """Return the sentences of a text: character begin and end, int64 (sentences, 2).
 
     Args:
@@ -129,7 +130,7 @@ def _cut_sentences(
 
 @compiled
 def _ends_sentence(
-    codes: np.ndarray, table: np.ndarray, abbreviations: np.ndarray, before_numbers: np.ndarray,
+    codes: ndarray, table: ndarray, abbreviations: ndarray, before_numbers: ndarray,
     begin: int, first: int, last: int, end: int,
 ) -> bool:  # fmt: skip
     """Whether marks from `first` to `last`, with closers up to `end`, end the sentence from `begin`."""
@@ -166,7 +167,7 @@ def _ends_sentence(
 
 
 @compiled
-def _is_list_number(codes: np.ndarray, table: np.ndarray, begin: int, end: int) -> bool:
+def _is_list_number(codes: ndarray, table: ndarray, begin: int, end: int) -> bool:
     """Whether only up to three digits or a letter stand before a full stop, as in `12.` or `(a.`."""
     while begin < end and table[codes[begin]] & SPACE:
         begin += 1
@@ -181,9 +182,7 @@ def _is_list_number(codes: np.ndarray, table: np.ndarray, begin: int, end: int) 
 
 
 @compiled
-def _is_abbreviation(
-    codes: np.ndarray, table: np.ndarray, abbreviations: np.ndarray, begin: int, end: int
-) -> bool:
+def _is_abbreviation(codes: ndarray, table: ndarray, abbreviations: ndarray, begin: int, end: int) -> bool:
     """Whether the word that ends at `end` is initials (`J`, `U.S`) or an abbreviation."""
     word = end
     while word > begin and not table[codes[word - 1]] & NO_WORD:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.console import say, warn
 from brimful.base.environment import describe_missing
@@ -42,9 +43,9 @@ CERTAIN_LOGIT = 20.0
 """A logit that stands for certainty, where a label never changes in training."""
 MIN_SHARE = float(np.exp(-CERTAIN_LOGIT))
 
-Fitted = Callable[[Any], np.ndarray]
+Fitted = Callable[[Any], ndarray]
 """Features (n, features) -> answers (n, outputs), as `Task.measure` takes them."""
-Targets = dict[str, np.ndarray]
+Targets = dict[str, ndarray]
 
 
 def find_obstacle(task: Task) -> str | None:
@@ -130,20 +131,20 @@ class Frozen:
             task.encode, tokenizer=encoder.tokenizer, max_length=max_length, overlap=overlap, labelled=False
         )
         self.precision = runtime.precision
-        self._vectors: dict[tuple[str, str], np.ndarray] = {}
+        self._vectors: dict[tuple[str, str], ndarray] = {}
 
-    def fit(self, table: Table) -> np.ndarray:
+    def fit(self, table: Table) -> ndarray:
         embeddings = self._embed_new(table)
         self._mean, self._deviation = embeddings.mean(0), embeddings.std(0) + 1e-6  # (hidden,)
         return self.transform(table)
 
-    def transform(self, table: Table) -> np.ndarray:
+    def transform(self, table: Table) -> ndarray:
         return (self._embed_new(table) - self._mean) / self._deviation
 
-    def transform_anew(self, table: Table) -> np.ndarray:
+    def transform_anew(self, table: Table) -> ndarray:
         return (self._embed(table) - self._mean) / self._deviation
 
-    def _embed_new(self, table: Table) -> np.ndarray:
+    def _embed_new(self, table: Table) -> ndarray:
         """The embeddings of a table, of which the texts that are new are computed."""
         keys = table.keys()
         new = [row for row, key in enumerate(keys) if key not in self._vectors]
@@ -152,7 +153,7 @@ class Frozen:
                 self._vectors[keys[row]] = vector
         return np.stack([self._vectors[key] for key in keys])
 
-    def _embed(self, table: Table) -> np.ndarray:
+    def _embed(self, table: Table) -> ndarray:
         return text_vectors(self.encoder, self.encode(table).examples, precision=self.precision)
 
 
@@ -160,11 +161,11 @@ Features = Tfidf | Frozen
 """How a baseline reads texts."""
 
 
-def _predict_always(row: np.ndarray) -> Fitted:
+def _predict_always(row: ndarray) -> Fitted:
     return lambda features: np.repeat(row[None].astype(np.float32), features.shape[0], 0)
 
 
-def _fit_logistic(features: Any, labels: np.ndarray, strength: float) -> Any:
+def _fit_logistic(features: Any, labels: ndarray, strength: float) -> Any:
     """Logistic regression; for sparse features in the dual, which takes few passes but only two classes."""
     from scipy.sparse import issparse
     from sklearn.linear_model import LogisticRegression
@@ -175,7 +176,7 @@ def _fit_logistic(features: Any, labels: np.ndarray, strength: float) -> Any:
     return LogisticRegression(C=strength, max_iter=1000, **options).fit(features, labels)
 
 
-def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | None) -> Fitted:
+def _fit_each(labels: Iterable[ndarray], features: Any, strength: float | None) -> Fitted:
     """The log-odds of each label by a logistic regression of its own; without a strength, from its share."""
     fitted: list[Fitted] = []
     for label in labels:
@@ -185,7 +186,7 @@ def _fit_each(labels: Iterable[np.ndarray], features: Any, strength: float | Non
         else:
             fitted.append(_fit_logistic(features, label, strength).decision_function)
 
-    def answer(features: Any) -> np.ndarray:
+    def answer(features: Any) -> ndarray:
         log_odds = np.empty((features.shape[0], len(fitted)), dtype=np.float32)
         for place, predict in enumerate(fitted):
             log_odds[:, place] = predict(features).reshape(-1)
@@ -207,7 +208,7 @@ def _fit_classes(outputs: int, features: Any, targets: Targets, strength: float 
         return _fit_each((labels == one for one in range(outputs)), features, strength)
     model = _fit_logistic(features, labels, strength)
 
-    def answer(features: Any) -> np.ndarray:
+    def answer(features: Any) -> ndarray:
         # Classes that train lacks are as good as impossible.
         logits = np.full((features.shape[0], outputs), -CERTAIN_LOGIT, dtype=np.float32)
         logits[:, model.classes_] = np.log(np.maximum(model.predict_proba(features), MIN_SHARE))
@@ -251,7 +252,7 @@ class Rung:
         reads: the kind of features, where it was one of several.
     """
 
-    answers: np.ndarray
+    answers: ndarray
     seconds: float
     answer: Answer | None = None
     rows: int = 0

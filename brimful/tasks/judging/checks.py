@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
+from numpy import ndarray
 from tokenizers import Tokenizer
 
 from brimful.base.console import escape_controls, pluralise
@@ -238,7 +239,7 @@ def count_labels(labels: Sequence[str], table: Table) -> dict[str, int]:
     return counts
 
 
-def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[ndarray, ndarray]:
     """Count the tokens of each row, special ones included, and the unknown ones, int64 (n,) each, over all
     windows of a text."""
     examples, unknown = data.examples, unknown_id(tokenizer)
@@ -248,7 +249,7 @@ def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     return tokens.astype(np.int64), unknown_tokens.astype(np.int64)
 
 
-def summarise_tokens(tokens: np.ndarray, unknown: np.ndarray) -> Numbers:
+def summarise_tokens(tokens: ndarray, unknown: ndarray) -> Numbers:
     """Return quantiles of the length, and the proportion of unknown tokens."""
     facts: Numbers = {}
     for name, quantile in (("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("longest", 1.0)):
@@ -264,7 +265,7 @@ def describe_tokens(facts: Mapping[str, float]) -> str:
     )
 
 
-def check_unknown(table: Table, tokens: np.ndarray, unknown: np.ndarray) -> list[Finding]:
+def check_unknown(table: Table, tokens: ndarray, unknown: ndarray) -> list[Finding]:
     """Find unknown tokens, if there are many; `count_tokens` returns `tokens` and `unknown`."""
     share = unknown.sum() / max(tokens.sum(), 1)
     if share < UNKNOWN_TOKEN_SHARE:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.numbers import estimate_share_error, find_mapping, find_number
 from brimful.base.randomness import derive_key, shuffle_groups
@@ -33,11 +34,11 @@ class Judged(NamedTuple):
     answers: Any
 
 
-Measure = Callable[[np.ndarray], Sequence[float]]
+Measure = Callable[[ndarray], Sequence[float]]
 """int64 (n,), examples -> the metric of each of m models on them."""
 
 
-def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
+def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[ndarray, ndarray]:
     """The metrics of m models, and the covariance of their errors, since the examples are one sample of many.
 
     It is by the jackknife over groups: each of 50 measurements leaves out a part of the examples, drawn at
@@ -95,11 +96,11 @@ class MethodComparison:
 
     def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
         self.methods, self.test = methods, test
-        measures: list[list[Callable[[np.ndarray], float]]] = []
+        measures: list[list[Callable[[ndarray], float]]] = []
         for models in methods.values():
             measures.append([task.make_primary(answers, test) for task, answers in models])
 
-        def measure_methods(rows: np.ndarray) -> list[np.ndarray]:
+        def measure_methods(rows: ndarray) -> list[ndarray]:
             """The metric of each method, float64 (seeds,)."""
             values = []
             for seeds in measures:

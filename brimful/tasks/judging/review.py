@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
@@ -37,13 +38,13 @@ MIN_ERRORS = 10
 Summary = dict[str, Any]
 
 
-def negative_log_likelihood(logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0) -> float:
+def negative_log_likelihood(logits: ndarray, labels: ndarray, temperature: float = 1.0) -> float:
     """Return the mean cross-entropy of softmax(logits / temperature), in nats."""
     logs = log_softmax(logits.astype(np.float64) / temperature, axis=1)
     return float(-np.take_along_axis(logs, labels[:, None], 1).mean())
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+def fit_temperature(logits: ndarray, labels: ndarray) -> float:
     """Return the temperature with the least negative log-likelihood (Guo et al., 2017) in `TEMPERATURES`.
 
     The likelihood is concave in 1 / temperature, so there is one minimum. Where all rows are right it is the
@@ -57,7 +58,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(low, high), method="bounded").x))
 
 
-def compute_confidences(answers: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+def compute_confidences(answers: ndarray, temperature: float = 1.0) -> ndarray:
     """Return the probability of each row's predicted class, float64 (n,), computed and rounded as by
     `predict`, which compares it with `--abstain-below`."""
     # In float32, like the logits that `predict` divides.
@@ -65,7 +66,7 @@ def compute_confidences(answers: np.ndarray, temperature: float = 1.0) -> np.nda
     return np.array([round(probability, PROBABILITY_DECIMALS) for probability in highest.tolist()])
 
 
-def measure_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
+def measure_calibration_error(confidence: ndarray, correct: ndarray, bins: int = BINS) -> float:
     """Return the mean over predictions of |accuracy - confidence| of their bin, of equal bins: bin i holds
     the predictions in (i / bins, (i + 1) / bins] (Naeini et al., 2015; Guo et al., 2017)."""
     place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="left")
@@ -73,7 +74,7 @@ def measure_calibration_error(confidence: np.ndarray, correct: np.ndarray, bins:
 
 
 def review_classifier(
-    answers: np.ndarray, test: Encoded, labels: list[str], dev: tuple[np.ndarray, Encoded] | None
+    answers: ndarray, test: Encoded, labels: list[str], dev: tuple[ndarray, Encoded] | None
 ) -> tuple[Summary, float | None]:
     """Review a classifier by its logits (n, classes) of the test rows.
 
