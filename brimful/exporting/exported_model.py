@@ -168,13 +168,14 @@ class RealTexts:
     labelled: bool
     part: str = "given"
 
-    def shuffled(self) -> np.ndarray:
-        """Return the numbers of its rows, int64, in a random order that is the same on every call."""
-        return permutation(len(self.data), derive_key("export", "texts")).astype(np.int64)
+    def sample(self, count: int, skip: int = 0) -> "RealTexts":
+        """Return `count` rows at random, in the order of the file; they are the same on every call.
 
-    def take(self, rows: np.ndarray) -> "RealTexts":
-        """Return these rows, in the order of the file."""
-        return replace(self, data=self.data.take(np.sort(rows)))
+        Args:
+            skip: number of rows that are drawn first and left out.
+        """
+        rows = permutation(len(self.data), derive_key("export", "texts")).astype(np.int64)
+        return replace(self, data=self.data.take(np.sort(rows[skip : skip + count])))
 
 
 def find_texts(
@@ -215,13 +216,15 @@ def find_texts(
         calibration = read_part("train") or tests
     if calibration is None:
         return None
-    rows = calibration.shuffled()  # drawn from the whole file, which may be sorted by label
     if tests is not None:
-        compared = tests.take(tests.shuffled()[:COMPARED_TEXTS])
+        compared = tests.sample(COMPARED_TEXTS)
     else:
-        others = rows[CALIBRATION_TEXTS:] if len(rows) >= 2 * CALIBRATION_TEXTS else rows
-        compared = calibration.take(others[:COMPARED_TEXTS])
-    return compared, calibration.take(rows[:CALIBRATION_TEXTS])
+        skip = 0
+        if len(calibration.data) >= 2 * CALIBRATION_TEXTS:  # enough for two samples without a common row
+            skip = CALIBRATION_TEXTS
+        compared = calibration.sample(COMPARED_TEXTS, skip)
+    # Drawn from the whole file, which may be sorted by label.
+    return compared, calibration.sample(CALIBRATION_TEXTS)
 
 
 K = TypeVar("K", bound=MaskedLMHead | ClassifierHead | None)
