@@ -166,11 +166,11 @@ def write_onnx(
             external_data=weight_bytes > FILE_BYTES,
             verbose=False,
         )
-    written = onnx.load(path, load_external_data=False)
+    onnx_model = onnx.load(path, load_external_data=False)
     # Runtimes infer the shapes of weights and of intermediate results. Quantisers that transpose a weight
     # fail where its earlier shape is listed.
-    del written.graph.value_info[:]
-    onnx.save(written, path)
+    del onnx_model.graph.value_info[:]
+    onnx.save(onnx_model, path)
 
 
 @contextmanager
