@@ -4,7 +4,7 @@ Without modules.json, the vector is the mean over the tokens, or the first token
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
@@ -18,13 +18,8 @@ from brimful.corpus.text.folder_files import (
 )
 from brimful.corpus.text.special_ids import settings_of
 from brimful.corpus.text.tokenizer import read
-from brimful.hf.model_folder import (
-    ModelFolder,
-)
+from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import EncoderConfig, TextPooling
-
-if TYPE_CHECKING:
-    pass
 
 REMEDY = "--pooling mean (or first, max) makes vectors of its encoder alone"
 VECTORS = "sentence_embedding"

@@ -161,7 +161,7 @@ def choose_backend(
     layouts = backends()
     if name == "auto":
         return next(layout for layout in layouts.values() if layout.lacks(device, dtype) is None)
-    require_known("attention backend", name, layouts)
+    require_known("attention backend", name, [*layouts, "auto"])
     need = layouts[name].lacks(device, dtype)
     if need is not None:
         raise BrimfulError(f"attention backend {name!r} needs {need}; here: {device}, {dtype}. Use 'auto'")

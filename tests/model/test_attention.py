@@ -269,6 +269,8 @@ def test_backends_are_chosen_by_capability(monkeypatch):
         choose_backend("cpu", torch.bfloat16, "varlen")
     with pytest.raises(BrimfulError, match="did you mean 'flex'"):
         choose_backend("cpu", torch.bfloat16, "flexx")
+    with pytest.raises(BrimfulError, match="did you mean 'auto'"):
+        choose_backend("cpu", torch.bfloat16, "autoo")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     assert choose_backend("cuda", torch.bfloat16) is VarlenLayout
     monkeypatch.setattr("brimful.kernels.backends.compiler_lacks", lambda device: "a compiler")
