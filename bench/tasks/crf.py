@@ -40,7 +40,7 @@ def find_spans(tags: list[list[str]]) -> set[Span]:
         start, label = None, ""
         for place, tag in enumerate([*sentence, "O"]):
             mark, _, name = tag.partition("-")
-            if start is not None and (mark in "OBS" or name != label):
+            if start is not None and (mark in "OBS" or name != label or sentence[place - 1][0] in "ES"):
                 spans.add((number, start, place - 1, label))
                 start = None
             if mark != "O" and start is None:
