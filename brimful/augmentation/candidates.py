@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy import ndarray
 
 from brimful.augmentation.config import AugmentTableConfig
 from brimful.augmentation.neighbours import Neighbours, Pieces
@@ -57,9 +58,9 @@ class CandidateTable:
     """
 
     numbers: dict[str, int]
-    offsets: np.ndarray
-    spans: np.ndarray
-    choices: np.ndarray
+    offsets: ndarray
+    spans: ndarray
+    choices: ndarray
     vocabulary: Sequence[str]
     facts: dict[str, int]
 
@@ -139,8 +140,8 @@ def find_candidates(texts: Sequence[str], config: AugmentTableConfig, device: to
 
 
 def _find_words_of_one_piece(
-    texts: Sequence[str], spans_of_texts: Sequence[np.ndarray], pieces: Pieces
-) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+    texts: Sequence[str], spans_of_texts: Sequence[ndarray], pieces: Pieces
+) -> tuple[list[ndarray], list[ndarray], ndarray]:
     """Return the tokens of each text, the places of its words of one piece, and the rows of these words."""
     tokenizer = pieces.tokenizer
     # A tokenizer with bytes for everything may still have an unknown token by name.
@@ -194,7 +195,7 @@ class CandidateModel:
         self._barred[:, : len(pieces.texts)][torch.from_numpy(words)] = 0
         self._barred = self._barred.to(device)
 
-    def sequence(self, text: np.ndarray, place: int) -> tuple[np.ndarray, int]:
+    def sequence(self, text: ndarray, place: int) -> tuple[ndarray, int]:
         """Return the ids of a text whose token `place` is masked, and where the mask is."""
         room = self.max_length - 2  # for the begin and end tokens
         start = min(max(0, place - room // 2), max(0, len(text) - room))
@@ -204,11 +205,11 @@ class CandidateModel:
 
     def best(
         self,
-        texts: Sequence[np.ndarray],
-        places: Sequence[np.ndarray],
+        texts: Sequence[ndarray],
+        places: Sequence[ndarray],
         choices: int,
         advance: Advance | None = None,
-    ) -> np.ndarray:
+    ) -> ndarray:
         """Find the likeliest pieces that are words, the best first.
 
         Args:
@@ -239,11 +240,11 @@ class CandidateModel:
         return pieces
 
     def _batches(
-        self, texts: Sequence[np.ndarray], places: Sequence[np.ndarray]
-    ) -> Iterator[tuple[PackedBatch, np.ndarray]]:
+        self, texts: Sequence[ndarray], places: Sequence[ndarray]
+    ) -> Iterator[tuple[PackedBatch, ndarray]]:
         """Yield packed copies with one mask each, and which masked pieces begin with a space, int64."""
         max_tokens = max(TOKENS.get(self.device.type, TOKENS["cpu"]), self.max_length)
-        waiting: list[tuple[np.ndarray, int]] = []
+        waiting: list[tuple[ndarray, int]] = []
         kinds: list[int] = []
         tokens = 0
         for text, places_of_text in zip(texts, places, strict=True):
@@ -258,7 +259,7 @@ class CandidateModel:
         if waiting:
             yield self._packed(waiting), np.array(kinds)
 
-    def _packed(self, sequences: list[tuple[np.ndarray, int]]) -> PackedBatch:
+    def _packed(self, sequences: list[tuple[ndarray, int]]) -> PackedBatch:
         ids, masks = zip(*sequences, strict=True)
         starts = np.cumsum([0, *map(len, ids)])
         grain = 1 if self.device.type == "cpu" else TOKEN_GRAIN

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.augmentation.candidates import Replaceable
 from brimful.base.randomness import derive_key, draw_uniform, hash_words
@@ -43,7 +44,7 @@ def make_copies(
         yield join_parts(copy, text[end:])
 
 
-def copy_keys(seed: int, row: int, field: int, copies: np.ndarray) -> np.ndarray:
+def copy_keys(seed: int, row: int, field: int, copies: ndarray) -> ndarray:
     """Return the keys of copies (numbered from 0), uint64 (copies,)."""
     key: Any = derive_key(seed, "augment")
     # The 0 was a counter once; it stays, so that earlier versions' copies stay the same.
@@ -52,7 +53,7 @@ def copy_keys(seed: int, row: int, field: int, copies: np.ndarray) -> np.ndarray
     return key
 
 
-def pick_candidates(key: np.uint64, numbers: np.ndarray, counts: np.ndarray, rate: float) -> np.ndarray:
+def pick_candidates(key: np.uint64, numbers: ndarray, counts: ndarray, rate: float) -> ndarray:
     """Return the candidate that each word becomes in a copy, int64 (words,); -1 for a word that stays.
 
     Args:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy import ndarray
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -47,7 +48,7 @@ class Pieces:
                 self.texts[index] = text if is_word(text) else ""
 
     @property
-    def words(self) -> np.ndarray:
+    def words(self) -> ndarray:
         """bool (vocabulary,): the pieces that are words."""
         return np.array(list(map(bool, self.texts)))
 
@@ -110,7 +111,7 @@ class Neighbours:
         folded = dict[str, int]()
         self._folded = torch.tensor([folded.setdefault(word.casefold(), len(folded)) for word in self.words])
 
-    def _number_words(self, pieces: Pieces, words_of_texts: list[str]) -> list[np.ndarray]:
+    def _number_words(self, pieces: Pieces, words_of_texts: list[str]) -> list[ndarray]:
         """Number the words; return the pieces of each."""
         unknown = unknown_id(pieces.tokenizer)
         parts = [index for index, text in enumerate(pieces.texts) if text]

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.console import warn
 from brimful.corpus.text.character_classes import SPACE, character_classes
@@ -77,7 +78,7 @@ class Words:
                 warn(note)
         return cls(stop_words(stop_file), lexicon)
 
-    def spans(self, text: str) -> np.ndarray:
+    def spans(self, text: str) -> ndarray:
         """Return the words of a text that may be replaced: characters begin and end, int64 (words, 2)."""
         spans = []
         for begin, end in self._segmenter.spans(text).tolist():
@@ -88,8 +89,8 @@ class Words:
 
 
 def find_token_ranges(
-    text: str, offsets: np.ndarray, ids: np.ndarray, spans: np.ndarray, continues: np.ndarray
-) -> np.ndarray:
+    text: str, offsets: ndarray, ids: ndarray, spans: ndarray, continues: ndarray
+) -> ndarray:
     """Find the tokens of words: begin and end, int64 (words, 2); -1 where other text shares the tokens.
 
     Args:

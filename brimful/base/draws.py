@@ -1,6 +1,7 @@
 """Draws inside compiled loops: the hash of `randomness` for one word, and the keyed shuffle."""
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.randomness import hash_words, splitmix
@@ -22,7 +23,7 @@ def count_shuffle_bits(size: int) -> np.uint64:
     return np.uint64(bits)
 
 
-def make_shuffle_words(keys: np.uint64 | np.ndarray) -> np.ndarray:
+def make_shuffle_words(keys: np.uint64 | ndarray) -> ndarray:
     """Draw an odd multiplier and an addend for each round of a key's shuffle: uint64 (..., 2 * rounds)."""
     words = hash_words(np.asarray(keys)[..., None], np.arange(2 * _ROUNDS))
     words[..., ::2] |= _ONE
@@ -30,7 +31,7 @@ def make_shuffle_words(keys: np.uint64 | np.ndarray) -> np.ndarray:
 
 
 @compiled
-def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: np.ndarray) -> np.uint64:
+def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: ndarray) -> np.uint64:
     """Return the place to which the shuffle of range(size) puts x.
 
     A round is a bijection of words of a few bits: times an odd number, plus a number, and the upper half laid
@@ -52,7 +53,7 @@ def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: np.ndarr
 
 
 @compiled
-def _shuffle(indices: np.ndarray, size: int, words: np.ndarray) -> np.ndarray:
+def _shuffle(indices: ndarray, size: int, words: ndarray) -> ndarray:
     places = np.empty(len(indices), np.int64)
     bits = count_shuffle_bits(size)
     for n in range(len(indices)):
@@ -60,7 +61,7 @@ def _shuffle(indices: np.ndarray, size: int, words: np.ndarray) -> np.ndarray:
     return places
 
 
-def shuffle_indices(key: np.uint64, index: np.ndarray, size: int) -> np.ndarray:
+def shuffle_indices(key: np.uint64, index: ndarray, size: int) -> ndarray:
     """Return the place of each index, of any shape, in the shuffle of range(size) under `key`, as int64.
 
     Raises:

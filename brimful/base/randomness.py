@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _A = np.uint64(0xBF58476D1CE4E5B9)
@@ -26,7 +27,7 @@ def splitmix(word: Any) -> Any:
     return x ^ (x >> _S31)
 
 
-def mix(words: np.ndarray) -> np.ndarray:
+def mix(words: ndarray) -> ndarray:
     """Apply splitmix64's finaliser to uint64 words of any shape."""
     with np.errstate(over="ignore"):  # numpy warns of a scalar that wraps round, never of an array
         return splitmix(np.asarray(words, dtype=np.uint64))
@@ -44,22 +45,22 @@ def derive_key(*parts: int | str) -> np.uint64:
     return state[0]
 
 
-def hash_words(key: np.uint64 | np.ndarray, counters: np.ndarray) -> np.ndarray:
+def hash_words(key: np.uint64 | ndarray, counters: ndarray) -> ndarray:
     """Hash `counters` (integers of any shape) under `key`, one key or an array to broadcast, as uint64."""
     return mix(mix(np.asarray(counters).astype(np.uint64)) ^ key)
 
 
-def draw_uniform(key: np.uint64, counters: np.ndarray) -> np.ndarray:
+def draw_uniform(key: np.uint64, counters: ndarray) -> ndarray:
     """Draw a float64 in [0, 1) for each counter, with 53 random bits."""
     return (hash_words(key, counters) >> _S11) * (1.0 / (1 << 53))
 
 
-def permutation(size: int, key: np.uint64) -> np.ndarray:
+def permutation(size: int, key: np.uint64) -> ndarray:
     """Return a permutation of range(size), int64: the order of the counters' hashes."""
     return np.argsort(hash_words(key, np.arange(size)), kind="stable")
 
 
-def shuffle_groups(groups: Sequence[object], key: np.uint64) -> np.ndarray:
+def shuffle_groups(groups: Sequence[object], key: np.uint64) -> ndarray:
     """Return the place of each item's group in a random order of the groups, int64 (n,).
 
     A group's place depends on its `repr`, not on where its items stand.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.config import verb
 from brimful.base.console import say, show_progress, warn
@@ -24,7 +25,7 @@ from brimful.packing.pack_first import lpfhp
 from brimful.packing.published import read_histogram
 from brimful.packing.shortest_first import spfhp
 
-PLANNERS: dict[Algorithm, Callable[[np.ndarray, int, Depth], Plan]] = {
+PLANNERS: dict[Algorithm, Callable[[ndarray, int, Depth], Plan]] = {
     "spfhp": spfhp,
     "lpfhp": lpfhp,
     "nnlshp": nnlshp,
@@ -36,7 +37,7 @@ NNLSHP_DEPTHS = (2, 3)
 """Depths for NNLSHP, which would have too many patterns with more sequences in a row."""
 
 
-def _count_lengths(config: PackConfig) -> np.ndarray:
+def _count_lengths(config: PackConfig) -> ndarray:
     """Return int64 (capacity + 1,): the number of sequences of each length."""
     if config.data is None:
         counts = read_histogram(str(config.histogram))

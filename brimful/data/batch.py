@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from brimful.base.types import Values
@@ -52,7 +53,7 @@ class PackedBatch:
     mlm_positions: Tensor | None = None
     mlm_labels: Tensor | None = None
     targets: dict[str, Tensor] = field(default_factory=dict)
-    sequence_index: np.ndarray | None = None
+    sequence_index: ndarray | None = None
     predictions: int = 0
     dropped_predictions: int = 0
 
@@ -111,7 +112,7 @@ def make_blank(
     pad: int,
     slots: int | None = None,
     sequence_slots: int | None = None,
-    sequence_index: np.ndarray | None = None,
+    sequence_index: ndarray | None = None,
 ) -> PackedBatch:
     """Make a batch with space for sequences of these lengths, one after the other: all tokens are `pad`.
 
@@ -152,7 +153,7 @@ def make_blank(
 
 
 def pack(
-    sequences: Sequence[np.ndarray], *, segments: Sequence[np.ndarray] | None = None, **layout: Any
+    sequences: Sequence[ndarray], *, segments: Sequence[ndarray] | None = None, **layout: Any
 ) -> PackedBatch:
     """Lay sequences one after the other into a batch.
 

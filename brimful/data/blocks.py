@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.config import config_hash
@@ -59,8 +60,8 @@ class Block:
     """
 
     sequences: Sequences
-    row_offsets: np.ndarray
-    order: np.ndarray
+    row_offsets: ndarray
+    order: ndarray
     max_length: int
     digest: str
 
@@ -69,11 +70,11 @@ class Block:
         """Number of rows."""
         return len(self.row_offsets) - 1
 
-    def row(self, index: int) -> np.ndarray:
+    def row(self, index: int) -> ndarray:
         """int64: the sequences of a row."""
         return self.order[self.row_offsets[index] : self.row_offsets[index + 1]]
 
-    def measure(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def measure(self, rows: ndarray) -> tuple[ndarray, ndarray]:
         """Sum the tokens of each of these rows, and its attention cost (squared lengths): int64 (n,)."""
         tokens, costs = np.zeros((2, len(rows)), dtype=np.int64)
         _measure(self.sequences.length, self.order, self.row_offsets, rows, tokens, costs)
@@ -108,14 +109,14 @@ class Blocks:
         shape = (self.packing.capacity, self.packing.depth)
         return config_hash([self.corpus.fingerprint, shape, self.sequences, self.seed, self.count, PLANNER])
 
-    def documents(self, epoch: int, block: int) -> np.ndarray:
+    def documents(self, epoch: int, block: int) -> ndarray:
         """int64: the documents of a block, ascending."""
         # A keyed permutation of all documents, of which only the places of this block are computed.
         size = self.corpus.documents
         places = np.arange(block * size // self.count, (block + 1) * size // self.count)
         return np.sort(shuffle_indices(derive_key(self.seed, "documents", epoch), places, size))
 
-    def row_order(self, epoch: int, block: int, rows: int) -> np.ndarray:
+    def row_order(self, epoch: int, block: int, rows: int) -> ndarray:
         """Draw the order in which an epoch visits a block's rows."""
         return permutation(rows, derive_key(self.seed, "row order", epoch, block))
 

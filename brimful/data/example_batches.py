@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy import ndarray
 
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.examples import Examples, missing_target
@@ -17,7 +18,7 @@ MAX_UNFILLED_TOKENS = 512
 
 
 def make_batch(
-    examples: Examples, index: np.ndarray, slots: int | None = None, sequence_slots: int | None = None
+    examples: Examples, index: ndarray, slots: int | None = None, sequence_slots: int | None = None
 ) -> PackedBatch:
     """Lay the examples `index` (int64) into one micro-batch of T = `slots` and S = `sequence_slots`; by
     default both are as few as the examples need."""
@@ -55,7 +56,7 @@ def round_up_tokens(tokens: int) -> int:
 
 
 def make_rounded_batch(
-    examples: Examples, index: np.ndarray, fills: Callable[[int], bool] | None = None
+    examples: Examples, index: ndarray, fills: Callable[[int], bool] | None = None
 ) -> PackedBatch:
     """Lay the examples `index` into one micro-batch, filled up to a number of tokens by `round_up_tokens`.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.types import Cursor
@@ -26,7 +27,7 @@ SAMPLED_UPDATES = 64
 
 
 @lru_cache(maxsize=2)  # an update may need the orders of two epochs
-def _draw_order(examples: int, seed: int, epoch: int) -> np.ndarray:
+def _draw_order(examples: int, seed: int, epoch: int) -> ndarray:
     return permutation(examples, derive_key(seed, "examples", epoch))
 
 
@@ -76,7 +77,7 @@ class ExampleStream:
         S = self._slots.choose("examples", self._count_slots(update))
         return [make_batch(self.examples, index, self.tokens, S) for index in own], following
 
-    def plan_update(self, cursor: Cursor) -> tuple[list[np.ndarray], Cursor]:
+    def plan_update(self, cursor: Cursor) -> tuple[list[ndarray], Cursor]:
         """Deal the examples of the update at `cursor` to micro-batches, by best-fit; and the next cursor."""
         epoch, start = cursor["epoch"], cursor["example"]
         chosen = []
@@ -102,7 +103,7 @@ class ExampleStream:
             needed = max(needed, self._count_slots(update))
         return needed
 
-    def _count_slots(self, update: Sequence[np.ndarray]) -> int:
+    def _count_slots(self, update: Sequence[ndarray]) -> int:
         """Count the sequence slots that the micro-batches of an update need."""
         tokens = np.array([self.examples.lengths[index].sum() for index in update])
         sequences = np.array(list(map(len, update)))

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from tokenizers import Encoding, Tokenizer
 
 from brimful.base.console import pluralise, warn
@@ -43,12 +44,12 @@ class Examples:
         cut: number of texts that lost tokens: they are longer than `max_length` and not read in windows.
     """
 
-    tokens: Sequence[np.ndarray] | Ragged
-    segments: Sequence[np.ndarray] | Ragged
-    targets: dict[str, np.ndarray | Ragged]
+    tokens: Sequence[ndarray] | Ragged
+    segments: Sequence[ndarray] | Ragged
+    targets: dict[str, ndarray | Ragged]
     max_length: int
     pad: int
-    texts: np.ndarray | None = None
+    texts: ndarray | None = None
     characters: Ragged | None = None
     overlap: int | None = None
     cut: int = 0
@@ -57,7 +58,7 @@ class Examples:
         return len(self.tokens)
 
     @cached_property
-    def lengths(self) -> np.ndarray:
+    def lengths(self) -> ndarray:
         """int64 (n,): tokens of each example."""
         if isinstance(self.tokens, Ragged):
             return self.tokens.lengths
@@ -72,23 +73,23 @@ class Examples:
         return any(types.any() for types in self.segments)
 
     @cached_property
-    def text_of_example(self) -> np.ndarray:
+    def text_of_example(self) -> ndarray:
         """int64 (n,): the text of each example."""
         if self.texts is None:
             return np.arange(len(self))
         return self.texts
 
     @cached_property
-    def first_of_text(self) -> np.ndarray:
+    def first_of_text(self) -> ndarray:
         """int64 (texts,): the first example of each text."""
         return np.unique(self.text_of_example, return_index=True)[1]
 
     @cached_property
-    def count_of_text(self) -> np.ndarray:
+    def count_of_text(self) -> ndarray:
         """int64 (texts,): how many examples each text has."""
         return np.diff(np.append(self.first_of_text, len(self)))
 
-    def take_texts(self, index: np.ndarray) -> "Examples":
+    def take_texts(self, index: ndarray) -> "Examples":
         """Take all examples of the texts `index` (int64), in order; text i of the result is `index[i]`."""
         counts = self.count_of_text[index]
         chosen = list_ranges(self.first_of_text[index], counts)
@@ -98,7 +99,7 @@ class Examples:
                 return None
             if isinstance(values, Ragged):
                 return values.take(chosen)
-            if isinstance(values, np.ndarray):
+            if isinstance(values, ndarray):
                 return values[chosen]
             return [values[i] for i in chosen]
 
@@ -119,7 +120,7 @@ class Examples:
         first = parts[0]
         if len(parts) == 1:
             return first
-        texts, begin, has_windows = list[np.ndarray](), 0, False
+        texts, begin, has_windows = list[ndarray](), 0, False
         for part in parts:
             has_windows = has_windows or part.texts is not None
             texts.append(begin + part.text_of_example)
@@ -135,7 +136,7 @@ class Examples:
             overlap=first.overlap,
         )
 
-    def mean_over_windows(self, outputs: np.ndarray) -> np.ndarray:
+    def mean_over_windows(self, outputs: ndarray) -> ndarray:
         """Average the outputs of examples (n, C) over the windows of each text: float32 (texts, C)."""
         if self.texts is None:
             return outputs
@@ -151,7 +152,7 @@ def missing_target(dtype: np.dtype) -> int | float:
     return {"i": IGNORED, "u": 0}.get(dtype.kind, np.nan)
 
 
-def _chain_target(name: str, like: Any, parts: Sequence[Examples]) -> np.ndarray | Ragged:
+def _chain_target(name: str, like: Any, parts: Sequence[Examples]) -> ndarray | Ragged:
     """Chain a target of all parts, in the form that it has in the first part."""
     missing = missing_target(like.dtype)
     chained = []
@@ -195,7 +196,7 @@ def encode_texts(
     pad: int,
     overlap: int | None = None,
     characters: bool = False,
-    targets: Mapping[str, np.ndarray] | None = None,
+    targets: Mapping[str, ndarray] | None = None,
     where: Callable[[int], str] = "text {}".format,
 ) -> Examples:
     """Encode texts or pairs, special tokens included.

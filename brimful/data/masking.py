@@ -9,6 +9,7 @@ the expected fraction of masked tokens is `rate`, independent of the words' leng
 from dataclasses import dataclass
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
@@ -32,7 +33,7 @@ class MaskingVocabulary:
     """
 
     mask: int
-    ordinary: np.ndarray
+    ordinary: ndarray
 
 
 def count_prediction_slots(tokens: int, rate: float, tokens_per_word: float = 1.0) -> int:
@@ -88,17 +89,17 @@ def _hide(
 
 
 def mask_tokens(
-    tokens: np.ndarray,
-    offsets: np.ndarray,
-    word_starts: np.ndarray,
-    maskable: np.ndarray,
-    keys: np.ndarray,
+    tokens: ndarray,
+    offsets: ndarray,
+    word_starts: ndarray,
+    maskable: ndarray,
+    keys: ndarray,
     config: MaskingConfig,
     vocabulary: MaskingVocabulary,
     *,
     rate: float,
     slots: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, int]:
+) -> tuple[ndarray, ndarray, int]:
     """Choose the predictions of a micro-batch and hide them, in place.
 
     Args:

@@ -6,6 +6,7 @@ first segment, from another document, and every token is in one sequence.
 """
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
@@ -72,7 +73,7 @@ def _match(first, second, first_order, second_order, document, room, key, partne
     return size
 
 
-def _split_stretches(stretches: Stretches, sentence_bits: list[np.ndarray], key: np.uint64) -> np.ndarray:
+def _split_stretches(stretches: Stretches, sentence_bits: list[ndarray], key: np.uint64) -> ndarray:
     """Draw where the second segment of each stretch begins, int64 (n,): at a sentence, or else `end`."""
     split = np.empty(len(stretches.begin), dtype=np.int64)
     draws = hash_words(key, stretches.identity())
@@ -84,7 +85,7 @@ def _split_stretches(stretches: Stretches, sentence_bits: list[np.ndarray], key:
 
 
 def pair_stretches(
-    stretches: Stretches, sentence_bits: list[np.ndarray], room: int, key: np.uint64
+    stretches: Stretches, sentence_bits: list[ndarray], room: int, key: np.uint64
 ) -> Sequences:
     """Make pairs of segments: each stretch cut in two, half of them with the second segment of another
     document.

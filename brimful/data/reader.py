@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy import ndarray
 from tokenizers import Tokenizer
 
 from brimful.base.compiled import compiled_briefly
@@ -28,7 +29,7 @@ UNUSED = re.compile(
 madeupword0000, <|reserved_special_token_0|>."""
 
 
-def list_ordinary_ids(tokenizer: Tokenizer) -> np.ndarray:
+def list_ordinary_ids(tokenizer: Tokenizer) -> ndarray:
     """int32: the ids of the vocabulary that are neither special nor unused, ascending."""
     special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     special.update(astuple(special_ids(tokenizer)))
@@ -48,7 +49,7 @@ class BlockSlice(NamedTuple):
 
     corpus: Corpus
     sequences: Sequences
-    chosen: np.ndarray
+    chosen: ndarray
     key: np.uint64
 
 
@@ -69,8 +70,8 @@ def _lay(source, word_bits, ranges, sep, tokens, segments, word_starts):
 
 
 def _list_ranges(
-    sequences: Sequences, chosen: np.ndarray, lengths: np.ndarray, ends: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+    sequences: Sequences, chosen: ndarray, lengths: ndarray, ends: ndarray
+) -> tuple[ndarray, ndarray]:
     """List the segments of the chosen sequences: their shards, int64 (n,), and rows for `_lay`, int64 (n, 4).
 
     `ends`: int64, where the sequences end in the batch.
@@ -162,7 +163,7 @@ class SequenceReader:
         )
 
     def _fill(
-        self, part: BlockSlice, tokens: np.ndarray, segments: np.ndarray, word_starts: np.ndarray, at: int
+        self, part: BlockSlice, tokens: ndarray, segments: ndarray, word_starts: ndarray, at: int
     ) -> int:
         """Write the tokens of a slice from `at` on; return where they end."""
         lengths = part.sequences.length[part.chosen].astype(np.int64)

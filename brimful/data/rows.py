@@ -14,6 +14,7 @@ from itertools import accumulate, groupby
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.draws import shuffle_indices
 from brimful.base.randomness import derive_key
@@ -40,7 +41,7 @@ class Row(NamedTuple):
     source: int
     epoch: int
     block: Block
-    chosen: np.ndarray
+    chosen: ndarray
 
 
 class _UpdatePlan(NamedTuple):
@@ -54,7 +55,7 @@ class _UpdatePlan(NamedTuple):
     """
 
     rows: list[BlockRows]
-    micro_batches: list[np.ndarray]
+    micro_batches: list[ndarray]
     sequence_slots: int | None
     following: Cursor
 
@@ -170,7 +171,7 @@ class RowStream:
         """Return the key of S, for rows whose blocks have this length or a longer one, in this phase."""
         return shortest, phase.packing.max_length, phase.size, self.rows_per_micro_batch
 
-    def _choose_rows(self, parts: list[BlockRows], chosen: np.ndarray, update: int) -> list[Row]:
+    def _choose_rows(self, parts: list[BlockRows], chosen: ndarray, update: int) -> list[Row]:
         """The chosen rows, as indices into all `parts` one after the other.
 
         Where updates are counted in rows, each is a `Row` of its own, in this order. Elsewhere each is a
@@ -239,8 +240,8 @@ def list_sizes(phases: Sequence[Phase], most: int) -> list[int]:
 
 
 def divide(
-    order: np.ndarray, tokens: np.ndarray, costs: np.ndarray, phase: Phase, size: int, key: np.uint64
-) -> tuple[np.ndarray, np.ndarray]:
+    order: ndarray, tokens: ndarray, costs: ndarray, phase: Phase, size: int, key: np.uint64
+) -> tuple[ndarray, ndarray]:
     """Divide an update's rows, or sequences, among micro-batches of `size` rows.
 
     Args:
@@ -263,7 +264,7 @@ def divide(
     return order[packed], offsets[size:-1:size]
 
 
-def deal(costs: np.ndarray, groups: int, key: np.uint64) -> np.ndarray:
+def deal(costs: ndarray, groups: int, key: np.uint64) -> ndarray:
     """Deal rows among groups that then cost about the same.
 
     Rows in order of cost, the most expensive first, are cut into hands of one row for each group. The most
@@ -299,7 +300,7 @@ def _count_groups(rows: int, size: int) -> int:
 
 
 def count_most_slots(
-    order: np.ndarray, ends: np.ndarray, sequences: np.ndarray, tokens: np.ndarray, phase: Phase, size: int
+    order: ndarray, ends: ndarray, sequences: ndarray, tokens: ndarray, phase: Phase, size: int
 ) -> int:
     """Count the sequence slots that the micro-batches of an update need, as `divide` has divided it.
 

@@ -9,6 +9,7 @@ The first cut of a document is drawn anew each epoch, so that borders move.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
@@ -21,7 +22,7 @@ _UNIT = 1.0 / (1 << 32)
 _S32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
-def _keys(shard: np.ndarray, begin: np.ndarray) -> np.ndarray:
+def _keys(shard: ndarray, begin: ndarray) -> ndarray:
     """uint64: keys of ranges of tokens for draws; they do not depend on order or packing."""
     return (shard.astype(np.uint64) << np.uint64(48)) | begin.astype(np.uint64)
 
@@ -39,18 +40,18 @@ class Sequences:
         pair: int8 (n,) or (0,): 0 = the second segment follows the first, 1 = it does not, -100 = no pair.
     """
 
-    shard: np.ndarray
-    begin: np.ndarray
-    length: np.ndarray
-    second_shard: np.ndarray
-    second_begin: np.ndarray
-    second_length: np.ndarray
-    pair: np.ndarray
+    shard: ndarray
+    begin: ndarray
+    length: ndarray
+    second_shard: ndarray
+    second_begin: ndarray
+    second_length: ndarray
+    pair: ndarray
 
     def __len__(self) -> int:
         return len(self.begin)
 
-    def identity(self, index: np.ndarray) -> np.ndarray:
+    def identity(self, index: ndarray) -> ndarray:
         """uint64: keys of these sequences, for draws."""
         return _keys(self.shard[index], self.begin[index])
 
@@ -67,7 +68,7 @@ SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
 """The attributes of `Sequences`."""
 
 
-def make_sequences(**arrays: np.ndarray) -> Sequences:
+def make_sequences(**arrays: ndarray) -> Sequences:
     """Make sequences from their attributes, cast to their dtypes. Without pairs, three are enough."""
     return Sequences(
         **{name: arrays.get(name, np.empty(0)).astype(dtype) for name, dtype in SEQUENCE_ARRAYS.items()}
@@ -84,12 +85,12 @@ class Stretches:
         begin, end: int64 (n,), within the shard.
     """
 
-    document: np.ndarray
-    shard: np.ndarray
-    begin: np.ndarray
-    end: np.ndarray
+    document: ndarray
+    shard: ndarray
+    begin: ndarray
+    end: ndarray
 
-    def identity(self) -> np.ndarray:
+    def identity(self) -> ndarray:
         """uint64 (n,): keys of the stretches, for draws."""
         return _keys(self.shard, self.begin)
 
@@ -146,7 +147,7 @@ def _cut(starts, ends, keys, sentence_bits, word_bits, room, sentences, short_sh
 
 
 def cut_documents(
-    corpus: Corpus, documents: np.ndarray, room: int, config: SequencesConfig, key: np.uint64
+    corpus: Corpus, documents: ndarray, room: int, config: SequencesConfig, key: np.uint64
 ) -> Stretches:
     """Cut documents into stretches.
 

@@ -11,7 +11,7 @@ gives M: both are a few percent above what is used.
 import math
 from collections.abc import Hashable
 
-import numpy as np
+from numpy import ndarray
 
 from brimful.base.console import say
 
@@ -21,7 +21,7 @@ DEVIATIONS = 2
 """S is above the number of needed slots by this many square roots of that number."""
 
 
-def count_slots(sequences: np.ndarray, tokens: np.ndarray, slots: int, max_length: int) -> int:
+def count_slots(sequences: ndarray, tokens: ndarray, slots: int, max_length: int) -> int:
     """Count the sequence slots that the fullest of several micro-batches needs, with its filler.
 
     Args:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
@@ -31,12 +32,12 @@ class BlockRows(NamedTuple):
     source: int
     epoch: int
     block: Block
-    numbers: np.ndarray
-    tokens: np.ndarray
-    costs: np.ndarray
+    numbers: ndarray
+    tokens: ndarray
+    costs: ndarray
 
     @property
-    def sequences(self) -> np.ndarray:
+    def sequences(self) -> ndarray:
         """int64 (n,): the sequences of each row."""
         return self.block.row_offsets[self.numbers + 1] - self.block.row_offsets[self.numbers]
 
@@ -65,7 +66,7 @@ class Source:
     ahead: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._opened: dict[tuple[int, int, int], tuple[Block, np.ndarray]] = {}
+        self._opened: dict[tuple[int, int, int], tuple[Block, ndarray]] = {}
         self._planner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
         self._planned: tuple[tuple[int, int, int], Future[Block]] | None = None
         # The corpus and the identity are the same for every length.
@@ -118,7 +119,7 @@ class Source:
         """Wait for the plan in progress. The source cannot be read afterwards."""
         self._planner.shutdown(cancel_futures=True)
 
-    def _open(self, max_length: int, epoch: int, number: int) -> tuple[Block, np.ndarray]:
+    def _open(self, max_length: int, epoch: int, number: int) -> tuple[Block, ndarray]:
         """Open a block, and draw the order of its rows. The first opening plans the next block."""
         key, blocks = (max_length, epoch, number), self.blocks[max_length]
         if key in self._opened:
@@ -144,7 +145,7 @@ class Source:
 
 def mix(
     sources: Sequence[Source], places: Sequence[Place], count: int, max_length: int
-) -> tuple[list[BlockRows], np.ndarray, list[Place]]:
+) -> tuple[list[BlockRows], ndarray, list[Place]]:
     """Choose the next `count` rows of a mixture: each from the source that is furthest behind its proportion
     of the tokens, and from the first of several such sources.
 

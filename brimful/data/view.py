@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.base.console import escape_controls, pluralise
 from brimful.base.terminal import output_console
@@ -84,7 +85,7 @@ class BatchView:
         return rows
 
     def _sequence(
-        self, part: Row, index: int, truth: np.ndarray, sees: np.ndarray, kinds: np.ndarray, most: int
+        self, part: Row, index: int, truth: ndarray, sees: ndarray, kinds: ndarray, most: int
     ) -> Values:
         source, sequences = self.stream.sources[part.source], part.block.sequences
         starts = np.ones(len(truth), bool)

@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from scipy.special import softmax
 
 from brimful.base.console import warn
@@ -127,7 +128,7 @@ def measure_difference(
     return largest, largest / max(1.0, scale)
 
 
-def check_source(source: ModelFolder, encoder: Encoder, old_ids: np.ndarray | None) -> float | None:
+def check_source(source: ModelFolder, encoder: Encoder, old_ids: ndarray | None) -> float | None:
     """Compare hidden states with `transformers` on the folder that is exported.
 
     Args:
@@ -153,7 +154,7 @@ def check_source(source: ModelFolder, encoder: Encoder, old_ids: np.ndarray | No
     except OSError as error:
         raise BrimfulError(f"transformers cannot read {source} ({error}); nothing was written") from error
 
-    def run_with_old_ids(inputs: Inputs) -> np.ndarray:
+    def run_with_old_ids(inputs: Inputs) -> ndarray:
         ids = inputs["input_ids"]
         return theirs(inputs | {"input_ids": ids if old_ids is None else old_ids[ids]})
 
@@ -313,25 +314,25 @@ def compare(task_model: TaskModel | None, texts: RealTexts, before: Outputs, aft
     return facts | _compare_metric(task, data, old, new) if texts.labelled else facts
 
 
-def _flatten(outputs: Outputs) -> np.ndarray:
+def _flatten(outputs: Outputs) -> ndarray:
     return outputs.values if isinstance(outputs, Ragged) else outputs
 
 
-def _compare_vectors(before: np.ndarray, after: np.ndarray) -> Facts:
+def _compare_vectors(before: ndarray, after: ndarray) -> Facts:
     """Compare vectors, (n, hidden) each."""
     cosines = (before * after).sum(1) / (np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1))
     mean, least = float(cosines.mean()), float(cosines.min())
     return {"mean_cosine": mean, "least_cosine": least, "loss": 1 - mean, "loss_of": "the mean cosine"}
 
 
-def _compare_values(before: np.ndarray, after: np.ndarray) -> Facts:
+def _compare_values(before: ndarray, after: ndarray) -> Facts:
     correlation = 0.0
     if np.ptp(before) and np.ptp(after):  # constant values have no correlation
         correlation = float(np.corrcoef(before, after)[0, 1])
     return {"correlation": correlation, "loss": 1 - correlation, "loss_of": "the correlation of values"}
 
 
-def _scores(task: Any, outputs: Outputs, answers: Any) -> np.ndarray:
+def _scores(task: Any, outputs: Outputs, answers: Any) -> ndarray:
     """Return probabilities for tags and labels; the outputs themselves for answers in a text."""
     if task.name == "token-classification":
         return softmax(_flatten(outputs), axis=-1)

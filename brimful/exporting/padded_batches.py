@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -15,9 +16,9 @@ BATCH_SLOTS = 4096
 PADDING_SLOTS = 256
 """The most slots of padding in a batch, or a quarter of the batch if that is more: another run of the graph
 would cost more."""
-Inputs = dict[str, np.ndarray]
+Inputs = dict[str, ndarray]
 """input_ids, attention_mask and token_type_ids, int64 (B, L)."""
-Run = Callable[[Inputs], np.ndarray]
+Run = Callable[[Inputs], ndarray]
 """Inputs -> outputs, float32 (B, L, C) or (B, C)."""
 
 
@@ -52,7 +53,7 @@ def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
     names = [value.name for value in session.get_inputs()]
     first = session.get_outputs()[0]
 
-    def run(inputs: Inputs) -> np.ndarray:
+    def run(inputs: Inputs) -> ndarray:
         return session.run(None, {name: inputs[name] for name in names})[0]
 
     return GraphSession(names, first.name, list(first.shape), run)
@@ -85,7 +86,7 @@ def _pad(examples: Examples, index: list[int], longest: int) -> Inputs:
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
 
 
-def padded_outputs(run: Run, examples: Examples, order: list[int] | None = None) -> np.ndarray | Ragged:
+def padded_outputs(run: Run, examples: Examples, order: list[int] | None = None) -> ndarray | Ragged:
     """Run a graph on examples.
 
     Args:

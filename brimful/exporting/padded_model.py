@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy import ndarray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -210,7 +210,7 @@ def transformers_run(
     with _refuse_errors(named):
         model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
 
-    def run(inputs: Inputs) -> np.ndarray:
+    def run(inputs: Inputs) -> ndarray:
         tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
         if not token_types:
             tensors.pop("token_type_ids", None)
@@ -231,7 +231,7 @@ def sentence_run(folder: Path, *, token_types: bool = False) -> Run:
     path = folder / CLASSIFIER / "model.safetensors"
     classifier = load_file(path) if path.is_file() else None
 
-    def run(inputs: Inputs) -> np.ndarray:
+    def run(inputs: Inputs) -> ndarray:
         hidden = torch.from_numpy(hidden_states(inputs))
         real = torch.from_numpy(inputs["attention_mask"]).bool()
         vectors = pool_padded(hidden, real, reading.pooling)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, get_args
 
-import numpy as np
+from numpy import ndarray
 
 from brimful.base.errors import BrimfulError, require_known
 from brimful.base.types import InferencePrecision
@@ -65,7 +65,7 @@ class TextEncoder(Encoder):
         modules = reading.arguments if needs_modules else None
         save_model(directory, self, max_length=reading.max_length, modules=modules)
 
-    def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
+    def encode(self, texts: Iterable[str]) -> list[ndarray]:
         """Return hidden states of each text, float32 (tokens, hidden), with special tokens, without a prompt.
 
         Texts are cut where `embed` cuts them, with a warning. An empty text has its special tokens.
@@ -82,7 +82,7 @@ class TextEncoder(Encoder):
         pooling: TextPooling | None = None,
         max_length: int | None = None,
         precision: InferencePrecision = "auto",
-    ) -> np.ndarray:
+    ) -> ndarray:
         """Return a vector for each text, float32 (n, hidden), made as the folder says: its pooling, default
         prompt and scaling to length 1 (`hf.text_reading`).
 

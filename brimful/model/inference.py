@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError, NotFiniteError
@@ -47,7 +48,7 @@ def text_vectors(
     pooling: TextPooling | None = None,
     unit: bool = False,
     precision: InferencePrecision = "fp32",
-) -> np.ndarray:
+) -> ndarray:
     """Return a vector of each text: its hidden states, pooled; the mean of the windows of a long text.
 
     Args:
@@ -74,7 +75,7 @@ def text_vectors(
     return scale_to_length_1(vectors) if unit else vectors
 
 
-def scale_to_length_1(vectors: np.ndarray) -> np.ndarray:
+def scale_to_length_1(vectors: ndarray) -> ndarray:
     """Return vectors (n, width), each scaled to length 1; zeros stay zeros."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
 
@@ -99,7 +100,7 @@ def run_by_sequence(
     *,
     precision: InferencePrecision = "fp32",
     finite: bool = True,
-) -> np.ndarray:
+) -> ndarray:
     """Return one vector for each example.
 
     Args:
@@ -132,7 +133,7 @@ def run_by_token(
     *,
     precision: InferencePrecision = "fp32",
     finite: bool = True,
-) -> list[np.ndarray]:
+) -> list[ndarray]:
     """Return one vector for each token of each example.
 
     Args:
@@ -186,7 +187,7 @@ def make_batches(
 
 def _run(
     forward: Forward, examples: Examples, device: torch.device, precision: InferencePrecision
-) -> Iterator[tuple[PackedBatch, np.ndarray]]:
+) -> Iterator[tuple[PackedBatch, ndarray]]:
     """Yield batches in the order of packing, each with what `forward` returns for it, float32 on the host."""
     precision = resolve(precision, device)
     if precision == "int8" and not has_fast_forms():

@@ -109,7 +109,9 @@ def _is_run(directory: Path) -> bool:
 
 def _list_inside(directory: Path) -> list[Path]:
     """Return the run directories directly inside a folder."""
-    return sorted(filter(_is_run, directory.glob("*")))
+    if not directory.is_dir():
+        return []
+    return sorted(filter(_is_run, directory.iterdir()))  # an unreadable folder is an error, not empty
 
 
 def _load_run(directory: Path, root: str) -> Run:

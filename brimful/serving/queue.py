@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from typing import Any, NamedTuple
 
-import numpy as np
+from numpy import ndarray
 
 STRETCH = 4
 """The largest factor by which a request may be slower than alone, while others wait."""
@@ -121,16 +121,16 @@ class QueuedText:
 
     text: str
     second: str | None
-    tokens: list[np.ndarray]
-    segments: list[np.ndarray]
-    characters: list[np.ndarray]
+    tokens: list[ndarray]
+    segments: list[ndarray]
+    characters: list[ndarray]
     overlap: int | None = None
     cut: dict[str, int] = field(default_factory=dict)
     request: Any = field(default=None, repr=False)
     place: int = 0
     next_window: int = 0
     value: Any = None
-    scores: np.ndarray | None = None
+    scores: ndarray | None = None
 
     def __post_init__(self) -> None:
         self.lengths = [len(window) for window in self.tokens]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from tokenizers import Tokenizer
 
 from brimful.data.examples import Examples, check_length
@@ -105,14 +106,14 @@ class ServedEncoder(Served):
     def encode(self, table: Table, overlap: int | None) -> Encoded:
         return encode(table, self.tokenizer, self.max_length, overlap=overlap, prompt=self.prompt)
 
-    def answers(self, outputs: np.ndarray, data: Encoded) -> np.ndarray:
+    def answers(self, outputs: ndarray, data: Encoded) -> ndarray:
         """Return float32 (texts, width): the vector of a text, or the mean of its windows' vectors."""
         vectors = data.examples.mean_over_windows(outputs)
         if self.unit:  # the mean of vectors of length 1 is shorter
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
         return vectors
 
-    def rows(self, answers: np.ndarray, data: Encoded) -> list[Any]:
+    def rows(self, answers: ndarray, data: Encoded) -> list[Any]:
         return list(answers)
 
 

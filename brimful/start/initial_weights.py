@@ -23,8 +23,8 @@ image models as convolutions, for the same reason. bench/results/speedrun.md has
 
 import math
 
-import numpy as np
 import torch
+from numpy import ndarray
 
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
@@ -75,7 +75,7 @@ def look_at_neighbours(encoder: Encoder) -> None:
 
 @torch.no_grad()
 def start_from_neighbourhoods(
-    encoder: Encoder, head: MaskedLMHead, vectors: np.ndarray, frequencies: np.ndarray
+    encoder: Encoder, head: MaskedLMHead, vectors: ndarray, frequencies: ndarray
 ) -> None:
     """Change the embeddings of a new encoder, and its head. Call it before `look_at_neighbours`.
 

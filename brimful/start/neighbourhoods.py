@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from numpy import ndarray
 
 from brimful.base.compiled import compiled, compiled_fused
 from brimful.base.cpu_threads import count_workers, run_loops, use_threads
@@ -30,7 +31,7 @@ EXTRA_VECTORS = 32
 """Vectors that are iterated beside the result: they make its last vectors converge."""
 
 
-def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.ndarray:
+def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> ndarray:
     """Return a vector for each piece of the vocabulary, float32 (V, width); zeros for pieces without data.
 
     The result depends on the data and the seed, not on the number of threads.
@@ -49,7 +50,7 @@ def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> np.
     return vectors
 
 
-def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int, seed: int) -> np.ndarray:
+def _eigenvectors(matrix: tuple[ndarray, ndarray, ndarray], number: int, seed: int) -> ndarray:
     """Eigenvectors times the roots of the eigenvalues' sizes, largest first: orthogonal iteration.
 
     Eigenvectors of nearly equal eigenvalues turn with the last bits of the numbers. So these are float64, on
@@ -69,7 +70,7 @@ def _eigenvectors(matrix: tuple[np.ndarray, np.ndarray, np.ndarray], number: int
         return (basis @ (inner[:, order] * sizes.sqrt())).float().numpy()
 
 
-def _sample_tokens(corpora: Mapping[Corpus, float]) -> np.ndarray:
+def _sample_tokens(corpora: Mapping[Corpus, float]) -> ndarray:
     runs = []
     total = sum(corpora.values())
     for corpus, share in corpora.items():
@@ -78,7 +79,7 @@ def _sample_tokens(corpora: Mapping[Corpus, float]) -> np.ndarray:
     return np.concatenate(runs)
 
 
-def compute_information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def compute_information(tokens: ndarray, vocabulary: int) -> tuple[ndarray, ndarray, ndarray]:
     """Compute the positive pointwise mutual information of pieces, as rows of a sparse symmetric matrix.
 
     The tokens are int32 (tokens,). Pairs across the ends of documents count too: they are few.
@@ -110,7 +111,7 @@ def compute_information(tokens: np.ndarray, vocabulary: int) -> tuple[np.ndarray
 
 
 @compiled
-def _places(tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _places(tokens: ndarray, starts: ndarray) -> ndarray:
     """The places of each piece in the tokens, one piece after the other: int64 (tokens,)."""
     places, free = np.empty(len(tokens), np.int64), starts.copy()
     for place in range(len(tokens)):
@@ -122,15 +123,15 @@ def _places(tokens: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 @compiled
 def _rows(
-    tokens: np.ndarray,
-    starts: np.ndarray,
-    places: np.ndarray,
-    shares: np.ndarray,
+    tokens: ndarray,
+    starts: ndarray,
+    places: ndarray,
+    shares: ndarray,
     first: int,
     last: int,
-    columns: np.ndarray,
-    values: np.ndarray,
-    sizes: np.ndarray,
+    columns: ndarray,
+    values: ndarray,
+    sizes: ndarray,
 ) -> None:
     """Fill the rows of the pieces from `first` to `last`, one after the other."""
     near = np.zeros(len(shares), np.float32)
@@ -162,7 +163,7 @@ def _rows(
         sizes[piece] = at - begin
 
 
-def _product(starts: np.ndarray, columns: np.ndarray, values: np.ndarray, x: torch.Tensor) -> torch.Tensor:
+def _product(starts: ndarray, columns: ndarray, values: ndarray, x: torch.Tensor) -> torch.Tensor:
     """Multiply the matrix of `compute_information` by x: float64 (V, n)."""
     out = torch.zeros_like(x)
     ends = np.searchsorted(starts, np.linspace(0, starts[-1], count_workers() + 1)[1:-1])
@@ -173,13 +174,13 @@ def _product(starts: np.ndarray, columns: np.ndarray, values: np.ndarray, x: tor
 
 @compiled_fused
 def _add_products(
-    starts: np.ndarray,
-    columns: np.ndarray,
-    values: np.ndarray,
-    x: np.ndarray,
+    starts: ndarray,
+    columns: ndarray,
+    values: ndarray,
+    x: ndarray,
     first: int,
     last: int,
-    out: np.ndarray,
+    out: ndarray,
 ) -> None:
     for row in range(first, last):
         target = out[row]

@@ -11,7 +11,15 @@ from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensor_names import from_hf, to_hf
 from brimful.model.encoder import Encoder
-from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
+from brimful.model.heads import (
+    MaskedLMHead,
+    PairHead,
+    PretrainingHead,
+    SequenceHead,
+    SpanHead,
+    TokenHead,
+    pool,
+)
 from brimful.model.presets import preset
 from brimful.stages.task_trainings import start_transform
 from builders.encoders import MODELS, padded, peer, peer_class, random_row, rotate_in_full, run_peer, small
@@ -167,3 +175,17 @@ def test_padded_model_equals_packed(model_name, kind):
         else:
             expected = head(hidden) if head else hidden
             torch.testing.assert_close(got[real], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first", "max"])
+def test_pooling_is_that_of_each_sequence_by_itself(pooling, seed):
+    torch.manual_seed(seed)
+    batch = random_row([5, 1, 3])
+    hidden = torch.randn(9, 4, dtype=torch.float64)
+    one_by_one = {
+        "mean": lambda part: part.mean(0),
+        "first": lambda part: part[0],
+        "max": lambda part: part.amax(0),
+    }
+    expected = [one_by_one[pooling](part) for part in hidden.split([5, 1, 3])]
+    torch.testing.assert_close(pool(hidden, batch, pooling)[:3], torch.stack(expected))
