@@ -61,20 +61,27 @@ class Results(Mapping[str, Any]):
 
 
 def choose(rows: list[dict[str, Any]], **wanted: Any) -> list[dict[str, Any]]:
-    """Return the rows whose values are `wanted`; `cell__dtype` is the value `dtype` of the mapping `cell`."""
+    """Return the rows whose values are `wanted`; `cell__dtype` is the value `dtype` of the mapping `cell`.
+
+    Raises:
+        FiguresError: there are none, so that a line of a table would be lost.
+    """
+    chosen = rows
     for name, value in wanted.items():
-        rows = [row for row in rows if reduce(dict.__getitem__, name.split("__"), row) == value]
-    return rows
+        chosen = [row for row in chosen if reduce(dict.__getitem__, name.split("__"), row) == value]
+    if not chosen:
+        raise FiguresError(f"none of {len(rows)} rows has {wanted}")
+    return chosen
 
 
 def pick(rows: list[dict[str, Any]], **wanted: Any) -> dict[str, Any]:
     """Return the only row whose values are `wanted`, as `choose` takes them.
 
     Raises:
-        FiguresError: there is no such row, or more than one.
+        FiguresError: there is no such row, or more than one of them.
     """
     chosen = choose(rows, **wanted)
-    if len(chosen) != 1:
+    if len(chosen) > 1:
         raise FiguresError(f"{len(chosen)} of {len(rows)} rows have {wanted}")
     return chosen[0]
 
@@ -133,6 +140,9 @@ def is_outdated(root: Path, commit: str, paths: list[str]) -> bool | None:
     """Whether the history has changed `paths` since `commit`; None where the history is not at hand."""
     if run_git(root, "rev-parse", "--is-shallow-repository") != "false":
         return None
+    for path in paths:
+        if not (root / path).exists():
+            raise FiguresError(f"a result measures {path}, which is not there")
     newer = run_git(root, "rev-list", "-1", f"{commit}..HEAD", "--", *paths)
     return None if newer is None else bool(newer)
 

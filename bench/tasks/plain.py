@@ -22,12 +22,13 @@ from bench.common.corpora import DATA
 from bench.common.processes import machine_facts, timed
 from bench.tasks.sets import SETS
 from brimful.base.storage import write_json
+from brimful.optim.config import OptimizerConfig
 
-BETAS = (0.9, 0.98)
+BETAS = (OptimizerConfig.beta1, OptimizerConfig.beta2)
 
 
 class Rows:
-    """A table as sequences of token ids and labels."""
+    """A table as sequences of token ids and labels; it has at least a batch of rows."""
 
     def __init__(self, run: Path, part: str, tokenizer: Any) -> None:
         from brimful.stages.run_tables import read_finetuning

@@ -82,7 +82,7 @@ def test_a_figure_whose_code_has_changed_names_its_commit(checkout: Path) -> Non
 
 REFUSED = {
     "a table of no template": ("docs/page.md", "figures: speed", "figures: size", "size, speed"),
-    "no such row": ("templates/page.md.j2", "cell__size=2", "cell__size=3", "0 of 2 rows"),
+    "no such row": ("templates/page.md.j2", "cell__size=2", "cell__size=3", "none of 2 rows"),
     "no origin": ("bench/results/step.json", '"measures"', '"measured"', "step.json names no measures"),
 }
 
