@@ -1,4 +1,4 @@
-"""Checksums of folders with a model, so that a damaged model is refused, not run.
+"""Names of the records of a folder, and checksums of its files, so that a damaged model is refused, not run.
 
 A commit record lists every file: checksums.json in the folder of a finished run, export.json in an export. A
 folder of another origin has neither, and is read as it is.
@@ -10,6 +10,9 @@ from brimful.base.storage import commit, read_commit
 
 MANIFEST = "MANIFEST.json"
 """The commit record of a prepared folder."""
+CONFIG = "config.yaml"
+SUMMARY = "summary.json"
+"""The settings of a run, and its facts, which are written last."""
 CHECKSUMS = "checksums.json"
 EXPORT = "export.json"
 PAGES = "pages"

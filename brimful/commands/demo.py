@@ -20,13 +20,12 @@ from brimful.base.config import build, read_yaml, require_seeds, verb, write_yam
 from brimful.base.console import say
 from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
-from brimful.base.seals import EXPORT
+from brimful.base.seals import CONFIG, EXPORT, SUMMARY
 from brimful.base.storage import require_folder_place
 from brimful.base.types import Values
 from brimful.commands.demo_reviews import find_reviews, load_reviews, write_reviews
 from brimful.commands.report import report
 from brimful.runs.signals import StoppedError, StopRequest, catch_stop_signals
-from brimful.runs.start_checks import CONFIG, SUMMARY
 
 SETTINGS = "demo.yaml"
 """The file of a demo with its options."""

@@ -20,7 +20,7 @@ from brimful.base.config import Argument, build, read_yaml, require_positive, ve
 from brimful.base.console import escape_controls, pluralise, say, show_progress
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.randomness import derive_key, permutation
-from brimful.base.seals import CHECKSUMS, EXPORT, MANIFEST
+from brimful.base.seals import CHECKSUMS, CONFIG, EXPORT, MANIFEST
 from brimful.base.storage import read_commit, read_json, read_object, read_record, require_shape
 from brimful.base.terminal import output_console
 from brimful.base.types import Values
@@ -28,7 +28,6 @@ from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FIL
 from brimful.corpus.pipeline.inventory import PLAN
 from brimful.corpus.pipeline.text_parts import PartRecord, TextPart, text_path
 from brimful.corpus.shards import Corpus, ManifestRecord, Shard
-from brimful.runs.start_checks import CONFIG
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -15,6 +15,7 @@ from brimful.base.numbers import (
     format_short,
     format_value,
 )
+from brimful.base.seals import CONFIG, SUMMARY
 from brimful.base.storage import read_object
 from brimful.base.summary import (
     OVERVIEW,
@@ -29,7 +30,6 @@ from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import Format, render
 from brimful.exporting.gate import describe_loss
 from brimful.hf.model_folder import OVERLAP
-from brimful.runs.start_checks import CONFIG, SUMMARY
 from brimful.tasks.judging.comparison import describe_test, find_error
 from brimful.tasks.registry import TASKS, find_task
 

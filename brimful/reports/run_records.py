@@ -10,11 +10,10 @@ import msgspec
 from brimful.base.config import read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import capitalise, find_mapping
-from brimful.base.seals import EXPORT, MANIFEST
+from brimful.base.seals import CONFIG, EXPORT, MANIFEST, SUMMARY
 from brimful.base.storage import read_object
 from brimful.base.summary import OVERVIEW, Summary
 from brimful.base.types import Facts, Values
-from brimful.runs.start_checks import CONFIG, SUMMARY
 from brimful.train.metrics import read_metrics
 
 METRICS = "metrics.jsonl"

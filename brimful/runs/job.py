@@ -23,20 +23,13 @@ from brimful.base.console import say
 from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
-from brimful.base.seals import seal
+from brimful.base.seals import CONFIG, SUMMARY, seal
 from brimful.base.storage import read_object, sweep, write_json
 from brimful.base.types import Values
 from brimful.runs.folder import RunFolder, remove_results
 from brimful.runs.inputs import INPUTS, check_inputs
 from brimful.runs.signals import StoppedError, catch_start_signals
-from brimful.runs.start_checks import (
-    CONFIG,
-    MODELS,
-    SUMMARY,
-    require_options,
-    require_run,
-    require_run_place,
-)
+from brimful.runs.start_checks import MODELS, require_options, require_run, require_run_place
 
 
 class RunPlan:

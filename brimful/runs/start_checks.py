@@ -1,4 +1,4 @@
-"""The names of a run's files, and the checks before a run starts: its options and its folder.
+"""The checks before a run starts, of its options and its folder.
 
 A run directory holds config.yaml, metrics.jsonl, checkpoints/, the model's folder, and summary.json last.
 This module loads no torch, so that the command line can make the checks at once.
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.seals import CONFIG
 from brimful.base.storage import require_folder_place
 
-CONFIG = "config.yaml"
-SUMMARY = "summary.json"
 MODELS = ("encoder", "model")
 """The folders of a finished run with its model: an encoder, or a model of a task."""
 START = "start"

@@ -10,6 +10,7 @@ import numpy as np
 from brimful.base.console import pluralise, say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_percent, format_value
+from brimful.base.seals import CONFIG
 from brimful.base.summary import ModelResult, Summary, describe_gap, make_facts_table, with_overview
 from brimful.base.types import Numbers, Values
 from brimful.data.examples import Examples
@@ -21,7 +22,6 @@ from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistil
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
 from brimful.runs.job import Job, RunPlan
-from brimful.runs.start_checks import CONFIG
 from brimful.stages.distil_options import DistilConfig, StageConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
 from brimful.stages.run_tables import choose_tables, find_held_out, merge_table_options, read_finetuning

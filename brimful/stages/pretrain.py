@@ -12,7 +12,7 @@ from pathlib import Path
 from brimful.base.config import to_dict, write_yaml
 from brimful.base.console import say, warn
 from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
-from brimful.base.seals import seal
+from brimful.base.seals import CONFIG, seal
 from brimful.base.summary import Summary, make_facts_table, with_overview
 from brimful.base.types import Facts, Numbers, Values
 from brimful.corpus.frequencies import entropy, piece_frequencies
@@ -25,7 +25,7 @@ from brimful.model.encoder import Encoder
 from brimful.precision.policy import resolve_residual
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job
-from brimful.runs.start_checks import CONFIG, START
+from brimful.runs.start_checks import START
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import (
     PretrainPlan,

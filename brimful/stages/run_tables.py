@@ -7,8 +7,8 @@ from pathlib import Path
 from brimful.base.config import build, read_yaml
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.seals import CONFIG, SUMMARY
 from brimful.hf.model_folder import ModelFolder
-from brimful.runs.start_checks import CONFIG, SUMMARY
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut, read_held_out
 from brimful.stages.task_options import FinetuneConfig
