@@ -14,15 +14,16 @@ from brimful.corpus.reading.inputs import split_suffix
 CHUNK = 1 << 18
 # An archive begins with these bytes, whatever its name says.
 _MAGIC_BYTES = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz"}
-# xz needs as much memory as its dictionary; its strongest preset takes 65 MB.
+# Unpacking xz takes as much memory as the dictionary of the archive: 65 MB with the strongest preset.
 _XZ_MEMORY_BYTES = 1 << 28
 _ZSTD_LARGEST_WINDOW = 1 << 31
-# Compressed bytes that are unpacked at once. Four of zstd can hold a block of 128 KB, so these give 64 MB.
+# Compressed bytes that are unpacked at once. Four bytes of zstd can hold a block of 128 KB, so 2 KB give
+# at most 64 MB.
 _PIECE_BYTES = 1 << 11
 
 
 def compression_of(path: str) -> str:
-    """Return the suffix of a file's compression, by its first bytes or else its name; empty if it has none.
+    """Return the suffix of a file's compression, by its first bytes or else by its name; empty without one.
 
     Raises:
         OSError: the file cannot be read.
@@ -38,7 +39,7 @@ def compression_of(path: str) -> str:
 
 
 def read_chunks(path: str, issues: Counter[str]) -> Iterator[bytes]:
-    """Return the file's bytes, decompressed. Unlike library readers, this one notices a cut archive.
+    """Return the file's bytes, decompressed. Unlike the readers of libraries, this one notices a cut archive.
 
     Raises:
         BrimfulError: a .zip holds several files, or cannot be unpacked.
@@ -55,7 +56,7 @@ def member_of(path: str) -> str:
     """Return the name of the one file in a .zip.
 
     Raises:
-        BrimfulError: there are several, or it cannot be read.
+        BrimfulError: the archive holds several files, or its file cannot be read.
         OSError: the archive cannot be read.
     """
     return _open_zip(path)[1].filename
@@ -92,7 +93,7 @@ def _read_member(path: str, issues: Counter[str]) -> Iterator[bytes]:
 
 
 def _new_stream(compression: str) -> Any:
-    """Return a decompressor of one member, frame or stream of an archive. All four have one interface."""
+    """Return a decompressor of one member, frame or stream of an archive. All four have the same methods."""
     if compression == ".gz":
         return zlib.decompressobj(wbits=31)
     if compression == ".bz2":

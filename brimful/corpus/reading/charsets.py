@@ -13,7 +13,7 @@ EXAMPLES = "utf-8, gb18030, big5, shift_jis, euc-kr, windows-1251, utf-16"
 
 # Pages that say gb2312 or gbk use characters that only GB18030 has.
 _WIDER_CODECS = {"gbk": "gb18030", "iso8859-11": "cp874"}
-# Browsers refuse to decode these in pages; `webencodings` decodes one without a codec of Python.
+# Browsers do not decode pages in these charsets; `webencodings` decodes one of them without Python's codecs.
 _NOT_DECODED = ("replacement", "x-user-defined")
 # In these charsets, a byte 0x0A may be a part of a character, or its meaning depends on the bytes before it.
 _STATEFUL_CODECS = ("utf-7", "iso2022", "hz")
@@ -26,7 +26,7 @@ class Charset:
     """A way to write characters as bytes.
 
     Attributes:
-        name: the name that browsers, or else Python, give it.
+        name: the charset's name in browsers, or else in Python.
         codec: Python's name of the decoder.
         byte_lines: whether the bytes 0x0A and 0x0D always end a line; if not, line ends are found only by
             decoding from the start.
@@ -66,7 +66,7 @@ def _lookup_python(label: str) -> tuple[str, str]:
     """Return the name and the codec of a label that only Python knows; browsers may know the charset."""
     name = codecs.lookup(label).name.removesuffix("-sig")
     if name in ("utf-16", "utf-32"):
-        name += "-le"  # Python's decoders of these insist on a mark, which `detection` has taken care of
+        name += "-le"  # Python's "utf-16" and "utf-32" expect a mark, which `detection` has read
     return _lookup(name) or _lookup(name.replace("_", "-")) or (name, name)
 
 
@@ -84,7 +84,7 @@ class Decoder:
         self._settles = charset.byte_lines and charset.codec != "utf-8"
 
     def decode(self, chunk: bytes, *, final: bool = False) -> str:
-        """Return the text of the next bytes; a character that is not whole waits for the next call."""
+        """Return the text of the next bytes; an incomplete character waits for the next call."""
         _errors.number = 0
         if self._settles and (final or chunk.endswith(b"\n")):
             text = self._decoder.decode(chunk + _SETTLE, True)[: -len(_SETTLE)]
@@ -95,7 +95,7 @@ class Decoder:
 
 
 class _Errors(threading.local):
-    """Counts the characters that the handler below gives up."""
+    """Counts the characters that the handler below replaces by U+FFFD."""
 
     number = 0
 
@@ -106,7 +106,7 @@ _HANDLER = "brimful.replace"
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
-    # The euro sign of Windows' GBK, which is not in Python's.
+    # In Windows' GBK this byte is the euro sign; Python's codec does not know it.
     if error.encoding == "gb18030" and error.object[error.start] == 0x80:
         return "€", error.start + 1
     _errors.number += 1

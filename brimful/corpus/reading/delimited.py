@@ -33,7 +33,7 @@ class Sheet:
     lines: Lines
 
     def rows(self, report: Report) -> NumberedFields:
-        """Return the rows behind the header."""
+        """Return the rows after the header."""
         skipped = self.dialect.skipped
         rows = read_rows(islice(self.lines, skipped, None), self.dialect, report, skipped + 1)
         if self.dialect.has_header:
@@ -53,7 +53,7 @@ def open_sheet(
         columns: names of columns to look for, or their numbers from 1 in a file without a header.
 
     Raises:
-        BrimfulError: `find_dialect` leaves the dialect in doubt.
+        BrimfulError: `find_dialect` refuses the file.
     """
     head = []
     characters = 0
@@ -95,9 +95,9 @@ class _QuotedRows:
     """Iterates over the rows of a dialect with quotes, each with the number of its first line.
 
     An empty line gives an empty row, and so does a row that is given up. A quote counts as never closed if
-    the file ends in it, if it closes within a word of a later line, or after 16 MB. Then the first line of
-    its row is given up, and the lines after it are read again. Until a good row has been read from new lines,
-    lines of another width than the first row are lost.
+    the file or 16 MB end before it closes, or if it closes within a word of a later line. Then the first line
+    of its row is given up, and the lines after it are read again. Until a good row has been read from new
+    lines, lines of another width than the first row are lost.
 
     Args:
         lines: lines with their ends; None stands for a line that was too long.
@@ -128,7 +128,7 @@ class _QuotedRows:
             try:
                 row = next(rows, None)
             except csv.Error as error:
-                rows = self._reader(self._hold_lines(), strict=True)  # the other one can't go on
+                rows = self._reader(self._hold_lines(), strict=True)  # a reader can't go on after an error
                 if len(self._row_lines) > 1 or "end of data" in str(error):
                     spare -= self._cost
                     yield self._first, []
@@ -148,7 +148,7 @@ class _QuotedRows:
             self._go_on()
 
     def _read_leniently(self) -> list[str]:
-        """Return the row of a line with text behind a closing quote; an empty one if it was too long."""
+        """Return the row of a line with text after a closing quote; an empty row if the line is too long."""
         if self._row_lines[0] is None:
             return []
         self._report.lose(AFTER_QUOTE, self._first)
@@ -169,7 +169,7 @@ class _QuotedRows:
             yield line if self._cost <= LONGEST_ROW_CHARACTERS or len(self._row_lines) == 1 else None
 
     def _give_up(self, *, whole_row: bool) -> None:
-        """Give up the first line of a row and read the others again, or give up all of them."""
+        """Give up the first line of a row and read its other lines again; or give up the whole row."""
         self._report.lose(UNCLOSED, self._first)
         if whole_row:
             self._lose_lines(1)

@@ -22,7 +22,7 @@ _MARKS = (
 # Fewer bytes beyond ASCII may fit another charset by chance.
 _LEAST_BYTES = 8
 _HIGH_BYTES = bytes(range(0x80, 0x100))
-# Control characters, private and unassigned ones, which text does not have.
+# The categories of control, private-use and unassigned characters, which text does not have.
 _NO_TEXT_CATEGORIES = {"Cc", "Co", "Cn"}
 
 _COMMENT = re.compile(rb"<!--.*?(?:-->|$)", re.DOTALL)

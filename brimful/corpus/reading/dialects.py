@@ -1,9 +1,9 @@
 """The dialect of a file of delimited rows: options name it, or two strict rules find it.
 
-The delimiter is the tab, comma, semicolon or vertical bar that gives the header the columns to look for and
-all rows of a sample the same number of fields; in a .tsv it is the tab if the header has one. Quotes are as
-in RFC 4180: a field that begins with a quote ends with one, and doubles the quotes within. In a .tsv some
-field must need quotes; if every field that begins with one continues after the next quote, quotes are text.
+The delimiter is the tab, comma, semicolon or vertical bar with which the header has the columns to look for
+and all rows of a sample have the same number of fields; in a .tsv it is the tab if the header has one. Quotes
+are as in RFC 4180: a field that begins with a quote ends with one, and doubles the quotes within. In a .tsv,
+some field must need its quotes; if none does and a field continues after its closing quote, quotes are text.
 
 A file that these rules leave in doubt is refused with a message that names the option.
 """
@@ -57,10 +57,10 @@ class Dialect:
         delimiter: the character between fields.
         quote: the character around a field, doubled within it; empty: quotes are text.
         header: the names of the columns.
-        skipped: lines before the header, or before the first row of a file without a header.
+        skipped: the number of lines before the header, or before the first row of a file without a header.
         has_header: whether the first row names the columns; otherwise they are numbered from 1.
         is_open: whether quotes are text only because no field of the sample begins with one.
-        skips_blanks: whether to drop blanks before a field, because all opening quotes follow blanks.
+        skips_blanks: whether to drop spaces before a field, because spaces stand before all opening quotes.
     """
 
     delimiter: str
@@ -85,8 +85,8 @@ def find_dialect(
 
     Args:
         lines: lines without their ends, at least one of them not empty.
-        form: "tsv" or "csv", the form that the file's name says.
-        columns: names of columns to look for; numbers count them from 1 in a file without a header.
+        form: "tsv" or "csv", by the file's name.
+        columns: names of columns to look for, or their numbers from 1 in a file without a header.
         options: the delimiter and the quote, if the user names them.
         complete: whether the lines are the whole file.
 
@@ -161,14 +161,14 @@ class _Reading:
 
     Attributes:
         header: the fields of the first row.
-        widths: how many fields each row has.
+        widths: the number of fields of each row.
         quoted: the first field in quotes, or an empty text.
         needs_quotes: whether quotes must enclose fields: a header field has quotes, a quote in a field is
-            doubled, or the rows are uneven without the quotes around delimiters or line ends.
+            doubled, or quotes enclose delimiters or line ends and rows would differ in width without them.
         stray: the first field that begins with a quote and continues after the next one, or that has a
-            backslash before a quote; empty if there is none.
-        is_doubtful: whether each quoted field holds a delimiter and a line end, and the lines are even
-            without quotes. `"Best ever,good` and a later `small 5",bad` are two rows or one.
+            backslash before a quote; otherwise an empty text.
+        is_doubtful: whether each quoted field holds a delimiter and a line end, and all lines have the same
+            width without quotes: `"Best ever,good` and a later `small 5",bad` may be two rows or one.
     """
 
     header: list[str]
@@ -181,7 +181,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Sample:
-    """The first lines of a file that are not empty; the other attributes as in `find_dialect`."""
+    """The first lines of a file that are not empty, and arguments of `find_dialect`."""
 
     lines: list[str]
     columns: Sequence[str]
@@ -189,7 +189,7 @@ class _Sample:
     complete: bool
 
     def find_delimiter(self, form: str, quote: str) -> str:
-        """Return the delimiter that gives the header the columns to look for and all rows equal widths."""
+        """Return the delimiter with which the header has the columns and all rows have the same width."""
         delimiters = [mark for mark in _DELIMITERS if mark in self.lines[0]]
         # If columns are named by number, the first line may be a comment.
         lines_with_tabs = self.lines if are_numbers(self.columns, []) else self.lines[:1]
@@ -228,7 +228,7 @@ class _Sample:
             )
         if form == "csv" and reading.quoted and not reading.is_doubtful:
             return '"', False
-        # A program that uses quotes in a .tsv puts them around fields that need them, or the header too.
+        # A program that uses quotes in a .tsv puts them around fields that need them, and perhaps the header.
         if form == "tsv" and reading.needs_quotes != bool(reading.stray):
             return ('"', False) if reading.needs_quotes else ("", False)
         example = reading.stray or reading.quoted
@@ -238,12 +238,12 @@ class _Sample:
         )
 
     def read(self, delimiter: str, quote: str) -> _Reading:
-        """Read the sample with a delimiter and a quote; without quotes if that is empty."""
+        """Read the sample with a delimiter and a quote; if the quote is empty, quotes are text."""
         plain_widths = [line.count(delimiter) + 1 for line in self.lines]
         if not quote or not any(quote in line for line in self.lines):
             return _Reading(self.lines[0].split(delimiter), plain_widths)
         rows: list[list[str]] = [[]]
-        bodies = []  # of the fields in quotes
+        bodies = []  # the contents of the fields in quotes
         stray, needs_quotes = "", False
         for match in _field_pattern(delimiter, quote).finditer("\n".join(self.lines)):
             body, cut, bare, end = match.groups()
@@ -265,7 +265,7 @@ class _Sample:
             rows.pop()  # its width is not known
         if len(set(plain_widths)) > 1:
             needs_quotes |= any(delimiter in body or "\n" in body for body in bodies)
-        # A program put any other field in quotes, which are no inch marks.
+        # Any other field was put in quotes by a program: its quotes cannot be inch marks.
         is_doubtful = not needs_quotes and all(delimiter in body and "\n" in body for body in bodies)
         quoted = f"{quote}{bodies[0]}{quote}" if bodies else ""
         return _Reading(rows[0], list(map(len, rows)), quoted, needs_quotes, stray, is_doubtful)

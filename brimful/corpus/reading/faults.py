@@ -93,7 +93,7 @@ class Refusing(Report):
             warn(f"{self.path} {message}")
 
 
-# Errors of the file. Libraries use 0 and None for a damaged file.
+# Error numbers that mean a fault of the file. Libraries use 0 and None for a damaged file.
 _FILE_ERRORS = {None, 0, errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
 _FILE_ERRORS |= {errno.ENAMETOOLONG, errno.EINVAL}  # EINVAL is an offset in a damaged file
 

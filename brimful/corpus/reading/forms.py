@@ -1,4 +1,4 @@
-"""The form of a file: its name decides, unless its first bytes contradict the name; then it is refused."""
+"""The form of a file: its name decides; the file is refused if its first bytes contradict the name."""
 
 import json
 import os
@@ -44,7 +44,7 @@ _DECODER = json.JSONDecoder()
 def form_of(
     path: str, fields: Sequence[str], encoding: str = "utf-8", *, by_number: str = "--read.field 2"
 ) -> str:
-    """Return the form of a file, a value of `inputs.FORMATS`. If it cannot be read, its name decides.
+    """Return the form of a file, a value of `inputs.FORMATS`. If the file cannot be read, its name decides.
 
     Args:
         fields: the fields that hold text, or the numbers of columns.
@@ -52,7 +52,7 @@ def form_of(
         by_number: the options with which a message proposes to name columns by their numbers.
 
     Raises:
-        BrimfulError: its first bytes contradict its name, or show a form that is not read.
+        BrimfulError: the file's first bytes contradict its name, or show a form that is not read.
     """
     try:
         state = os.stat(path)
@@ -86,7 +86,7 @@ def _find_many_texts(path: str, text: str) -> ManyTexts | None:
 def _find_form(
     path: str, fields: tuple[str, ...], encoding: str, size: int, modified: int
 ) -> tuple[str, str]:
-    """Return the form of a file, and why it is refused."""
+    """Return the form of a file, and the reason for refusing it, or an empty text."""
     named = format_of(member_of(path) if split_suffix(path) == ("", ".zip") else path)
     chunks = read_chunks(path, Counter())
     head = read_head(chunks, _HEAD_CHARACTERS)
@@ -117,10 +117,10 @@ def _find_form(
 
 
 def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str, bool]:
-    """Return the first characters of a file (of JSON the first line), and whether they are all of it."""
+    """Return the first characters of a file (of JSON the first line), and whether they are the whole file."""
     decoder = Decoder(recognise_charset(head, encoding, False, Counter()))
     piece = text = decoder.decode(head).lstrip(_AROUND_VALUES)
-    # The beginning of an array of records shows that it is one.
+    # An array of records is recognised by its beginning, without the rest of the line.
     needs_line = text.startswith(("{", "[")) and not _LIST_OF_RECORDS.match(text)
     while needs_line and "\n" not in piece and len(text) < _LONGEST_LINE_CHARACTERS:
         chunk = next(chunks, b"")
@@ -151,7 +151,7 @@ def _is_record(value: object) -> bool:
 
 
 def _holds_records(text: str, *, is_whole: bool) -> bool:
-    """Return whether a text begins with two records of JSON, or is one, as far as it goes."""
+    """Return whether a text begins with two records of JSON, is one record, or is cut within one of them."""
     place = 0
     for _ in range(2):
         try:
@@ -180,20 +180,20 @@ def _find_json_form(
         return "json"
     value = _parse(first)
     if len(lines) == 1 and is_whole and isinstance(value, dict):
-        # Such a file is one record, or holds a list of them.
+        # The file is one record, or an object that holds a list of records.
         return "json" if set(fields).isdisjoint(value) else named
     if value is not None and (len(lines) > 1 or not is_whole):
         return "jsonl"
     if _holds_records(text, is_whole=is_whole):
         return "json"
-    for line in lines:  # a broken line does not make a file another form
+    for line in lines:  # a broken line does not change the form of the file
         if line[:1] == first[:1] and _is_record(_parse(line)):
             return "jsonl"
     return named
 
 
 def _find_text_form(path: str, lines: list[str], fields: tuple[str, ...]) -> tuple[str, str]:
-    """Return the form of a .txt file: prose, or a table, which is read if a field is a column's number."""
+    """Return the form of a .txt file, and the reason for refusing it. A table needs column numbers."""
     for form, delimiter in (("tsv", "\t"), ("csv", ",")) if len(lines) > 2 else ():
         header = [name.strip('"\ufeff ') for name in lines[0].split(delimiter)]
         fewest = max(1, len(header) - 1)

@@ -1,4 +1,4 @@
-"""Paths, folders and globs -> the ordered list of files to read, which are refused before any is read."""
+"""Paths, folders and globs -> the ordered list of files to read; bad ones are refused before any is read."""
 
 import os
 import stat
@@ -104,8 +104,8 @@ def require_forms(inputs: Iterable[Input], fields: Sequence[str], encoding: str)
     """Refuse files before any is read.
 
     Raises:
-        BrimfulError: `form_of` refuses a file. The message names the first one and all that the same
-            command converts, and counts the others.
+        BrimfulError: `form_of` refuses a file. The message names the first such file and all files that the
+            same command converts, and counts the others.
     """
     message = ""
     refused = []

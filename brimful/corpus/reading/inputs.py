@@ -109,7 +109,7 @@ def _files_below(folder: str, left_out: Counter[str]) -> Iterator[str]:
 
 
 def _holds_many_texts(path: str) -> bool:
-    if not os.path.isfile(path):  # to open a pipe would wait for its writer
+    if not os.path.isfile(path):  # opening a pipe would wait for its writer
         return False
     try:
         with open(path, "rb") as file:
@@ -134,7 +134,7 @@ def _stored_files(folder: str) -> list[str] | None:
 
 
 def _glob(pattern: str) -> Iterator[str]:
-    """Yield what `glob.glob` finds. Unlike its `**`, this also ends if links form a circle."""
+    """Yield what `glob.glob` finds. Unlike `**` there, this also ends if links form a circle."""
     head, *tail = re.split(r"(?:(?<=/)|^)\*\*/", pattern, maxsplit=1)
     if not tail:
         yield from glob.glob(pattern)

@@ -14,7 +14,7 @@ from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEAT
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.values import JOINED_SENTENCES, is_list_of
 
-# An array is read in pieces of at least this size. An element above the other size is not a record.
+# An array is read in pieces of at least the first size. An element above the second size is not a record.
 _LEAST_CHARACTERS = 1 << 16
 _MOST_CHARACTERS = 1 << 28
 # White space, byte order marks, and commas between the elements of an array.
@@ -27,7 +27,7 @@ _FIND_RECORDS = 'def records: if type == "object" and ({}) then . else .[]? | re
 
 
 class _RepeatedKeys(dict[str, Any]):
-    """An object with a key twice."""
+    """An object in which a key occurs twice."""
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> Values:
@@ -129,7 +129,7 @@ class RowNames:
 
 
 def _find_rows(path: str, value: Any, fields: Sequence[str], report: Report) -> Iterable[Any]:
-    """Return the rows of a value that is a whole file: the elements of its list, or itself."""
+    """Return the rows of the one value of a file: the elements of its list, or the value itself."""
     if not isinstance(value, dict):
         return [value]
     if not set(fields).isdisjoint(value):
@@ -232,6 +232,6 @@ def _read_elements(chunks: Iterable[str], report: Report) -> Iterator[Any]:
             yield value
             number += 1
             at = end
-        # An element that is not whole is looked at again when twice as much is held: the time stays linear.
+        # An incomplete element is parsed again when twice as much text is held, so the time stays linear.
         parts, size = [text[at:]], len(text) - at
         goal = max(2 * size, _LEAST_CHARACTERS)

@@ -109,7 +109,7 @@ def read_runs(
     begin = 0
     chunks = chain([head], chunks)
     if not charset.byte_lines:
-        # In these charsets a byte of a line feed may belong to another character, so lines are cut in UTF-8.
+        # Here a byte 0x0A may belong to another character, so lines are cut after decoding.
         texts = _decode(chunks, charset, issues)
         chunks, charset = (replace_surrogates(text, issues).encode() for text in texts), _UTF8
     elif boundary and can_divide and (span.begin or span.end is not None):
@@ -129,7 +129,7 @@ def read_runs(
 
 
 def read_head(chunks: Iterator[bytes], least: int) -> bytes:
-    """Read chunks until they hold at least this many bytes, or end, and return them in one piece."""
+    """Read chunks until they end or hold at least `least` bytes, and return them in one piece."""
     head = b""
     while len(head) < least and (chunk := next(chunks, b"")):
         head += chunk
@@ -250,7 +250,7 @@ def _decode(chunks: Iterable[bytes], charset: Charset, issues: Counter[str]) -> 
             replaced = decoder.replaced - replaced_before
             replaced_before = decoder.replaced
             count_issue(issues, f"{UNDECODABLE} in {charset.name}", replaced, example)
-            # The others were in the file.
+            # The other U+FFFD are in the file itself.
             count_issue(issues, WRONGLY_DECODED, text.count("\ufffd") - replaced, example)
         if text:
             yield text

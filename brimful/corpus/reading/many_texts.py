@@ -1,7 +1,7 @@
 """Text files that hold many texts: they are refused with a command that makes JSON lines of them.
 
-Several lines of a file's beginning must show a form, or its suffix must name it: to refuse a book is worse
-than to read a log.
+Several lines of a file's beginning must show a form, or its suffix must name it: refusing a book is worse
+than reading a log.
 """
 
 import os
@@ -76,7 +76,7 @@ _MAIL = re.compile(
     r"Message-ID: *<|Received: *(?:from|by) |Return-Path: *<|MIME-Version: *1\.|Newsgroups: *\w+\.|From:.*@",
     re.IGNORECASE,
 )
-# A date and a time, perhaps with a word before or behind it.
+# A date and a time, perhaps with a word before or after them.
 CHAT_STAMP = (
     r"[\u200e\u200f]?\[?\d{1,4}[./-]\d\d?[./-]\d{1,4},?[ \u202f](?:[^\W\d]{1,4} ?)?\d?\d:\d\d(?::\d\d)?"
     r"(?:[ \u202f]?[^\W\d][\w.]{0,4})?(?:\] | - )"
@@ -87,7 +87,7 @@ _STAMPED = re.compile(f"^{CHAT_STAMP}", re.MULTILINE)
 _MESSAGE = re.compile(f"^{CHAT_STAMP}{CHAT_NAME}", re.MULTILINE)
 _QQ_TITLE = "消息记录（此消息记录为文本格式"
 _CONLLU = re.compile(r"(?:#.*\n)*(?:\d+[-.\d]*\t(?:[^\t\n]*\t){8}[^\t\n]*\n){2}")
-# A tab stands for a wide blank, with a title before or behind it.
+# A tab stands for a wide gap, before or after which a title may stand.
 _PAGE_NUMBER = re.compile(
     r"(?:.*\t)?[\W_]*(?:page|seite|p\.|第)?\s?(?:\d{1,5}|[ivxl]+)(?:\s?[页頁]|\s?(?:of|/)\s?\d+)?[\W_]*|\d+\t.*",
     re.IGNORECASE,

@@ -5,22 +5,22 @@ from collections import Counter
 
 _SUCH_AS = " (such as "
 _EXCERPT_CHARACTERS = 20
-# A sample of each run of 64 KB is searched. `ftfy` takes a millisecond for 2,000 characters, so it sees a
-# few, from where two bytes of a character of UTF-8, or two characters of GBK, may stand as Latin letters.
+# The beginning of each run of 64 KB is searched. `ftfy` takes a millisecond for 2,000 characters, so it gets
+# only a few, from a place where Latin letters may stand for two bytes of UTF-8 or two characters of GBK.
 _SEARCHED_CHARACTERS = 4096
 _SAMPLE_CHARACTERS = 256
 _CONTINUATIONS = "\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
-# A pattern that begins with a class of characters is searched for many times as fast as alternatives.
+# A pattern that begins with a class of characters is found many times faster than a choice of patterns.
 _SUSPECT = re.compile(f"[\xc0-\u04ff](?:[{_CONTINUATIONS}]|[\xc0-\xff]{{3}})")
 # One unlikely pair of characters occurs in correct text, too.
 _LEAST_BADNESS = 2
 WRONGLY_DECODED = "text that another program decoded with a wrong charset"
-# GBK makes these of the quotes and the full stop of UTF-8, and of two U+FFFD; hardly any text has them.
+# Quotes, full stops and pairs of U+FFFD in UTF-8 look like this if read as GBK; hardly any text has these.
 _SIGNS_OF_GBK = ("鈥", "銆", "锟斤拷")
 
 
 def count_issue(issues: Counter[str], name: str, number: int, example: str) -> None:
-    """Count an issue of a file, whose name in `issues` has its first example."""
+    """Count an issue of a file. Its name in `issues` includes the first example."""
     if not number:
         return
     for issue in issues:

@@ -17,7 +17,7 @@ from brimful.corpus.reading.inputs import Span
 
 MOST_ROWS = 1024
 BATCH_BYTES = 1 << 24
-# Pages that were read of a mapped file count as memory of the process until they are released.
+# Pages of a mapped file count as memory of the process from when they are read until they are released.
 MAPPED_BYTES = 1 << 26
 _ARROW_MAGIC = b"ARROW1"
 # A stream ends with a length of 0. Without it, the file may have been cut between two messages.
@@ -43,7 +43,7 @@ def require_plain(path: str) -> None:
 def open_groups(
     span: Span, form: str, report: Report
 ) -> tuple[Any, list[str], Callable[[list[str]], Iterable[Group]]]:
-    """Return the schema of a file, its columns, and a function that reads some of them in the span."""
+    """Return the schema of a file, its columns, and a function that reads columns within the span."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -103,7 +103,7 @@ def _cut_batch(batch: Any) -> Iterator[Any]:
 def convert_groups(
     path: str, groups: Iterable[Group], convert: Callable[[Any], list[Any]], report: Report
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield each batch, converted, with the number of its first row. A damaged group costs no other one."""
+    """Yield each batch, converted, with the number of its first row. Groups after a damaged one are read."""
     import pyarrow as pa
 
     begin = 0
@@ -120,7 +120,7 @@ def convert_groups(
 
 
 def column_bytes(group: Any, field: str) -> int:
-    """Return the uncompressed bytes of a column in a row group, or of all columns if it lacks that one."""
+    """Return the uncompressed bytes of a column in a row group, or of all columns if it lacks the column."""
     for number in range(group.num_columns):
         column = group.column(number)
         if column.path_in_schema == field:
@@ -181,7 +181,7 @@ def rows_of_columns(path: str, form: str, columns: Sequence[str] | None) -> tupl
 
     Args:
         form: "parquet" or "arrow".
-        columns: the names of the columns to read; None: all. A file without them gives its first column.
+        columns: the names of the columns to read; None: all. A file without any of them gives its first.
 
     Raises:
         BrimfulError: the file is of another format, compressed, or damaged; while rows are read: a part of it

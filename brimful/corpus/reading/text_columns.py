@@ -94,6 +94,6 @@ def _decode(issues: Counter[str], data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         text = data.decode(errors="replace")
-    # U+FFFD that were in the file were not replaced now.
+    # U+FFFD that the file itself holds do not count.
     issues["undecodable characters"] += text.count("\ufffd") - data.decode(errors="ignore").count("\ufffd")
     return text
