@@ -1,6 +1,6 @@
-"""The characters of a text: a survey, so that only rules with something to do run, and rules on characters.
+"""A survey of a text's characters, by which rules with nothing to do are left out; rules for characters.
 
-Each rule returns (text, how many changes).
+Each rule returns (text, number of changes).
 """
 
 import functools
@@ -21,10 +21,10 @@ from brimful.corpus.text.characters import code_points
 # Bits that a survey finds.
 UNWANTED = 1
 INVISIBLE = 2
-LINE_BREAK = 4  # other than a line feed
+LINE_BREAK = 4  # a line break other than a line feed
 OTHER_BLANK = 8  # whitespace other than a space or a line feed
 BLANK_RUN = 16
-TOKEN = 32  # that looks like a hash or like base64
+TOKEN = 32  # a token that looks like a hash or base64
 DECLARATION = 64  # `{` or `;`, a name in lower case and a colon, as in style sheets
 # Further properties of a character.
 _BLANK, _SYMBOL, _IN_TOKEN, _DIGIT, _UPPER, _LOWER, _HEX_LETTER, _NOT_HEX = (1 << k for k in range(7, 15))
@@ -71,7 +71,7 @@ _LONGEST_MARK_RUN = 30
 
 @dataclass(frozen=True)
 class Survey:
-    """The bits that occur in a text, its runs of symbols, and how many other characters it has."""
+    """The bits that occur in a text, its number of runs of symbols, and its number of other characters."""
 
     bits_found: int
     symbol_runs: int
@@ -89,7 +89,7 @@ def survey(text: str) -> Survey:
 
 
 def squeeze_blanks(text: str) -> tuple[str, int]:
-    """Turn each run of whitespace into a space, or a line break if it has one; count dropped characters."""
+    """Turn each run of whitespace into a line break if it has one, else a space; count dropped characters."""
     codes = code_points(text)
     out = np.empty_like(codes)
     size = _compiled(_squeeze)(codes, _table(), out)

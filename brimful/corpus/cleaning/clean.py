@@ -21,7 +21,7 @@ from brimful.corpus.reading.nonsense import count_issue
 
 TAGS_GONE = "tags of HTML removed from fields (--clean.html never keeps them)"
 TAGS_LEFT = "tags and entities left, since no tag shows HTML (--clean.html always reads them)"
-# Where long texts are cut, the best place first.
+# The marks after which long texts are cut, the best first.
 _CUT_MARKS = ("\n", "。", "！", "？", ". ", "! ", "? ", "；", "; ", " ")
 _EXAMPLES = 2
 _EXCERPT_CHARACTERS = 200
@@ -108,7 +108,7 @@ class _Rule:
         apply: text -> (text, number of changes).
         needs: the rule runs only if a survey of the text found one of these bits. 0: the rule always runs,
             since its own search is fast.
-        settles: whether later rules find nothing new in the result, so that it needs no new survey.
+        settles: whether the result holds nothing new for later rules and needs no new survey.
     """
 
     name: str
@@ -138,10 +138,10 @@ class Cleaner:
         self._is_wanted = language_filter(config.languages) if config.languages else None
 
     def __call__(self, raw: str, source: tuple[int, int], *, is_html: bool = False) -> list[str]:
-        """Clean one raw document into none, one or (where it is too long) several.
+        """Clean one raw document; return no document, one, or several if it is too long.
 
         Args:
-            source: number of the input and of the record in it; names the document in examples.
+            source: the numbers of the input and of the record in it; they name the document in examples.
             is_html: the text comes from an HTML file.
         """
         if raw.count("\ufffd") > self.config.max_undecodable * len(raw):

@@ -1,7 +1,7 @@
-"""HTML in fields: texts other than pages, of records and of text files.
+"""HTML in fields: texts from records and text files, which are not pages.
 
 A field is HTML if a tag of an element that HTML has or had carries an attribute, or ends an element that
-began (`<p class=a>`, `<b>x</b>`, `<br/>`), plainly or escaped. Then it is read as a page is. Any other field
+began (`<p class=a>`, `<b>x</b>`, `<br/>`), plainly or escaped. Then it is read like a page. Any other field
 is prose, and stays as it is. Only tags are dropped: text in `<script>`, `<title>` and the like is prose, too.
 """
 
@@ -31,7 +31,7 @@ _INLINE_NAMES = _split_names("""
     param picture portal progress q rb rbc ref references rp rt rtc ruby s samp search shadow slot small
     source spacer span strike strong sub sup time track tt u var wbr xml
 """)
-# A page hides what stands in these. In a field, they are lines or parts of a line.
+# A page hides the contents of these. In a field, they are lines or parts of a line.
 _HIDING_NAMES = _split_names("""
     audio body canvas frame frameset head html iframe noembed noframes noscript object optgroup option
     plaintext script select style template textarea title video
@@ -46,12 +46,12 @@ _NEW_NAMES = {
 _NAMES_WITHOUT_TABLE = {**dict.fromkeys(_CELL_NAMES, ""), "tr": "div"}
 _HTML_NAMES = _BLOCK_NAMES | _INLINE_NAMES | frozenset(_NEW_NAMES)
 _SHOWING_NAMES = _HTML_NAMES - {"script", "style"}
-# Their ends without a start are tags in a page, too.
+# Ends of these without a start are tags in a page, too.
 _NAMES_OF_LONE_ENDS = {"p", "br"}
 
 _VALUE_PATTERN = r"""\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>]++)"""
 _ATTRIBUTE_PATTERN = rf"\s++[a-zA-Z_:@.*-][\w:.@*-]*+(?:{_VALUE_PATTERN})?+"
-# Its groups: the slash of an end, the name, the attributes, the slash of an empty element; or attributes with
+# The groups: the slash of an end, the name, the attributes, the slash of an empty element; or attributes with
 # stray quotation marks; or the beginning of a comment or a declaration.
 _TAG = re.compile(
     r"<(?:((?:\\?/)?)([a-zA-Z][\w:.-]*+)"
@@ -82,7 +82,7 @@ class Field:
     Attributes:
         text: the text that HTML shows; prose as it was.
         is_html: whether the field is HTML.
-        tags: how many tags of HTML it has, and how many entities if it is prose. Tags of HTML were dropped.
+        tags: the number of HTML tags, which were dropped; in prose, the number of tags and entities.
         example: the surroundings of the first tag or entity.
     """
 
@@ -117,7 +117,7 @@ def read_field(raw: str, *, boilerplate: bool = False, main_content: bool = Fals
 
 
 def keep_lines(text: str) -> str:
-    """Return text to read as a page, so that its line ends stay where no element divides it into lines."""
+    """Return text that, read as a page, keeps its line ends where no element divides it into lines."""
     if "\n" in text and _BLOCK_NAMES.isdisjoint(_Tags(text).names):
         return f"<pre>{text}</pre>"
     return text
@@ -174,7 +174,7 @@ class _Tags:
 
         Some elements get other names, signs that are not tags are escaped, line ends outside of blocks stay.
         """
-        # How many starts of each element lack their end; below 0, ends that lack their start.
+        # The number of starts of each element without an end; below 0, of ends without a start.
         balance: Counter[str] = Counter()
         known_names = set(_HTML_NAMES)
         for name, end in zip(self.names, self._ends, strict=True):
@@ -215,7 +215,7 @@ class _Tags:
 
 
 def _are_attributes(words: str | None) -> bool:
-    """Return whether the words behind a name, if it has any, are attributes."""
+    """Return whether the words after a name, if there are any, are attributes."""
     return not words or "=" in words or bool(_BARE_ATTRIBUTES.fullmatch(words))
 
 

@@ -1,13 +1,13 @@
 """HTML -> text: the text that a page shows, without scripts, styles, navigation and hidden parts.
 
 resiliparse parses the page and lays out its text: blocks on lines of their own, cells apart, `pre` as it is.
-This module chooses what to drop, and adds what the library does not know of Chinese.
+This module chooses what to drop, and handles line breaks in Chinese, which the library does not.
 """
 
 import re
 from collections.abc import Iterable
 
-# A space is meant, however often the text was escaped.
+# Entities that mean a space, however often the text was escaped.
 _SPACE_ENTITY = re.compile(
     r"&(?:amp;)*(?:nbsp|ensp|emsp|thinsp|#160|#xa0)(?:;|(?![A-Za-z0-9=;]))", re.IGNORECASE
 )
@@ -28,10 +28,10 @@ _HIDDEN = (
     ' [style*="visibility:hidden" i], [style*="visibility: hidden" i], i[aria-hidden=true],'
     " span[aria-hidden=true]"
 )
-# An element of such a name hides the rest of the page if its end tag is missing.
+# An element with such a name hides the rest of the page if its end tag is missing.
 _LARGE_NAMES = (b"nav", b"footer")
-# So does an element of these names. They are frequent and often lack their ends, so only a page with little
-# text is checked for them.
+# So does an element with one of these names. They are frequent and often lack their ends, so only a page with
+# little text is checked for them.
 _RAW_NAMES = (b"title", b"style", b"iframe", b"textarea", b"noscript", b"select")
 _OTHER_NAMES = (b"div", b"section", b"span", b"svg")
 _LEAST_TEXT_SHARE = 0.05
@@ -69,7 +69,7 @@ def read_page(
     Args:
         boilerplate: keep navigation and hidden parts.
         main_content: keep only what resiliparse takes for the main content.
-        is_piece: the markup is a piece of a page, whose navigation is text.
+        is_piece: the markup is a piece of a page, where navigation counts as text.
     """
     if "\0" in markup:
         markup = markup.replace("\0", " ")
@@ -87,7 +87,7 @@ def read_page(
     if not boilerplate and _all_end(_LARGE_NAMES, data):
         if not is_piece:
             selectors.append(_NAVIGATION)
-        # In a piece of a page, a start tag without its end hides nothing.
+        # In a piece of a page, a start tag without an end tag hides nothing.
         may_hide = b"hidden" in data or b"display" in data
         if may_hide and (not is_piece or _all_end(_OTHER_NAMES, data)):
             selectors.append(_HIDDEN)

@@ -10,7 +10,7 @@ from typing import Any
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import EAST_ASIAN, HANGUL, LATIN, one_of
 
-# A pattern that goes wrong goes wrong on repeated characters: on 64 of them it would run for years.
+# Patterns of exponential time show it on repeated characters: 64 of them would take years.
 _PROBES = ("a", "A", "0", " ", "_", "-", ".", "/", "中")
 _PROBE_LENGTH = 64
 _PROBE_SECONDS = 1.0
@@ -19,14 +19,14 @@ _HANGUL = one_of(HANGUL)
 _GROUPS = (one_of(LATIN), _HANGUL, f"(?!{_HANGUL}){one_of(EAST_ASIAN)}")
 _LETTER = r"[^\W\d_]"
 _OWN_SHARE = 1 / 3
-_BETWEEN = r"[\x00-\x09\x0b-@\[-`{-\x7f]"  # ASCII but letters and line feeds
+_BETWEEN = r"[\x00-\x09\x0b-@\[-`{-\x7f]"  # ASCII except letters and line feeds
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a regular expression of the user's; `^` and `$` stand for the ends of lines.
 
     Raises:
-        BrimfulError: it is not a regular expression, matches the empty text, or takes exponential time.
+        BrimfulError: the pattern cannot be compiled, matches the empty text, or takes exponential time.
     """
     name = f"clean.drop_patterns: {pattern!r}"
     try:
@@ -49,7 +49,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @contextmanager
 def _limit_seconds(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError after this much CPU time. Other threads than the main one can't be interrupted."""
+    """Raise TimeoutError after this much CPU time, in the main thread; other threads can't be interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

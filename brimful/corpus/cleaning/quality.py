@@ -16,18 +16,18 @@ _PART_SHARE = 0.1
 
 
 def count_stop_words(text: str) -> int:
-    """Count which of the eight English stop words of Gopher (Rae et al. 2021, A.1.1) occur in a text."""
+    """Count the stop words that occur in a text, of Gopher's eight English ones (Rae et al. 2021, A.1.1)."""
     return len(_STOP_WORDS.intersection(map(str.lower, _WORD.findall(text))))
 
 
 def is_mostly_ascii(text: str) -> bool:
-    """Return whether a text has enough letters to judge, and most of them are ASCII."""
+    """Return whether a text has enough letters to judge and most of its letters are ASCII."""
     letters = _LETTERS.findall(text[:_JUDGED_CHARACTERS])
     return len(letters) >= _FEWEST_LETTERS and sum(map(str.isascii, letters)) * 2 > len(letters)
 
 
 def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
-    """Make the rule that tells whether py3langid finds a text, by its beginning, to be in one of `languages`.
+    """Make the rule that tells whether a text is in one of `languages`, as py3langid judges its beginning.
 
     Texts of fewer than 20 letters in their first 1,000 characters are too short to judge, and pass. If
     py3langid finds another language, the text may mix two wanted ones. So it is judged again in two parts:

@@ -12,7 +12,7 @@ def cleaning_version() -> str:
     """Return a hash of the code of all cleaning rules and readers, and of the versions of the libraries that
     read HTML and name charsets.
 
-    `prepare` cleans a corpus again when it changes.
+    `prepare` cleans a corpus again when the hash changes.
     """
     corpus = Path(__file__).parents[1]
     files = [*sorted(corpus.glob("cleaning/*.py")), *sorted(corpus.glob("reading/*.py"))]

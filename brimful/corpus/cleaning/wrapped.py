@@ -1,4 +1,4 @@
-"""Lines that a program wrapped: an option joins them, and a warning names it if most end at one width."""
+"""Lines that a program wrapped: an option joins them; if most end at one width, a warning names it."""
 
 import re
 from itertools import pairwise
@@ -16,7 +16,7 @@ _LONGEST_LINES_SHARE = 0.05
 
 
 def join_lines(text: str) -> str:
-    """Join the lines of each paragraph. An empty line, a further indent or U+3000 begins another one.
+    """Join the lines of each paragraph. An empty line, a deeper indent or U+3000 begins a new paragraph.
 
     Two Han characters are joined directly, other lines by a space. A hyphen after a letter is dropped.
     """

@@ -1,4 +1,4 @@
-"""Clean the spans of input files of each part: the first stage, one pure task for each part."""
+"""Clean the input files' spans of each part: the first stage, one pure task for each part."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class CleanTask:
     """One part to read and clean.
 
     Attributes:
-        limit: the most documents to read.
+        limit: the largest number of documents to read.
     """
 
     config: PrepareConfig
@@ -43,7 +43,7 @@ class CleanTask:
     def hash(self) -> str:
         """A hash of the settings and the input files that decide the clean text.
 
-        It travels with the task, so that no worker reads the code of cleaning again.
+        The hash is sent with the task, so that no worker reads the code of cleaning again.
         """
         config, dedup = self.config, self.config.dedup
         settings = [
@@ -68,7 +68,7 @@ class CleanTask:
 
 @dataclass
 class _Counters:
-    """Counters of a part, while it is being cleaned."""
+    """Counters of a part while it is being cleaned."""
 
     read: int = 0
     issues: dict[str, Counter[str]] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def clean_part(task: CleanTask) -> Values:
 def _clean_rows(
     task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, counters: _Counters
 ) -> Iterator[list[CleanText]]:
-    """Yield the pieces of each clean document; a document that is dropped has none."""
+    """Yield the pieces of each clean document; nothing for a document that is dropped."""
     config = task.config
     for number, span in enumerate(task.part.spans):
         issues = cleaner.issues = counters.issues.setdefault(span.path, Counter())

@@ -4,8 +4,8 @@
     dedup/NAME.dropped    a bit for each line of the part: 1 if it is dropped
     dedup/decisions.json  the commit record of all these files
 
-This stage sees the whole corpus, so one process does it. Each decision depends on earlier documents only, so
-text that is added changes none.
+This stage needs the whole corpus, so one process does it. Each decision depends on earlier documents only, so
+text that is added later changes no decision.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ RULES = 1
 
 
 def decide(directory: Path, texts: Sequence[Values], config: DedupConfig) -> Values:
-    """Decide for the whole corpus, unless that is done; return the commit record.
+    """Decide for the whole corpus, unless the decisions exist; return their commit record.
 
     Args:
         texts: the commit records of all text parts.
@@ -48,7 +48,7 @@ def decide(directory: Path, texts: Sequence[Values], config: DedupConfig) -> Val
     try:
         decisions = _decide_documents(parts, config, folder)
         dropped = _decide_lines(parts, config, folder, decisions)
-    except OSError as error:  # numpy's have no file name, and no errno for a full disk
+    except OSError as error:  # numpy's errors lack the file name, and the errno of a full disk
         raise make_write_error(folder, error) from error
     contents = {}
     # Divide the decisions among the files of each part, which begins at `document` and `line`.
@@ -72,7 +72,7 @@ def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: P
         duplicates = np.zeros(total, bool)
         mark_duplicates(_document_records(parts), total, scratch, duplicates)
         decisions[duplicates] = DECISIONS.index("duplicate")
-    # A document that is dropped already must not make a near duplicate of it go, too.
+    # A document that is already dropped must not cause a near duplicate of it to be dropped.
     if config.near:
         duplicates = np.zeros(total, bool)
         keys = sum(part.bands.size for part in parts)
@@ -115,7 +115,7 @@ def _band_records(parts: Sequence[TextPart], decisions: ndarray) -> Iterator[nda
 def _line_records(parts: Sequence[TextPart], eligible: ndarray) -> Iterator[ndarray]:
     begin = 0
     for part in parts:
-        # Lines that are too short have the key 0.
+        # Lines too short to be compared have the key 0.
         chosen = np.flatnonzero(eligible[begin : begin + len(part.lines)] & (part.lines != 0))
         yield _records(part.lines[chosen], begin + chosen)
         begin += len(part.lines)

@@ -1,8 +1,8 @@
 """Keep the inventory of a corpus folder: generations of inputs, their text parts, the documents of shards.
 
-A generation is the inputs that were added together. It is open until its first shard is about to be made.
-From then on its inputs are fixed, and files that are added later form a new generation, so additions never
-change a finished shard. Parts and shards are computed from the inputs and the settings and are never stored.
+A generation consists of the inputs that were added together. It is open until its first shard is about to be
+made. From then on its inputs are fixed, and files that are added later form a new generation, so additions
+never change a finished shard. Parts and shards are computed from the inputs and the settings and are never stored.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ LARGEST_PART = 32 << 20
 SMALLEST_PART = 1 << 20
 LARGEST_SHARD = 16_000_000
 SMALLEST_SHARD = 100_000
-PACKED_BYTES = 4  # about how many bytes of text a byte of a compressed file holds
+PACKED_BYTES = 4  # the approximate number of bytes of text in a byte of a compressed file
 PLAN = "plan.json"
 FOLDERS = ("text", "dedup", "shards")
 
@@ -130,7 +130,7 @@ def group_inputs(
     """
     sizes = []
     for item in inputs:
-        # What counts is the text, which is larger than a compressed file.
+        # The size of the text counts, which is larger than a compressed file.
         factor = PACKED_BYTES if is_packed(item.path) else 1
         sizes.append(item.bytes * factor)
     part_bytes = min(max(sum(sizes) // TASKS, SMALLEST_PART), LARGEST_PART)
@@ -174,7 +174,7 @@ def open_inventory(directory: Path, inputs: Sequence[Input]) -> Inventory:
                 f"{directory} contains {item.path}, which is not among the inputs now; name all earlier"
                 " inputs again (new ones may join them), or prepare into a new folder"
             )
-        # A copy of the data has other times of modification, and the same content.
+        # A copy of the data has other modification times but the same content.
         if now != item and not (now.bytes == item.bytes and _has_content(inventory.checksums, item)):
             raise BrimfulError(f"{item.path} changed since it was prepared; prepare into a new folder")
     inventory.added = list(present.values())
@@ -191,7 +191,7 @@ def require_corpus_place(directory: Path) -> None:
 
 
 def _is_corpus(directory: Path) -> bool:
-    """Whether a preparation began here: it holds plan.json, or only the folders that are made first."""
+    """Whether a preparation began here: it holds plan.json, or only those folders that are made first."""
     names = {path.name for path in directory.iterdir() if not path.name.startswith(TEMPORARY)}
     return PLAN in names or names <= {*FOLDERS, LOCK}
 
@@ -207,8 +207,8 @@ def _has_content(checksums: dict[str, list[list[Any]]], item: Input) -> bool:
 def span_crc32(span: Span) -> int | None:
     """Return the CRC-32 of the bytes of a span.
 
-    The first span of a compressed file or a table has the CRC of the whole file, its other spans have None.
-    A file that cannot be read has None too.
+    The first span of a compressed file or a table has the CRC of the whole file; its other spans have None.
+    So has a span of a file that cannot be read.
     """
     begin, end = span.begin, span.end
     if is_packed(span.path):
@@ -253,7 +253,7 @@ def cut_shards(
         tokens: for each part the expected tokens of its documents, 0 for a document that is not in this
             split, integer (documents,).
         first: the number of the first shard.
-        tokens_a_shard: the expected tokens of a shard; by default a 32nd of the generation's.
+        tokens_a_shard: the expected tokens of a shard; by default a 32nd of those in the generation.
     """
     ends = np.cumsum(np.concatenate([np.empty(0, np.int64), *tokens]), dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0

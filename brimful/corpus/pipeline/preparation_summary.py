@@ -1,4 +1,4 @@
-"""Count what a preparation did, from its commit records, and show it as a Summary.
+"""Count what a preparation did, from its commit records, and show the counts as a Summary.
 
 Since all counts come from the records, a resumed preparation reports the whole corpus.
 """
@@ -35,11 +35,11 @@ def require_some(texts: Sequence[Facts]) -> None:
     """Refuse a corpus of which no document is left.
 
     Raises:
-        BrimfulError: no document is left; the message counts why they were dropped.
+        BrimfulError: no document is left; the message counts the documents by the reason for dropping them.
     """
     if _total(texts, "documents"):
         return
-    # Why documents were dropped, and what was wrong with files, with the first file of each problem.
+    # The reasons for dropping documents, and the problems of files, each with its first file.
     reasons = _select_dropped(_sum_counts(texts, "counts"))
     paths: dict[str, str] = {}
     for text in texts:
@@ -83,7 +83,7 @@ def _select_dropped(counts: Counter[str]) -> Counter[str]:
 def list_issues(texts: Sequence[Facts]) -> list[str]:
     """Return a line for each kind of problem in each input file, some with an example.
 
-    A kind that more than `FILES_NAMED` files have gets one line for all of them.
+    If more than `FILES_NAMED` files have a kind of problem, one line stands for all of them.
     """
     places_by_kind: dict[str, dict[str, tuple[str, int]]] = {}
     for text in texts:
@@ -121,7 +121,7 @@ def count_all(texts: Sequence[Facts], decisions: Iterable[np.ndarray], shards: S
     characters = counts.pop("characters", 0)
     lacking = _sum_counts(shards, "lacking")
     warnings = [*list_issues(texts), *list_fit_warnings(scripts), *list_lacking_characters(lacking)]
-    # The first warning, since the remedy is a single option.
+    # This warning comes first, since a single option is the remedy.
     if dropped["undecodable"]:
         warnings.insert(0, f"{dropped['undecodable']:,} documents were undecodable: {WRONG_ENCODING}")
     read, clean = _total(texts, "read"), _total(texts, "documents")
@@ -131,7 +131,7 @@ def count_all(texts: Sequence[Facts], decisions: Iterable[np.ndarray], shards: S
     return {
         "documents": {
             "read": read,
-            # Long documents were cut: read + pieces = kept + dropped.
+            # Additional documents, since long ones were cut: read + pieces = kept + dropped.
             "pieces": clean - read + dropped_while_cleaning,
             "kept": _total(shards, "documents"),
             "validation": _total(validation_shards, "documents"),
@@ -208,7 +208,7 @@ def summarise_preparation(facts: Facts) -> Summary:
 
 
 def summarise_inputs(paths: list[str], size: int) -> Summary:
-    """Show what a dry run would read: how many files of each kind, and the first files.
+    """Show what a dry run would read: the number of files of each kind, and the first files.
 
     Args:
         size: the bytes of all files.
@@ -243,7 +243,7 @@ def _make_script_table(scripts: Facts) -> list[SummaryTable]:
 
 
 def _make_decision_table(decided: Facts, has_han: bool, held_out: int) -> list[SummaryTable]:
-    """Show what was decided for the user, and the options that decide it otherwise."""
+    """Show the decisions made for the user, and the options that change them."""
     if not decided:
         return []
     made = "trained on this text" if decided["trained"] else "given"

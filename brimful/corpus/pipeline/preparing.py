@@ -74,7 +74,7 @@ LEXICON_CHARACTERS = 2_000_000
 """How many characters of the text are searched for a lexicon's words, the same number in each part."""
 MIN_ENTRY_SHARE = 1e-3
 """If a smaller share of a lexicon's entries occurs, the text probably spells its words differently."""
-# Names of our files; earlier versions committed decisions by generation.
+# Names of files that `prepare` makes; earlier versions committed decisions by generation.
 _OUR_NAMES = re.compile(r"(part|generation|train|validation)-\d{5,}")
 
 Record = dict[str, Any]
@@ -123,7 +123,7 @@ class Preparation:
 
     Attributes:
         config: the options without the paths, which no task needs.
-        settings: all that decides the output, except the inputs, as MANIFEST.json records it.
+        settings: everything except the inputs that decides the output, as MANIFEST.json records it.
         names: the names of the text parts of each generation.
         texts: the commit records of the text parts, by name.
         watchdogs: the names of the files in which the parts' watchdogs keep notes.
@@ -133,7 +133,7 @@ class Preparation:
     """
 
     def __init__(self, config: PrepareConfig) -> None:
-        # The options travel with every task, and a glob may stand for millions of paths.
+        # The options are sent with every task, and a glob may stand for millions of paths.
         self.config = replace(config, paths=())
         self.out = Path(config.out)
         self.lexicon: list[str] = []
@@ -196,7 +196,7 @@ class Preparation:
         require_unchanged(self.inventory, self.tokenizer_settings)
         manifest = find_commit(self.out / MANIFEST, _Manifest)
         if manifest is None or manifest["settings"] != self.settings or self.config.retrain_tokenizer:
-            # While its shards change, the folder must not open as a corpus.
+            # While shards change, the folder must not open as a corpus.
             (self.out / MANIFEST).unlink(missing_ok=True)
         if manifest and manifest["settings"].get(CLEANING) != self.settings[CLEANING]:
             warn(f"{self.out} was cleaned by other rules than this version's: it is cleaned again")
@@ -232,7 +232,7 @@ class Preparation:
         for task in tasks:
             limited.append(replace(task, limit=documents))
             self._clean_parts(limited[-1:])
-            # One part after the other, since each decides how many documents are still to be read.
+            # One part after the other, since each part decides the number of documents still to be read.
             documents -= _require(limited[-1].made(), task.part.name)["read"]
             if documents == 0:
                 break
@@ -260,7 +260,7 @@ class Preparation:
 
     @cached_property
     def _estimated_shard_tokens(self) -> float | None:
-        """`shard_tokens` in the unit of DOCUMENT["tokens"], which were estimated without the tokenizer."""
+        """`shard_tokens` in the unit of DOCUMENT["tokens"], which is estimated without the tokenizer."""
         if self.config.shard_tokens is None:
             return None
         return self.config.shard_tokens / tokens_per_estimate(self.out, self.names[0])
@@ -285,7 +285,7 @@ class Preparation:
 
     @property
     def _tokenizer(self) -> Record:
-        assert self.inventory.tokenizer is not None  # it is frozen before any shard
+        assert self.inventory.tokenizer is not None  # the tokenizer is frozen before any shard is made
         return self.inventory.tokenizer
 
     def _tokenize(self, tasks: Sequence[TokenizeTask]) -> None:
@@ -297,7 +297,7 @@ class Preparation:
             say(f"new: {len(todo):,} of {pluralise(len(tasks), 'shard')}; the others are as they were")
 
     def _remove_stale_files(self, shards: Sequence[str]) -> None:
-        """Remove files that no part or shard owns any more. Files of the user stay."""
+        """Remove files of parts and shards that no longer exist. Files of the user stay."""
         for file in (self.out / "text").glob(f"{WATCH}*"):
             if file.name.removesuffix(".json") not in self.watchdogs:
                 file.unlink()

@@ -1,4 +1,4 @@
-"""Write and read the clean text of a part, which lies on disk between cleaning and tokenizing.
+"""Write and read the clean text of a part, which is kept on disk between cleaning and tokenizing.
 
 NAME.parquet  one row for each document: text, input, record
 NAME.docs     facts about each document, DOCUMENT
@@ -31,7 +31,7 @@ DOCUMENT = np.dtype([("key", "<u8"), ("origin", "<u8"), ("tokens", "<u4"), ("lin
 
 
 class CleanText(NamedTuple):
-    """A clean document, or a piece of one that was cut, and where it was read."""
+    """A clean document, or a piece of one that was cut, and its input and record."""
 
     text: str
     input: int
@@ -67,7 +67,7 @@ class PartRecord(TypedDict):
 
 
 def find_made(record: Path, shape: Any, verify: bool, **facts: Any) -> Values | None:
-    """Return the commit record of an earlier preparation, if it holds these facts; otherwise None.
+    """Return the commit record of an earlier preparation if it holds these facts; otherwise None.
 
     Args:
         verify: read every byte of its files. A warning names what is damaged, since it is made again.
@@ -90,10 +90,10 @@ def write_text(
     """Write the files of a part, except its commit record.
 
     Args:
-        documents: the pieces of each document; read once, so memory holds a row group.
+        documents: the pieces of each document; read once, so that memory holds only a row group.
 
     Returns:
-        the files, and how many `documents` and `characters` they have.
+        the files, and their numbers of `documents` and `characters`.
 
     Raises:
         BrimfulError: the folder cannot be written.
@@ -140,7 +140,7 @@ def _facts(texts: tuple[str, ...], is_first: tuple[bool, ...]) -> tuple[ndarray,
     from brimful.corpus.dedup.keys import compute_keys  # imports numba
 
     keys = compute_keys(texts, LINE_BYTES)
-    # The number of the first piece of each document, carried forward to the pieces behind it.
+    # The number of the first piece of each document, carried forward to the later pieces.
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(texts)), 0))
     columns = [keys.documents, keys.documents[first], keys.tokens, keys.line_counts]
     return np.rec.fromarrays(columns, DOCUMENT), keys.lines

@@ -37,7 +37,7 @@ def is_trained(config: PrepareConfig) -> bool:
 def tokenizer_settings(config: PrepareConfig) -> Values:
     """Return the settings that a folder keeps with its tokenizer.
 
-    They hold a hash of the content if the tokenizer is loaded.
+    If the tokenizer is loaded, the settings hold a hash of its content.
 
     Raises:
         BrimfulError: SIZE is not a number in range, or a tokenizer cannot be loaded.
@@ -68,7 +68,7 @@ def _load_tokenizer(config: PrepareConfig) -> "Tokenizer":
             f" {TRAIN}SIZE, as in {TRAIN}8000"
         )
     tokenizer = load(config.tokenizer)
-    mask_id(tokenizer)  # pretraining needs one
+    mask_id(tokenizer)  # pretraining needs a mask token: this refuses a tokenizer without one
     if config.clean.nfkc:
         tokenizer = name_like(with_nfkc(tokenizer), tokenizer)
     return tokenizer
@@ -106,7 +106,7 @@ def freeze(inventory: Inventory, config: PrepareConfig, settings: Values, texts:
     """Make the tokenizer, save it, and record it in the inventory.
 
     Args:
-        settings: `tokenizer_settings`, which `inventory.tokenizer` gets, with the tokenizer's `hash`.
+        settings: the result of `tokenizer_settings`, for the inventory.
         texts: the commit records of the text parts.
     """
     if is_trained(config):
@@ -136,13 +136,13 @@ def describe_tokenizer(directory: Path, config: PrepareConfig) -> Values:
 
     Returns:
         `model` (WordPiece, BPE ...) and `vocabulary_size`; whether it was `trained` on the text; `lowercase`:
-        whether case is ignored; `accents`: the scripts that lose theirs; `han`: the tokens of Chinese in a
-        trained tokenizer.
+        whether case is ignored; `accents`: the scripts that lose their accents; `han`: the tokens of Chinese
+        in a trained tokenizer.
     """
     tokenizer = load(directory / "tokenizer.json")
 
     def are_same(first: str, second: str) -> bool:
-        # A loaded tokenizer has no option that says so, so its normaliser shows it.
+        # No option tells this of a loaded tokenizer, so its normaliser is tried.
         normalizer = tokenizer.normalizer
         return normalizer is not None and normalizer.normalize_str(first) == normalizer.normalize_str(second)
 
@@ -159,13 +159,13 @@ def describe_tokenizer(directory: Path, config: PrepareConfig) -> Values:
 def _sample(directory: Path, texts: Sequence[Values]) -> Iterator[str]:
     """Yield texts with about SAMPLE_CHARACTERS in all, without duplicates.
 
-    A text is chosen if its key, which is a hash, is below a bound: so the choice depends on the text only.
+    A text is chosen by its key, which is a hash, up to a bound. So the choice depends on the text only.
 
     Args:
         texts: the commit records of the text parts.
     """
     characters = sum(text["characters"] for text in texts)
-    # Keys are uniform in 64 bits, so this share of them is below the bound.
+    # Keys are uniform in 64 bits, so the bound admits the wanted share of them.
     bound = min(2**64 - 1, 2**64 * SAMPLE_CHARACTERS // max(characters, 1))
     for text in texts:
         part = TextPart(directory, text["name"])
@@ -178,7 +178,7 @@ def tokens_per_estimate(directory: Path, names: Sequence[str]) -> float:
     """Return real tokens per token that `compute_keys` estimated, over the first texts of a few parts."""
     tokenizer = load(directory / "tokenizer.json")
     tokens = estimated = 0
-    # Parts lie in the order of the inputs, so a few from all over stand for the whole generation.
+    # Parts are in the order of the inputs, so a few at equal distances represent the whole generation.
     for name in names[:: max(1, len(names) // CALIBRATION_PARTS)]:
         part = TextPart(directory, name)
         first_documents = part.documents[:CALIBRATION_DOCUMENTS]

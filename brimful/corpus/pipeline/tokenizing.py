@@ -47,8 +47,8 @@ class TokenizeTask:
     """One shard to make.
 
     Attributes:
-        documents: the documents that the shard is made of.
-        inputs: for each of their text parts, (file, begin) of each span.
+        documents: the documents of the shard.
+        inputs: (file, begin) of each span, for each text part of these documents.
         lexicon_hash: a hash of the words of the lexicon; empty without one.
         segmenter: the package that cuts Chinese words, with its version.
         depends: a hash of the texts and of the decisions on duplicates.
@@ -111,7 +111,7 @@ def _encoder(
 
 @dataclass
 class _Counters:
-    """Counters and examples of a shard, while it is being made."""
+    """Counters and examples of a shard while it is being made."""
 
     counts: Counter[str] = field(default_factory=Counter)
     scripts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def tokenize_shard(task: TokenizeTask) -> Values:
             for script, counts in encoded.scripts.items():
                 counters.scripts.setdefault(script, Counter()).update(counts)
             counters.lacking.update(encoded.lacking)
-            # A document without tokens takes no place in the shard.
+            # A document without tokens is left out of the shard.
             sources = np.array([inputs, records], np.int64).T  # (texts, 2)
             yield replace(tokens, lengths=tokens.lengths[has_tokens], sources=sources[has_tokens])
 
@@ -191,7 +191,7 @@ def _read_range(
 
 
 def _drop_lines(text: str, dropped: ndarray, counters: _Counters) -> str:
-    """Return a text without the lines that recur in the corpus, and count these lines."""
+    """Return a text without its lines that recur in the corpus, and count the dropped lines."""
     flags = dropped.tolist()
     if True not in flags:
         return text

@@ -1,7 +1,7 @@
-"""Let transformers' AutoTokenizer read a folder, once, and keep the result.
+"""Let transformers' AutoTokenizer read a folder once, and keep the result.
 
 A class of transformers, such as BertTokenizer, rebuilds its pipeline even if there is a tokenizer.json. So
-the backend tokenizer and its settings are taken from the class. Since transformers takes seconds to import,
+the backend tokenizer and its settings are taken from the class. Since importing transformers takes seconds,
 both are kept in Brimful's cache (`base.cache`), under a hash of the folder's tokenizer files and the version
 of transformers. Where transformers is missing, the entry of the newest version is read.
 """
@@ -63,7 +63,7 @@ def open_auto_tokenizer(folder: Path) -> Any:
     """
     import transformers
 
-    # The level is restored, since the program around us may use the same logger.
+    # The level is restored, since the calling program may use the same logger.
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -78,7 +78,7 @@ def open_auto_tokenizer(folder: Path) -> Any:
 
 
 def read_by_auto_tokenizer(folder: Path, vocabulary: Path | None = None) -> tuple[str, TokenizerFacts]:
-    """Return the tokenizer.json of AutoTokenizer's backend, and its settings; from the cache if possible.
+    """Return the tokenizer.json of AutoTokenizer's backend, and the settings, from the cache if possible.
 
     Args:
         vocabulary: a vocab.txt or vocab.json that the user names, in place of the folder's tokenizer.json.
@@ -187,7 +187,7 @@ def _convert(folder: Path, contents: dict[str, bytes]) -> tuple[str, TokenizerFa
             f"{folder} has the tokenizer {class_name}, which is written in Python: transformers has no"
             " tokenizer.json for it, and Brimful reads no other; take a model with a fast tokenizer"
         )
-    # Without its files, a class of transformers makes up a vocabulary.
+    # A class of transformers whose files are missing makes up a vocabulary.
     files = {file for key, file in tokenizer.vocab_files_names.items() if key != "tokenizer_file"}
     absent = sorted(files - contents.keys())
     if absent and not any(name.startswith("tokenizer.") for name in contents):
@@ -234,9 +234,9 @@ def _open_contents(folder: Path, contents: dict[str, bytes]) -> Any:
 
 
 def _check_json(folder: Path, contents: dict[str, bytes]) -> str:
-    """Return the type of the model in a tokenizer.json; empty without one.
+    """Return the type of the model in a tokenizer.json; an empty text without that file.
 
-    A far too large id is refused, because transformers would count up to it for minutes.
+    An id far too large is refused, because transformers would count up to it for minutes.
     """
     kind = ""
     for name in (TOKENIZER, "vocab.json"):
@@ -257,7 +257,7 @@ def _check_json(folder: Path, contents: dict[str, bytes]) -> str:
 
 
 def _read_entry(cache: Path | None, pattern: str) -> tuple[str, TokenizerFacts] | None:
-    """Return the whole entry that the newest version of transformers made; None without one."""
+    """Return the complete entry that the newest version of transformers made; None without any."""
 
     def version_of(place: Path) -> list[int]:
         return list(map(int, re.findall(r"\d+", place.name.partition("-")[2])))

@@ -13,9 +13,9 @@ SPACE, WORD, HAN, HIRAGANA, KATAKANA, SINGLE, MARK = range(7)
 _HAN = parse_ranges("2E80-2FDF 3005 3007 3021-3029 3400-4DBF 4E00-9FFF F900-FAFF 20000-3FFFD")
 _HIRAGANA = parse_ranges("3041-3096 309D-309F")
 _KATAKANA = parse_ranges("30A1-30FA 30FD-30FF 31F0-31FF FF66-FF9D")
-# Scripts without spaces that no segmenter here cuts: each letter with its marks is a word.
+# Scripts without spaces for which there is no segmenter here: each letter with its marks is a word.
 _UNSPACED = parse_ranges("0E01-0E30 0E32-0E33 0E40-0E46 0E80-0EB0 0EC0-0EC6 1000-102A 1780-17B3")
-# The prolonged sound mark, joiners, emoji skin tones and variation selectors stay with what they follow.
+# The prolonged sound mark, joiners, skin tones and variation selectors stay with the character before.
 _MARKS = parse_ranges("30FC FF70 180E 200C-200D 1F3FB-1F3FF E0100-E01EF")
 # Scripts, as reports about tokens see them.
 SCRIPTS = ("Han", "Latin", "kana", "Hangul", "other")
@@ -34,7 +34,7 @@ def fill(table: ndarray, ranges: Ranges, value: int) -> None:
 def character_classes() -> ndarray:
     """Return the class of every code point, uint8 (0x110000,)."""
     table = np.full(0x110000, SINGLE, np.uint8)
-    # The first two planes by category, two letters such as Lu. Beyond them there are only the Han characters,
+    # The first two planes go by category, two letters such as Lu. The other planes hold only Han characters,
     # variation selectors and private use, which have ranges below or are SINGLE.
     categories = "".join(map(unicodedata.category, map(chr, range(0x20000)))).encode()
     major, minor = np.frombuffer(categories, np.uint8).reshape(-1, 2).T

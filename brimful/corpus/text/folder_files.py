@@ -1,4 +1,4 @@
-"""The files of a folder that decide how its texts are read, also in sentence-transformers."""
+"""The files of a model's folder, also of sentence-transformers, that decide how texts are read."""
 
 import json
 from collections.abc import Iterable

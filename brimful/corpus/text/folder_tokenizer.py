@@ -43,7 +43,7 @@ _PIECES_NAMED = 3
 
 
 def read_folder(folder: Path, file: Path | None = None) -> tuple["Tokenizer", TokenizerFacts]:
-    """Read the tokenizer of a folder, without padding and truncation, and the facts that the folder tells.
+    """Read the tokenizer of a folder, without padding and truncation, and the facts in its files.
 
     Args:
         file: a file that the user names, read in place of the folder's tokenizer.json.
@@ -76,7 +76,7 @@ def read_folder(folder: Path, file: Path | None = None) -> tuple["Tokenizer", To
     model = tokenizer.model
     kind = type(model).__name__
     if kind == "WordPiece" and model.token_to_id(model.unk_token) is None:
-        # Unknown words would be errors.
+        # Encoding a text with an unknown word would fail.
         raise BrimfulError(
             f"{where} lacks {model.unk_token}, its token for unknown words; name another as unk_token in"
             f" {CONFIG}"
@@ -119,7 +119,7 @@ def _is_backend(folder: Path, config: Values) -> bool:
     """Whether AutoTokenizer takes the tokenizer.json of a folder as it is."""
     if "fast_tokenizer_files" in config:
         return False
-    # Without a class and a model in any file, transformers takes it as it is, too.
+    # If no file names a class or a model, transformers takes the tokenizer.json unchanged, too.
     model = read_model_values(folder)
     class_name = config.get("tokenizer_class") or model.get("tokenizer_class")
     return class_name in BACKENDS or (not class_name and not model.get("model_type"))
@@ -141,7 +141,7 @@ def _has_all_tokens(folder: Path, config: Values, tokenizer: "Tokenizer") -> boo
             name = _name_of(value)
             if name in added and not added[name].special:
                 return False
-            # Special tokens that are pieces need nothing more: `markers` makes them special.
+            # A special token that is a piece need not be added: `markers` makes it special.
             is_named_role = key in _ROLES and isinstance(value, str)
             if not is_named_role or tokenizer.token_to_id(name) is None:
                 names.append(name)
@@ -191,7 +191,7 @@ def _read_beside(tokenizer: "Tokenizer", folder: Path, config: Values) -> tuple[
 def _fill_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
     """Return the tokenizer with a placeholder, which no text contains, for each id without a piece.
 
-    A vocab.txt leaves such ids for its empty lines, and for all but the last of equal lines.
+    Ids lack a piece where a vocab.txt has an empty line, or a line that occurs again later.
     """
     from tokenizers import Tokenizer
 
@@ -199,7 +199,7 @@ def _fill_gaps(tokenizer: "Tokenizer") -> "Tokenizer":
     added = tokenizer.get_added_tokens_decoder().values()
     names = {index: piece for piece, index in pieces.items() if piece}
     size = max(names, default=-1) + 1
-    # Added tokens are numbered by the count of pieces, so gaps before them must stay.
+    # Added tokens are numbered from the number of pieces on, so gaps before them must stay.
     if size == len(pieces) or any(token.content not in pieces for token in added):
         return tokenizer
     state = json.loads(tokenizer.to_str())

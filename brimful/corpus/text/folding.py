@@ -1,11 +1,11 @@
 """Choose what a trained tokenizer drops and folds before it looks for pieces.
 
-Control characters and invisible ones go, the same that cleaning removes. Joiners stay, unlike in BERT:
-Persian and Mongolian tell words apart by them. Case and marks stay unless the user asks for `--lowercase`.
+Control and invisible characters are dropped, the same as in cleaning. Joiners stay, unlike in BERT, because
+they distinguish words of Persian and Mongolian. Case and marks stay unless the user asks for `--lowercase`.
 
-Folding then takes accents from Latin, Greek and Cyrillic letters, and from no other script: there the marks
-are vowels and tones. Where a language writes accents, they tell its words apart (schon, schön; мой, мои).
-A script keeps its accents where more than one letter in `ACCENTED` has one: English has one in thousands,
+With that option, accents are dropped from Latin, Greek and Cyrillic letters only: in other scripts, marks are
+vowels and tones. In languages that write accents, they distinguish words (schon, schön; мой, мои). A script
+keeps its accents if more than one letter in `ACCENTED` has one: English has one in several thousand letters,
 Dutch one in a thousand, Italian one in a hundred, the others more.
 """
 
@@ -44,8 +44,8 @@ class Folding:
     """How case and accents are folded."""
 
     accents: tuple[str, ...]  # the scripts whose accents go: some of Latin, Greek and Cyrillic
-    rates: tuple[tuple[str, float], ...] = ()  # each script that occurs: the share of letters with accents
-    dotless: bool = False  # whether I is the capital of ı, and İ of i, as in Turkish
+    rates: tuple[tuple[str, float], ...] = ()  # the share of letters with accents, of each script that occurs
+    dotless: bool = False  # whether I is the capital of ı, and İ the capital of i, as in Turkish
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
@@ -57,15 +57,15 @@ class Folding:
         letters, accented = np.zeros((2, _OTHER + 1), np.int64)
         dotless = 0
         for text in texts:
-            # NFD makes two characters of ö: the letter and its mark.
+            # NFD turns ö into two characters: the letter and its mark.
             codes = code_points(unicodedata.normalize("NFD", text))
             letters += np.bincount(scripts[codes], minlength=_OTHER + 1)
-            # A letter with several marks counts once, by the first of them.
+            # A letter with several marks counts once, by its first mark.
             is_accented = marks[codes[1:]] & ~marks[codes[:-1]]
             accented += np.bincount(scripts[codes[:-1]][is_accented], minlength=_OTHER + 1)
             dotless += text.count(_DOTLESS)
         rates = []
-        accents = []  # of the languages that write none
+        accents = []  # the scripts of languages that write no accents
         for index, script in enumerate(_SCRIPTS):
             if letters[index]:
                 rate = float(accented[index] / letters[index])
@@ -111,7 +111,7 @@ def normalizer(folding: Folding | None, *, drop: bool = True, han_apart: bool) -
             )
         )
     if folding is not None and "Greek" in dict(folding.rates):
-        # Lowering makes σ of every Σ of a word in capitals, also of the last one.
+        # Lowering turns every Σ of a word in capitals into σ, also the last one.
         steps.append(normalizers.Replace("ς", "σ"))
     if not steps:
         return None

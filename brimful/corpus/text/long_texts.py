@@ -18,11 +18,11 @@ MAX_TEXT_CHARACTERS = 16 << 20
 
 
 def cut_text(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
-    """Return a text, or a part of it that has more than `tokens` tokens, where these are tokens of the whole.
+    """Return a text, or a part of it that begins (or ends) with the same `tokens` tokens as the whole text.
 
     Args:
         tokenizer: a tokenizer without truncation.
-        tokens: how many tokens of the text are used.
+        tokens: the number of tokens that are used.
         name: what the message calls the text.
 
     Raises:
@@ -37,7 +37,7 @@ def cut_text(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:
         words = tokenizer.encode(part, add_special_tokens=False).word_ids
         if keeps_end:
             words.reverse()
-        # The word at the edge may be cut, so its tokens may differ from the tokens of the whole.
+        # The part may cut the word at its edge, whose tokens may then differ from those in the whole text.
         if len(words) > tokens + 1 and words[tokens] != words[-1]:
             return part
         size *= 4

@@ -4,9 +4,9 @@ This is the one departure from AutoTokenizer, which by default takes a `[SEP]` i
 Other added tokens, special or not, are found as AutoTokenizer finds them.
 
 `tokenizers` can pass over all special added tokens at once (`encode_special_tokens` here,
-`split_special_tokens` in transformers), and tokenizer.json has no word for that. So in a tokenizer from here
-the markers are its only special tokens, and `save` writes `split_special_tokens`. The pieces of a vocabulary
-may spell a marker too: SentencePiece has pieces such as `<s>`. There, a last pre-tokenizer cuts the marker in
+`split_special_tokens` in transformers), and tokenizer.json cannot say so. So in a tokenizer from here the
+markers are the only special tokens, and `save` writes `split_special_tokens`. The pieces of a vocabulary may
+spell a marker too: SentencePiece has pieces such as `<s>`. There, a final pre-tokenizer cuts the marker in
 two.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plain_markers(tokenizer: "Tokenizer", markers: Collection[str], *, splits: bool) -> "Tokenizer":
-    """Return the tokenizer, changed so that no text gets a marker; or a changed copy.
+    """Return the tokenizer or a copy, changed so that no text gets a marker.
 
     Args:
         markers: the names of the markers.
@@ -75,7 +75,7 @@ def is_cut_of_markers(part: Values) -> bool:
 
 
 def _is_reachable(tokenizer: "Tokenizer", name: str) -> bool:
-    """Whether the model makes a marker of letters that spell it."""
+    """Whether the model turns letters that spell a marker into the marker."""
     index = tokenizer.model.token_to_id(name)
     if index is None or len(name) < 2 or re.search(r"\s", name):
         return False

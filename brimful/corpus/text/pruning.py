@@ -1,7 +1,7 @@
-"""Prune a tokenizer's vocabulary to the pieces that some texts use, and the pieces that other texts need.
+"""Prune a tokenizer's vocabulary to the pieces that a corpus uses and the pieces that other texts need.
 
-The texts' encodings stay the same up to the new ids (pruning_rules.py says why). Other texts get smaller
-pieces, and unknown tokens where they hold characters of another script.
+The encodings of the corpus stay the same except for the new ids (pruning_rules.py says why). Other texts get
+smaller pieces, and unknown tokens for characters of scripts that the corpus lacks.
 """
 
 import json
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 # Encodings take about 200 bytes a token while a batch is read.
 _BATCH_CHARACTERS = 1 << 18
-_ENCODING_CHARACTERS = 64  # an encoding takes memory like so many characters, even if its text is empty
-# The encodings of one text in this many are compared before and after, in the first batches.
+_ENCODING_CHARACTERS = 64  # an encoding takes the memory of so many characters, even if its text is empty
+# Of the first batches, one text in this many is encoded before and after, and compared.
 _CHECKED_STRIDE = 20
 _MAX_CHECKED_TEXTS = 4096
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Sizes before and after."""
+    """Sizes before and after pruning."""
 
     pieces_before: int
     pieces_after: int
-    texts: int  # how many texts were read
-    used: int  # how many different pieces they use
+    texts: int  # the number of texts that were read
+    used: int  # the number of different pieces that the texts use
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
     bytes, and what each kind of model needs to encode the texts as before. Ids are numbered anew, in the old
     order, in the model, the added tokens, the post-processor and the padding.
 
-    The texts are read once, in batches; memory does not grow with their number. They are encoded whole: cut
-    texts of millions of characters beforehand.
+    The texts are read once, in batches; memory does not grow with their number. Each text is encoded whole,
+    so cut texts of millions of characters beforehand.
 
     Args:
         tokenizer: WordPiece, BPE (byte-level or not) or Unigram.

@@ -2,9 +2,9 @@
 
 With these rules for WordPiece, BPE and Unigram, a text of the corpus keeps its encoding:
 
-- Unigram takes the path with the highest sum of scores. Without a piece off that path, the other paths are
-  fewer. A character whose own piece is dropped gets an unknown token in its place, 10 below the lowest score
-  of the vocabulary; the lowest score stays, so such a path is worse than the one it replaces.
+- Unigram takes the path with the highest sum of scores. Dropping a piece that is not on that path only leaves
+  fewer other paths. A character whose own piece is dropped gets an unknown token in its place, 10 below the
+  lowest score of the vocabulary; that score stays, so a path with the unknown token is worse than before.
 - WordPiece takes the longest piece that matches. A dropped piece did not match, or its word ended as the
   unknown token: the pieces before the end of such a word stay as well (`UnknownWords`).
 - BPE applies the merge of the lowest rank, then the leftmost. No merge across the borders of a final piece
@@ -54,7 +54,7 @@ def join_merge(sides: tuple[str, str], prefix: str) -> str:
 
 
 def select_pieces(tokenizer: "Tokenizer", state: State, ids: set[int], text: Iterable[str]) -> set[int]:
-    """Return these ids and the ids of all pieces that stay with them.
+    """Return these ids and the ids of all further pieces that must stay.
 
     Args:
         tokenizer: WordPiece, BPE or Unigram.
@@ -101,7 +101,7 @@ def _find_fixed(tokenizer: "Tokenizer", state: State, is_byte_level: bool) -> se
 
 
 def _find_single_characters(model: State, is_byte_level: bool) -> dict[str, list[int]]:
-    """Return the ids of the pieces that are one character: as a word, within a word or at its end."""
+    """Return, for each character, the ids of the pieces that spell only it, in any part of a word."""
     from tokenizers import decoders
 
     prefix = model.get("continuing_subword_prefix") or ""
@@ -113,7 +113,7 @@ def _find_single_characters(model: State, is_byte_level: bool) -> dict[str, list
             continue
         inner = piece.removeprefix(prefix)
         for spelling in {piece, inner, piece.removesuffix(suffix), inner.removesuffix(suffix)}:
-            if is_byte_level:  # GPT-2's letters for bytes; the decoder has U+FFFD for a part of a character
+            if is_byte_level:  # in GPT-2's letters for bytes; a part of a character is decoded to U+FFFD
                 spelling = decoders.ByteLevel().decode([spelling])
             if len(spelling) == 1 and spelling != "\ufffd":
                 ids[spelling].append(index)
@@ -160,8 +160,9 @@ def _drop_without_script(characters: Iterable[str]) -> set[str]:
 
 
 def _split_by_script(characters: set[str]) -> list[str]:
-    """Sort the characters into about a hundred runs of one script each: Unicode's blocks hold one script."""
-    # `tokenizers` adds a character that is too new for it to the run before it, so such a one must not lead.
+    """Sort the characters into about a hundred runs of one script each: a block of Unicode has one script."""
+    # `tokenizers` adds a character that is too new for it to the run before it, so such a character must not
+    # be the first.
     return _split("".join([_OF_EVERY_SCRIPT[0], *sorted(characters)]))
 
 
@@ -174,7 +175,7 @@ def _split(text: str) -> list[str]:
 class UnknownWords:
     """The pieces that WordPiece matches in words before it gives up.
 
-    Without them it could match shorter pieces and go on, and the word would no longer be unknown.
+    Without these pieces, WordPiece could match shorter ones and go on, and the word would not be unknown.
     """
 
     def __init__(self, tokenizer: "Tokenizer", state: State) -> None:

@@ -1,6 +1,6 @@
 """The special tokens of a tokenizer: which piece has which role.
 
-A tokenizer.json does not say which token has which role, and takes long to read where it is large. So the
+A tokenizer.json does not say which token has which role, and reading a large one takes long. So the
 settings in the files beside it are remembered for each tokenizer that is loaded (`TokenizerSettings`).
 """
 
@@ -36,7 +36,7 @@ class TokenizerSettings:
 
     # Names of special tokens by role; with an empty name, the tokenizer has no token of that role.
     roles: Mapping[str, str] = field(default_factory=dict)
-    side: Side = "right"  # where a text that is too long loses tokens
+    side: Side = "right"  # the side on which a text that is too long loses tokens
     token_types: bool = False  # whether a model gets token types
     owner: str = field(default="the tokenizer", compare=False)  # its name in messages
 
@@ -81,7 +81,7 @@ def special_tokens(tokenizer: "Tokenizer") -> dict[str, tuple[str, int]]:
 def token_name(tokenizer: "Tokenizer", role: str) -> str | None:
     """Return the name of a special token that the vocabulary has, or None.
 
-    The files beside the tokenizer name it; otherwise it has the name of BERT's ([CLS]) or RoBERTa's (<s>).
+    The files beside the tokenizer name the token; otherwise BERT's name ([CLS]) or RoBERTa's (<s>) is tried.
     """
     roles = settings_of(tokenizer).roles
     for name in [roles[role]] if role in roles else TOKEN_NAMES[role]:
@@ -101,7 +101,7 @@ def remember_settings(tokenizer: "Tokenizer", settings: TokenizerSettings) -> No
 
 
 def truncation_side(tokenizer: "Tokenizer") -> Side:
-    """Return where a text that is too long loses tokens."""
+    """Return the side on which a text that is too long loses tokens."""
     return settings_of(tokenizer).side
 
 
@@ -152,7 +152,7 @@ def marker_names(tokenizer: "Tokenizer") -> set[str]:
 
 
 def name_like(tokenizer: "Tokenizer", original: "Tokenizer") -> "Tokenizer":
-    """Return a tokenizer that was made of another one, with the original's settings and its plain markers."""
+    """Return a tokenizer that was made from `original`, with its settings and its plain markers."""
     remember_settings(tokenizer, settings_of(original))
     tokenizer.encode_special_tokens = original.encode_special_tokens
     return tokenizer

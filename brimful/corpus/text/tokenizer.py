@@ -44,8 +44,8 @@ _FINAL_SIGMA = rf"(?<={_BEFORE})Σ(?!\p{{Case_Ignorable}}*{_CASED})"
 def load(path: str | Path) -> "Tokenizer":
     """Load the tokenizer of a folder, or a tokenizer.json, a vocab.txt, or a vocab.json with its merges.txt.
 
-    The ids are the same as from transformers' AutoTokenizer, in whichever file a setting is, with
-    one exception: a text that spells a marker of the model, such as [SEP], is plain text (`markers`). Texts
+    The ids are the same as from transformers' AutoTokenizer, whichever file holds a setting, with one
+    exception: a marker of the model that a text spells, such as [SEP], is plain text (`markers`). Texts
     are lowered where sentence-transformers lowers them. Padding and truncation are switched off; the side on
     which texts are to be cut is remembered (`special_ids.truncation_side`).
 
@@ -53,7 +53,7 @@ def load(path: str | Path) -> "Tokenizer":
         path: a file or folder. Settings in the files beside a file apply too.
 
     Raises:
-        BrimfulError: there is no tokenizer, it cannot be read, or it lacks a token that an encoder needs.
+        BrimfulError: there is no tokenizer, or it cannot be read, or it lacks a token that an encoder needs.
     """
     tokenizer = read(path)
     special_ids(tokenizer)
@@ -81,7 +81,7 @@ def read(path: str | Path) -> "Tokenizer":
     )
     remember_settings(tokenizer, settings)
     if file is None and any((folder / name).is_file() for name in _CORPUS_FILES):
-        # In shards of older versions not only the markers but all special tokens of a text are plain text.
+        # In shards of older versions, all special tokens of a text are plain text, not only the markers.
         tokenizer.encode_special_tokens = True
         return tokenizer
     names = {role: token_name(tokenizer, role) for role in TOKEN_NAMES}
@@ -122,7 +122,7 @@ def lower_first(tokenizer: "Tokenizer") -> tuple["Tokenizer", set[str]]:
             content, lowered = map(tokenizer.normalizer.normalize_str, (content, lowered))
         if content != lowered:
             unspelled.add(token["content"])
-        # The text is lowered in the normalizer, so tokens must be found behind it.
+        # The text is lowered in the normalizer, so tokens must be found after it.
         token["normalized"] = True
     state["normalizer"] = {"type": "Sequence", "normalizers": [*lowering_steps, *steps]}
     return Tokenizer.from_str(json.dumps(state)), unspelled
@@ -134,7 +134,7 @@ def require_rows(tokenizer: "Tokenizer", rows: int, where: str) -> None:
     A mask token without an embedding is dropped from the settings, since texts never contain it.
 
     Args:
-        rows: rows of the model's embeddings, which may be more than the tokenizer has ids.
+        rows: the number of rows of the model's embeddings, which may exceed the number of ids.
         where: the tokenizer's file, for messages.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Build what surrounds a vocabulary: normaliser, pre-tokenizer, decoder and special tokens of each kind.
+"""Build the pipeline around a vocabulary: normaliser, pre-tokenizer, decoder and special tokens of each kind.
 
 - `bert`: BERT's WordPiece pipeline.
 - `byte_level`: GPT-2's bytes as letters, as RoBERTa and ModernBERT have them; every text can be spelled.
 
-In `byte_level`, runs of Han characters are cut from their surroundings: one by one, as BERT has it, or in
+In `byte_level`, runs of Han characters are cut from their surroundings: one by one, as in BERT, or in
 runs of at most 32, so that encoding time stays linear.
 """
 
@@ -32,7 +32,7 @@ def bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
 
     model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
     tokenizer = Tokenizer(model)
-    # Control characters go, and spaces stand around Han characters; uncased, accents go too.
+    # This drops control characters and puts spaces around Han characters; if uncased, it drops accents, too.
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
     )
@@ -57,7 +57,7 @@ def byte_level(model: Any, folding: Folding | None, han: Han) -> "Tokenizer":
 
 
 def cut_han(max_characters: int) -> Any:
-    """Return a pre-tokenizer that cuts runs of Han characters, `max_characters` long at most, from others."""
+    """Return a pre-tokenizer that cuts runs of at most `max_characters` Han characters from other text."""
     from tokenizers import Regex, pre_tokenizers
 
     return pre_tokenizers.Split(Regex(rf"\p{{Han}}{{1,{max_characters}}}"), "isolated")
@@ -71,7 +71,7 @@ def drop_long_words() -> Any:
 
 
 def without_long_words(text: str, pre_tokenizer: Any) -> str:
-    """Drop the overlong words of one text, in Python: the pre-tokenizer sees only overlong runs."""
+    """Drop the overlong words of one text, in Python. Only overlong runs are pre-tokenized."""
 
     def drop_long(run: re.Match[str]) -> str:
         words = []
