@@ -1,4 +1,4 @@
-"""A survey of a text's characters, by which rules with nothing to do are left out; rules for characters.
+"""Rules for characters, and a survey of a text's characters, by which rules with nothing to do are skipped.
 
 Each rule returns (text, number of changes).
 """

@@ -39,7 +39,7 @@ _LONGEST_SELECTOR_CHARACTERS = 200
 
 
 def drop_tokens(text: str) -> tuple[str, int]:
-    """Replace tokens that look like hashes, UUIDs or base64 by spaces; return the text and their number."""
+    """Replace tokens that look like hashes, UUIDs or base64 by spaces; return the text and a token count."""
     times = 0
 
     def replace(match: re.Match[str]) -> str:
@@ -94,7 +94,7 @@ def _looks_like_base64(run: str) -> bool:
 
 
 def drop_css(text: str) -> tuple[str, int]:
-    """Replace rules of style sheets and runs of declarations by spaces; return the text and their number.
+    """Replace rules of style sheets and runs of declarations by spaces; return the text and a count of both.
 
     A rule is a block in braces with declarations of known properties only, and the selectors before it. A
     single declaration outside braces stays, since it may be a sentence.

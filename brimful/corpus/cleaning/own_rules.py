@@ -10,7 +10,7 @@ from typing import Any
 from brimful.base.errors import BrimfulError
 from brimful.corpus.text.characters import EAST_ASIAN, HANGUL, LATIN, one_of
 
-# Patterns of exponential time show it on repeated characters: 64 of them would take years.
+# A pattern that takes exponential time does so on repeated characters: 64 of them would take years.
 _PROBES = ("a", "A", "0", " ", "_", "-", ".", "/", "中")
 _PROBE_LENGTH = 64
 _PROBE_SECONDS = 1.0

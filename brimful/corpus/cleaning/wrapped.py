@@ -1,4 +1,4 @@
-"""Lines that a program wrapped: an option joins them; if most end at one width, a warning names it."""
+"""Lines that a program wrapped: an option joins them. A warning names it if most lines end at one width."""
 
 import re
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Clean the input files' spans of each part: the first stage, one pure task for each part."""
+"""Clean the spans of each part: the first stage, one pure task for each part."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -2,8 +2,8 @@
 
 A generation consists of the inputs that were added together. It is open until its first shard is about to be
 made. From then on its inputs are fixed, and files that are added later form a new generation, so additions
-never change a finished shard. Parts and shards are computed from the inputs
-and the settings and are never stored.
+never change a finished shard. Parts and shards are computed from the inputs and the settings and are never
+stored.
 """
 
 from collections.abc import Sequence
