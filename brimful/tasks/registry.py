@@ -123,7 +123,7 @@ def find_saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["Pred
 
     Args:
         usual: the problem_type of models of this class (`hf.model_folder.PROBLEMS`).
-        outputs: how many the head has.
+        outputs: the number of outputs of the head.
 
     Raises:
         BrimfulError: no task has the folder's problem_type.

@@ -18,7 +18,7 @@ def trim_spaces(places: ndarray, text: str) -> ndarray:
     is_space = np.array(list(map(str.isspace, text[first:end])), dtype=bool)
     if not is_space.any():
         return places
-    # The places of characters that count, with one before all tokens and one behind them.
+    # The places of characters that count, with one before all tokens and one after them.
     letters = np.concatenate([[-1], first + np.flatnonzero(~is_space), [np.iinfo(np.int64).max]])
     starts = np.minimum(letters[np.searchsorted(letters, places[:, 0])], places[:, 1])
     ends = np.maximum(letters[np.searchsorted(letters, places[:, 1]) - 1] + 1, starts)
@@ -38,7 +38,7 @@ def find_word_units(words: list[tuple[int, int]], places: ndarray) -> tuple[ndar
         The characters (units, 2) and the token (units,) of each unit, int64.
     """
     bounds = np.array(words)
-    tokens = np.searchsorted(places[:, 1], bounds[:, 0], side="right")  # the first that ends behind the start
+    tokens = np.searchsorted(places[:, 1], bounds[:, 0], side="right")  # the first that ends after the start
     has_token = np.append(places[:, 0], np.iinfo(np.int64).max)[tokens] <= bounds[:, 0]
     bounds, tokens = bounds[has_token], tokens[has_token]
     speaking, first = np.unique(tokens, return_index=True)

@@ -40,7 +40,7 @@ class Finding:
     Attributes:
         kind: a stable name for what was found.
         file: the table that it is about.
-        count: how many rows.
+        count: the number of rows.
         message: one line, to be read after the file's name.
         rows: the first of the rows, from 1.
     """

@@ -41,7 +41,7 @@ Measure = Callable[[ndarray], Sequence[float]]
 def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[ndarray, ndarray]:
     """The metrics of m models, and the covariance of their errors, since the examples are one sample of many.
 
-    It is by the jackknife over groups: each of 50 measurements leaves out a part of the examples, drawn at
+    Computed by the jackknife over groups: each of 50 measurements leaves out a part of the examples, drawn at
     random, for all models together (Efron and Tibshirani, 1993, chapter 11). So an example that is hard for
     all adds nothing to the error of a difference.
 
@@ -255,6 +255,6 @@ def measure_medians_ms(rounds: Sequence[Sequence[Callable[[], object]]], warm: i
                 seconds.append(time.perf_counter() - started)
     medians = []
     for seconds in times:
-        first = min(warm, len(rounds), len(seconds) - 1)  # behind the warm rounds, if there are more
+        first = min(warm, len(rounds), len(seconds) - 1)  # after the warm rounds, if there are more
         medians.append(1e3 * statistics.median(seconds[first:]))
     return medians

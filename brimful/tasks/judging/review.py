@@ -185,7 +185,7 @@ def score_labels(task: Task, answers: Any, data: Encoded) -> Summary:
 
 
 def review(data: TaskData, answers: Any, dev_answers: Any) -> tuple[Summary, float | None]:
-    """Return what summary.json says of the kept model beside its metrics, and its temperature, if any.
+    """Return what summary.json says of the kept model besides its metrics, and its temperature, if any.
 
     Args:
         answers: the answers of the kept model for test.
