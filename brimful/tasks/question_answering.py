@@ -170,8 +170,8 @@ class QuestionAnswering(Answers, Task):
     def _find_threshold(
         self, answers: list[Prediction], golds: list[list[str]]
     ) -> tuple[float, float] | None:
-        """The threshold with the best primary metric, and that; None if all questions are of one kind, or the
-        task always answers."""
+        """The threshold with the best primary metric, and that metric; None if all questions are of one
+        kind, or the task always answers."""
         has_answer = np.array([gold != [""] for gold in golds])
         if not self.calibrates or has_answer.all() or not has_answer.any():
             return None

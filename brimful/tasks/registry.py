@@ -144,7 +144,7 @@ def find_saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["Pred
 
 
 def open_form(form: type[F], folder: ModelFolder, names: list[str], *, of_texts: bool) -> tuple[F, Saved]:
-    """Return the form, or the task, of a trained model, and how that reads texts.
+    """Return the form, or the task, of a trained model, and how the model reads texts.
 
     Args:
         names: the names of the outputs; `labels` of the result are the same, perhaps in another order.

@@ -1,8 +1,8 @@
 """Which rows of a table are alike, so that a cut leaves them on one side; and the cut itself.
 
-Rows are alike whose texts are equal but for case, width, spaces, punctuation and numbers, or almost the
-same (`corpus.dedup.near_pairs`), pairs in either order; rows that share a long text, their source; and rows
-that are alike to the same third one. Numbers and punctuation count where they are most of a text, or all that
+Rows are alike if their texts are equal but for case, width, spaces, punctuation and numbers, or almost the
+same (`corpus.dedup.near_pairs`), pairs in either order; if they share a long text, their source; or if they
+are alike to the same third row. Numbers and punctuation count where they are most of a text, or all that
 tells many texts apart, as in a table of a few templates.
 """
 
@@ -198,7 +198,7 @@ def cut_rows(
     parts, counts = np.unique(np.stack([groups, stratum], axis=1), axis=0, return_counts=True)
     fits = counts <= np.maximum(share * sizes[parts[:, 1]], 1)
     usable = np.bincount(parts[fits, 1], weights=counts[fits], minlength=len(sizes))
-    # Rounded sums: what one stratum lacks, the next makes good.
+    # Sums are rounded, so that each stratum makes up for the rounding of those before it.
     free_rows = np.minimum(np.diff(np.round(np.cumsum(share * usable)), prepend=0), sizes - 1)
     places = np.full(int(groups.max()) + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(places, groups, hash_words(derive_key("cut", name), contents))

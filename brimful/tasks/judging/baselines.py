@@ -61,7 +61,8 @@ class UnreadError(ValueError):
 
 class Tfidf:
     """TF-IDF by scikit-learn: words and pairs of words, runs of one to three characters, or both, each with a
-    norm of 1; of pairs each text has its own. `fit` reads the training table by the chosen `kind`."""
+    norm of 1; each text of a pair has features of its own. `fit` reads the training table by
+    the chosen `kind`."""
 
     name = "TF-IDF"
     kinds: Sequence[str] = ("words", "characters", "words and characters")
