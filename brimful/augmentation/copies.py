@@ -1,8 +1,8 @@
 """Make copies of a text in which some words are replaced.
 
-Which words a copy replaces, and by what, is a hash of (seed, row, text, copy, word). The distribution is
-TinyBERT's (Jiao et al. 2020, algorithm 1): each word is replaced with probability `rate`, by one of its
-candidates, each of which is as likely as the others.
+Which words a copy replaces, and by what, follows from a hash of (seed, row, field, copy, word). The
+distribution is TinyBERT's (Jiao et al. 2020, algorithm 1): each word is replaced with probability `rate`, by
+one of its candidates, each of which is as likely as the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ def make_copies(
     """Yield `count` copies of a text; no copy if no word has a candidate.
 
     Args:
-        words: the words of the text that may be replaced, in its order.
+        words: the words of the text that may be replaced, in the order of the text.
         row: the row of the text in the file, from 0.
         field: 1 for the second text of a pair, otherwise 0.
         rate: the probability that a word is replaced.
@@ -62,7 +62,7 @@ def pick_candidates(key: np.uint64, numbers: ndarray, counts: ndarray, rate: flo
         counts: how many candidates each has.
     """
     draws = draw_uniform(key, numbers)
-    # A draw below the rate decides twice: divided by the rate, it is uniform from 0 to 1.
+    # A draw below the rate also chooses the candidate: divided by the rate, it is uniform from 0 to 1.
     choices = np.minimum((draws / max(rate, MIN_RATE) * counts).astype(np.int64), counts - 1)
     return np.where(draws < rate, choices, -1)
 
@@ -70,7 +70,7 @@ def pick_candidates(key: np.uint64, numbers: ndarray, counts: ndarray, rate: flo
 def join_parts(start: str, end: str) -> str:
     """Join two parts of a text, with a space where letters would become one word.
 
-    They would where a Latin word replaces a Chinese one.
+    This happens where a Latin word replaces a Chinese one.
     """
     if not start or not end:
         return start + end

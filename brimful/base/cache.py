@@ -11,7 +11,7 @@ from brimful.base.storage import sweep
 VARIABLE = "BRIMFUL_CACHE"
 """The environment variable with the folder; `off` turns the cache off."""
 MAX_CACHE_BYTES = 20 << 30
-"""The most bytes of all entries; beyond, the entries that were not used for longest are removed."""
+"""The most bytes of all entries together; above it, the least recently used entries are removed."""
 RECORD = "entry.json"
 
 
@@ -19,7 +19,7 @@ def cache_folder() -> Path | None:
     """Return the folder of the entries: $BRIMFUL_CACHE, or brimful/tasks in the user's cache; None if off.
 
     Raises:
-        BrimfulError: it is in a home that does not exist.
+        BrimfulError: the folder is in a home directory that cannot be found.
     """
     chosen = os.environ.get(VARIABLE)
     if chosen in ("", "off"):
@@ -38,7 +38,7 @@ def touch_entry(folder: Path) -> None:
 
 
 def remove_oldest(folder: Path) -> None:
-    """Remove the entries that were not used for longest, until all have `MAX_CACHE_BYTES` at most."""
+    """Remove the least recently used entries, until all together have at most `MAX_CACHE_BYTES`."""
     sweep(folder)
     entries = []
     for record in folder.glob(f"*/{RECORD}"):

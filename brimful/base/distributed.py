@@ -27,11 +27,11 @@ from brimful.base.environment import rank_and_size
 from brimful.base.errors import BrimfulError
 
 MAX_WAIT_SECONDS = 86400.0
-"""The longest wait in a collective outside of training, where one rank may work for hours, in seconds."""
+"""The longest wait in a collective outside of training, in seconds: there one rank may work for hours."""
 MAX_START_SECONDS = 1800.0
 """The longest wait of ranks for the last one to start, in seconds; also torch's limit for its store."""
 ANSWER_SECONDS = 0.02
-"""Seconds between two checks of the main rank for ranks that ask to join."""
+"""Seconds between two checks by the main rank for ranks that ask to join."""
 _OF_RANKS = re.compile(r"gloo/transport|[Cc]onnection (closed|reset) by|Timed out waiting|DistBackendError")
 
 
@@ -97,7 +97,7 @@ class World:
     def waits(self, seconds: float) -> Iterator[None]:
         """A context in which a rank waits at most `seconds` in a collective; 0 means `MAX_WAIT_SECONDS`.
 
-        Then gloo raises an error, which `join_ranks` explains, and NCCL's watchdog ends the process.
+        After that, gloo raises an error, which `join_ranks` explains, and NCCL's watchdog ends the process.
         """
         if self.size == 1:
             yield
@@ -131,7 +131,7 @@ def join_ranks() -> Iterator[World]:
     if size == 1 or dist.is_initialized():
         yield World(rank, size, device)
         return
-    # A name of these ranks keeps them apart from what earlier ranks have left in the store.
+    # A name of their own keeps these ranks from reading what earlier ranks have left in the store.
     store, _, _ = next(dist.rendezvous("env://"))
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_cuda else "gloo",
@@ -185,7 +185,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def agree_on_name(store: dist.Store, rank: int, size: int) -> str:
-    """Agree on a name that no ranks before these have used. All ranks call it.
+    """Agree on a name that no earlier ranks have used. All ranks call this function.
 
     torchrun's store outlives the ranks, with the addresses that they have left there. A count of restarts is
     not enough: each machine counts its own, and a process may join several times. So each rank asks under a

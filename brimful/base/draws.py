@@ -34,16 +34,16 @@ def make_shuffle_words(keys: np.uint64 | ndarray) -> ndarray:
 def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: ndarray) -> np.uint64:
     """Return the place to which the shuffle of range(size) puts x.
 
-    A round is a bijection of words of a few bits: times an odd number, plus a number, and the upper half laid
-    over the lower by exclusive or. A result outside range(size) goes through the rounds again, as in Kensler,
-    "Correlated Multi-Jittered Sampling" (Pixar Technical Memo 13-01, 2013).
+    A round is a bijection of words of a few bits: it multiplies by an odd number, adds a number, and combines
+    the lower half with the upper by exclusive or. A result outside range(size) goes through the rounds again,
+    as in Kensler, "Correlated Multi-Jittered Sampling" (Pixar Technical Memo 13-01, 2013).
 
     Args:
-        bits: `shuffle_bits(size)`.
+        bits: `count_shuffle_bits(size)`.
         words: `make_shuffle_words` of the key, uint64 (2 * rounds,).
     """
     mask, half = (_ONE << bits) - _ONE, (bits + _ONE) >> _ONE
-    # More than half of range(2**bits) lies in range(size), unless that is tiny: few walks go on.
+    # Unless size is tiny, more than half of range(2**bits) lies in range(size), so few results go on.
     while True:
         for i in range(0, len(words), 2):
             x = (x * words[i] + words[i + 1]) & mask

@@ -1,7 +1,7 @@
 """Refuse wrong files and folders of a command in milliseconds, before torch is loaded.
 
-The verbs open the same files and folders later, and refuse the same ones and more: they are called from
-Python too, and under torchrun, where other processes may be ahead.
+The verbs open the same files and folders later, and refuse the same ones and more: they are also called from
+Python, and under torchrun, where these checks are left out.
 """
 
 import os
@@ -52,7 +52,8 @@ def check_inputs(verb: str, config: Any) -> None:
 
 
 def _is_new_run(verb: str, config: Any) -> bool:
-    """Return whether a run is new. Refuse a new one without options or a place, and a missing old one."""
+    """Return whether a run is new. Refuse a new run without its options or a free folder, and a
+    resume of a folder that is no run."""
     if verb == "evaluate":
         config.require_complete()
     if config.resume is not None:
@@ -64,7 +65,7 @@ def _is_new_run(verb: str, config: Any) -> bool:
 
 
 def _check_texts(verb: str, config: Any) -> None:
-    """Check that the texts of a run are there, and the first row of labelled tables."""
+    """Check that the texts of a run are there. Check the first row of labelled tables too."""
     if verb in ("pretrain", "distil-encoder"):
         for source in parse_sources(config.data or ()):
             require_prepared(Path(source.path))
@@ -81,7 +82,7 @@ def _check_texts(verb: str, config: Any) -> None:
 
 
 def _check_first_row(path: Path | str, layout: FileLayout) -> None:
-    """Refuse a file whose first row shows that it is not a table with labels, without any warning."""
+    """Refuse a file whose first row shows that it is not a table with labels. Show no warning."""
     with record_warnings():
         read_table(files_of_table(path)[0], labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 

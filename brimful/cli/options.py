@@ -40,11 +40,11 @@ class Option:
     """One option of a verb.
 
     Attributes:
-        flag: `--masking.rate`; of a positional option its name in capitals.
+        flag: `--masking.rate`; for a positional option, its name in capitals.
         schema: the configuration, or the group in it, that declares the option.
         path: its place in the configuration of the verb: names of groups, then its own.
         annotation: the type of its value.
-        argument: what the configuration says about it beside the type.
+        argument: what the configuration says about it besides the type.
         default: its value where none is given, or `REQUIRED`.
     """
 
@@ -86,7 +86,7 @@ class Option:
 
     @property
     def flags(self) -> list[str]:
-        """The flags that set the option: two of a switch, none of a positional option."""
+        """The flags that set the option: two for a switch, none for a positional option."""
         if self.positional:
             return []
         return [self.flag, self.off_flag] if self.switch else [self.flag]
@@ -121,7 +121,7 @@ class Option:
         except ValueError as error:
             if not texts:
                 raise UsageError(f"{self.flag} needs a value: {self._expected()}") from error
-            # Each may fit where all together do not.
+            # Each text may fit alone where all together do not.
             wrong = next((text for text in texts if not _fits(self.annotation, text)), " ".join(texts))
             raise UsageError(f"{self.flag} takes {self._expected()}, not {wrong!r}") from error
 
@@ -140,7 +140,7 @@ class Option:
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the types of a union, None first: the word `None` also fits a text, and means None there."""
+    """Return the types of a union, None first: the word `None` would also be a valid text, but means None."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return (annotation,)
     return tuple(sorted(typing.get_args(annotation), key=lambda kind: kind is not NoneType))
@@ -203,7 +203,7 @@ def list_options(
     """Return the options of a configuration and of its groups, in its order.
 
     Args:
-        prefix, path: the place of a group: how its flags begin, and the names of the groups around it.
+        prefix, path: the place of a group: how its flags begin, and the names of the groups down to it.
         group: an instance of the schema, whose values are the defaults in this place; None at the top.
     """
     options: list[Option] = []

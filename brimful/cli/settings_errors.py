@@ -1,4 +1,4 @@
-"""Errors about the settings of a --config file name the file and its keys."""
+"""Add the file and the keys to errors about the settings of a --config file."""
 
 import re
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from brimful.base.errors import BrimfulError
 
 @contextmanager
 def settings_from(path: str | None, *, alone: bool = False) -> Iterator[None]:
-    """A context in which errors about the settings of a YAML file name the file and its keys.
+    """A context that adds the file and the keys to errors about the settings of a YAML file.
 
     Args:
         path: the file, if there is one.
         alone: whether all settings come from the file, so that each error is about it. Otherwise an error is
-            about the file if it mentions one of its keys, or a value that is text.
+            about the file if the error mentions a key of the file, or one of the file's values that is text.
     """
     try:
         yield

@@ -14,8 +14,8 @@ def finetune(config: FinetuneConfig) -> Values:
         the content of summary.json: `test.METRIC`, `test.n`, `dev.METRIC`, the trials ...
 
     Raises:
-        BrimfulError: the encoder, a table or the run directory is unusable; or one of them has changed since
-            the run that is resumed began.
+        BrimfulError: the encoder, a table or the run directory is unusable; or, on a resume, one of them has
+            changed since the run began.
         StoppedError: a signal asked the run to stop.
     """
     return FinetuneJob().run(config)

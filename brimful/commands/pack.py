@@ -1,4 +1,4 @@
-"""The verb `brimful pack`: how full rows get with each algorithm, and how close that is to the limit."""
+"""The verb `brimful pack`: how full rows get with each algorithm, and how close that is to the bound."""
 
 import time
 from collections.abc import Callable
@@ -95,7 +95,7 @@ def show_percent(share: float) -> str:
 
 @verb(PackConfig)
 def pack(config: PackConfig) -> Values:
-    """Plan rows for prepared data or a length histogram; show how close they are to the limit.
+    """Plan rows for prepared data or a length histogram; show how close they are to the bound.
 
     Returns:
         `plans`, a record for each: algorithm, capacity, depth (None = no limit), rows, sequences, tokens,

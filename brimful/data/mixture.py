@@ -11,8 +11,8 @@ from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 
 MAX_WEIGHT = 1e15
-"""Weights from 1 / MAX_WEIGHT to this keep sums and quotients of proportions and tokens within the range and
-the precision of float64."""
+"""The largest weight; the smallest is 1 / MAX_WEIGHT. So sums and quotients of proportions and tokens stay
+within the range and the precision of float64."""
 SOURCES = Argument(form="PATH[:WEIGHT] ...")
 """The form of a mixture on a command line; see `parse_source`."""
 
@@ -81,8 +81,8 @@ def open_sources(sources: Sequence[DataSource], *, verify: bool) -> dict[str, Co
     """Open the corpora, by name; with `verify`, every byte of them is checked.
 
     Raises:
-        BrimfulError: a folder is not prepared, is damaged, or has another tokenizer than the first; or its
-            tokenizer.json is not the one that made the shards.
+        BrimfulError: a folder is not prepared, is damaged, or has another tokenizer than the first; or the
+            tokenizer.json of the first is not the one that made its shards.
     """
     corpora = {source.name: Corpus.open(source.path, verify=verify) for source in sources}
     (first, one), *others = corpora.items()

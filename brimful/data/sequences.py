@@ -1,7 +1,7 @@
 """Documents -> sequences: whole sentences of one document up to a limit (RoBERTa's DOC-SENTENCES; Liu et al.
 2019, section 4.2), plain chunks, or pairs of segments (`pairs`).
 
-A sequence is one or two ranges of a shard's tokens, so nothing is copied and lengths are known without
+A sequence is one or two ranges of the shards' tokens, so nothing is copied and lengths are known without
 reading a token. Every token of every document is in exactly one sequence of an epoch; no tail is dropped.
 The first cut of a document is drawn anew each epoch, so that borders move.
 """
@@ -69,7 +69,7 @@ SEQUENCE_ARRAYS: dict[str, type[np.generic]] = {
 
 
 def make_sequences(**arrays: ndarray) -> Sequences:
-    """Make sequences from their attributes, cast to their dtypes. Without pairs, three are enough."""
+    """Make sequences from their attributes, cast to their dtypes. Without pairs, three arrays are enough."""
     return Sequences(
         **{name: arrays.get(name, np.empty(0)).astype(dtype) for name, dtype in SEQUENCE_ARRAYS.items()}
     )

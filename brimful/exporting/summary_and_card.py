@@ -36,7 +36,8 @@ from brimful.tasks.registry import TASKS, find_task
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
 """The suffixes of the files that hold an exported model."""
 TEST_PARTS = ("test", "given")
-"""The parts of a run that no training has chosen by; only their rows compare exports with other models."""
+"""The parts of the data by which no training has chosen; exports are compared with other models only on their
+rows."""
 FILL_IN = "(fill in)"
 PIPELINES = {
     "classes": ("text-classification", "One label for each text, with its probability."),
@@ -50,11 +51,11 @@ PIPELINES = {
         "A vector for each text; the cosine of two says how alike the texts are.",
     ),
 }
-"""By the kind of a model (`Export.kind`): the name by which model hubs sort it, and a sentence."""
+"""The name by which model hubs sort a model, and a sentence about it, by its kind (`Export.kind`)."""
 
 
 def measure_model(files: Iterable[Path]) -> float:
-    """Return the size of the model among the files of an export in MB, without its tokenizer and pages."""
+    """Return the size in MB of the model among the files of an export, without its tokenizer and pages."""
     return sum(file.stat().st_size for file in files if file.suffix in WEIGHT_SUFFIXES) / 1e6
 
 
@@ -130,7 +131,7 @@ def _list_details(gate: Facts) -> list[list[str]]:
 
 
 def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, list[ModelResult]]:
-    """Return the export and its model on test rows; None and no models if its metric is unknown there."""
+    """Return the results of the export and its model on test rows; None and none if the metric is unknown."""
     is_task = gate.get("part") in TEST_PARTS and gate.get("task") in TASKS
     metrics = find_task(gate["task"]).metrics if is_task else ()
     primary = next((one for one in metrics if one.name == gate.get("metric")), None)
@@ -189,7 +190,7 @@ def escape_markdown(text: str) -> str:
     if re.fullmatch(r"[\w \u202f.,:;/+%±()'-]*", text):
         return text
     text = escape_controls(text)
-    # CommonMark: the fence is longer than any run of backticks within, and spaces part it from them.
+    # CommonMark: the fence is longer than any run of backticks in the text, with a space on each side of it.
     ticks = re.findall("`+", text)
     if not ticks:
         return f"`{text}`"

@@ -1,4 +1,4 @@
-"""config.json of a Hugging Face folder and our configuration, for the families of models in `FAMILIES`."""
+"""Convert config.json of Hugging Face folders to our configuration and back, for models in `FAMILIES`."""
 
 import json
 import re
@@ -96,7 +96,7 @@ _FOREIGN_KEYS = {  # keys of models with the same sizes that are not BERT
 Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Rate = Annotated[float, Meta(ge=0, le=1)]
 Theta = Annotated[float, Meta(ge=1e-3, le=1e12)]
-_ROTARY_POSITIONS = 2**20  # the most whose angles are kept in memory
+_ROTARY_POSITIONS = 2**20  # the most positions whose angles are kept in memory
 
 
 class _Numbers(Struct):
@@ -122,7 +122,7 @@ class _BertNumbers(_Numbers):
 
 
 class _Rope(Struct):
-    """The rotary positions of a type of layer, since version 5; older versions call a scaling `type`."""
+    """The rotary positions of a type of layer in `transformers` 5; older ones have `type` for `rope_type`."""
 
     rope_theta: Theta | None = None
     rope_type: str = "default"
@@ -209,8 +209,8 @@ def shape_of(folder: ModelFolder) -> EncoderConfig:
 
 
 def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> Values:
-    """Return the values of both kinds of configurations. Before the first position are `unused` embeddings,
-    and sequences of at most `longest` tokens are supported."""
+    """Return the values that both kinds of configurations have. The first `unused` embeddings belong to no
+    position, and sequences of at most `longest` tokens are supported."""
     length = numbers.max_position_embeddings - unused
     if not 3 <= length <= longest:  # [CLS], a token, [SEP]
         raise ValueError(
@@ -325,7 +325,7 @@ def class_names(folder: ModelFolder, classes: int, weights: str) -> list[str] | 
         weights: the file of the head, for messages.
 
     Raises:
-        BrimfulError: it does not name these classes.
+        BrimfulError: id2label does not name these classes.
     """
     names = folder.values.get("id2label")
     if not names:

@@ -203,8 +203,8 @@ def load_model(folder: AnyFolder) -> tuple[Encoder, Head | None, list[str] | Non
 def load_pretrained(folder: AnyFolder) -> tuple[Encoder, MaskedLMHead | None]:
     """Read the encoder and the heads of pretraining, from which training starts, in evaluation mode.
 
-    The head is None, or a MaskedLMHead in place of a PretrainingHead, where one of its tensors is missing.
-    Other heads in the folder do not matter.
+    The head is a PretrainingHead if all its tensors are there, else a MaskedLMHead if all its tensors are,
+    else None. Other heads in the folder do not matter.
 
     Raises:
         BrimfulError: the folder is incomplete, or holds a model of another type or shape.
@@ -262,7 +262,7 @@ def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tenso
 
 
 def _is_tied(encoder: Encoder, tensors: Tensors, where: str) -> bool:
-    """Whether the decoder has no matrix of its own, or an equal one to the embeddings; if not, warn."""
+    """Whether the decoder has no matrix of its own, or one that equals the embeddings; if not, warn."""
     words, decoder = encoder.word_embeddings.detach(), tensors.get(decoder_weight(encoder.config))
     if decoder is None or torch.equal(decoder.to(words), words):  # `equal` is False for other shapes
         return True
@@ -299,7 +299,7 @@ def save_model(
     extra: Values | None = None,
     modules: Values | None = None,
 ) -> None:
-    """Write a folder that `load_model` and the AutoModel classes of `transformers` load; atomically.
+    """Write, atomically, a folder that `load_model` and the AutoModel classes of `transformers` load.
 
     A head that is `linear` is stored as sentence-transformers does it: AutoModel loads the encoder, and
     SentenceTransformer the whole model, whose embeddings are the logits.

@@ -1,6 +1,7 @@
 """The way in which a folder reads a text and makes a vector of it, as in sentence-transformers 6.2.
 
-Without modules.json, the vector is the mean over the tokens, or the first token if Brimful trained it so.
+Without modules.json, the vector is the mean over the tokens, or the first token if Brimful trained the model
+so.
 """
 
 from dataclasses import asdict, dataclass, replace

@@ -35,11 +35,11 @@ relative error below 5e-6 for 0 <= t <= 11."""
 _DENSITY = np.float32(0.3989422804014327)
 """1 / sqrt(2 * pi)."""
 _LARGEST_INPUT = np.float32(20.0)
-"""The bound of |x| where it is multiplied by a power that never becomes 0."""
+"""The largest |x| that is multiplied by a power of 2: those powers never become 0."""
 _LN_2 = np.float32(0.6931471805599453)
 _LARGEST_EXPONENT = np.float32(100.0)
-"""The largest exponent of 2, below the overflow of `exp2`. Only scores of 30,000 reach it, whose own rounding
-errors are larger."""
+"""The largest exponent of 2, below the overflow of `exp2`. Only scores of 30,000 have rounding errors so
+large that an exponent reaches it."""
 _MINUS_INFINITY = np.int16(-128)
 """The bits of minus infinity in bfloat16."""
 
@@ -74,8 +74,8 @@ def widen(x: np.int16) -> np.float32:
 def narrow(x: np.float32) -> np.int16:
     """Round float32 to the nearest bfloat16, and a number in the middle of two to the even one."""
     bits = _bits(x)
-    # Adding just under half a unit of the upper half carries into it where the lower half is above a half;
-    # the last bit of the upper half adds the missing unit where that half is odd.
+    # Adding 0x7FFF carries into the upper half where the lower half is above 0x8000. Where it is 0x8000, the
+    # last bit of the upper half, added too, makes it carry if the upper half is odd.
     odd = (bits >> np.int32(16)) & np.int32(1)
     return np.int16((bits + np.int32(0x7FFF) + odd) >> np.int32(16))
 
@@ -85,7 +85,7 @@ def _read(x: Any) -> Any:
 
 
 def _round_like(x: Any, other: Any) -> Any:
-    """Return a float32 in the format of a number of an array of bfloat16 or float32."""
+    """Return a float32 in the format of `other`, a number of an array: bfloat16 or float32."""
 
 
 @overload(_read)
@@ -239,7 +239,7 @@ def add_and_norm_rows(
     bias: Array,
     eps: np.float32,
 ) -> None:
-    """Compute `norm_rows` of x + added, bfloat16 (T, hidden), and write the sum to `total`, float32."""
+    """Compute `norm_rows` of x + added, float32 and bfloat16, and write the sum to `total`, float32."""
     for row in range(len(x)):
         _add_row(x[row], added[row], total[row])
         _norm_row(total[row], y[row], statistics[row], weight, bias, eps)
@@ -279,13 +279,13 @@ def _add_row(x: Array, added: Array, total: Array) -> None:
 
 @compiled
 def add_rows(x: Array, added: Array, total: Array) -> None:
-    """Write x + added to `total`: float32, and bfloat16 `added`, all (T, hidden)."""
+    """Write x + added to `total`, all (T, hidden): `added` is bfloat16, the others are float32."""
     for row in range(len(x)):
         _add_row(x[row], added[row], total[row])
 
 
-# Between the products of short_attention.py. Measured on one core with AMX, in nanoseconds a score of a
-# sequence of 128 tokens: softmax 0.6, by ATen 1.0; its backward pass 0.8, with the probabilities.
+# The loops below run between the products of short_attention.py. Nanoseconds a score on one core with AMX,
+# for sequences of 128 tokens: softmax 0.6 (ATen 1.0), its backward pass with the probabilities 0.8.
 
 
 @compiled
@@ -396,7 +396,7 @@ def _score_gradients(row: Array, d_row: Array, means: Array, scale: np.float32) 
 
 @compiled_fused
 def softmax_backward(p: Array, d_p: Array, places: Array, scale: np.float32, normalizer: Array) -> None:
-    """Replace scores by probabilities, and gradients by probabilities by gradients by scores.
+    """Replace scores by probabilities, and the gradients of probabilities by those of scores.
 
     The gradient by a score is p * (d_p - sum of p * d_p over the query's keys) * scale. Probabilities are
     divided by their sum again, since the scores are rounded: otherwise gradients have twice the error.

@@ -11,7 +11,7 @@ No kernel keeps the probabilities for backward. They are computed again from q a
 from its seed. The explicit kernel takes heads and queries in tiles whose scores stay in the cache, and
 skips keys outside a window.
 
-A sequence's result does not depend on its neighbours, to the last bit. The two functions are opaque custom
+A sequence's result does not depend on its neighbours, to the last bit. Forward and backward are opaque custom
 ops, so that a compiled step stays one graph. Lengths travel in a tensor of fixed shape, so that a new batch
 does not compile again.
 """
@@ -97,8 +97,8 @@ def _probabilities(q: Tensor, k: Tensor, queries: slice, keys: slice, scale: flo
 def _dropout_factors(p: Tensor, rate: float, seed: Tensor, token: int, head: int, all_heads: int) -> Tensor:
     """Return the factors of dropout for a tile's probabilities: 0, or 1 / (1 - rate).
 
-    Each head from `head` on has its own random stream, keyed by the tile's first token, in every thread and
-    pass.
+    Each head from `head` on has its own random stream, keyed by the tile's first token. It is the same in
+    every thread and pass.
     """
     generator = torch.Generator(p.device)
     first_key = int(seed) + token * all_heads + head
@@ -161,7 +161,7 @@ def _is_plain(qkv: Sequence[Tensor], lengths: Tensor, reach: int, rate: float) -
 
 
 def _fused_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
-    """Compute `_attention` with few operations around the fused kernel, which matter for short texts."""
+    """Compute `_attention` with few operations around the fused kernel: each one slows short texts."""
     out, scale = torch.empty_like(q, memory_format=torch.contiguous_format), q.shape[-1] ** -0.5
     sizes = [size for size in lengths.tolist() if size]
     views = (tensor.transpose(0, 1)[None].split(sizes, 2) for tensor in (q, k, v, out))

@@ -1,18 +1,18 @@
 """A layer of inference on a CPU: four matrix products, and as little as possible between them.
 
-In bfloat16 autocast converts the weights for each batch, has oneDNN lay them out again in each product, and
+In bfloat16, autocast converts the weights for each batch, has oneDNN lay them out again in each product, and
 takes an operation of ATen for each conversion, sum, norm and activation. Here the weights are laid out once
 for a run (`LaidOut`), GeLU and biases belong to the product, and a residual sum and its norm are one loop.
-Numbers are rounded where autocast rounds them, products and inputs of products, and the residual stream too
-where norms follow sums: the output of a norm is rounded to bfloat16.
+Numbers are rounded where autocast rounds them: products and their inputs. Where norms follow sums, the
+residual stream is rounded too, since it is the output of a norm.
 
-In float32 a loop rotates. torch's products are MKL's, which leaves a part of an AMD processor idle: on one
-core of an EPYC (Zen 4), it computes 89 to 92 Gflops a second where oneDNN computes 104 to 107 (products of
-384 x 1536 and the like with 4,096 tokens). With weights that are not in the cache, MKL is also no faster on
-two cores than on one: a product of 256 x 1024 on two cores of an EPYC with AVX2 took 431 us with MKL and 228
-with oneDNN for 32 rows, 392 and 326 for 64, and 970 and 938 for 256.
+In float32, a loop rotates queries and keys. torch's products are MKL's, which leaves a part of an AMD
+processor idle: on one core of an EPYC (Zen 4), it computes 89 to 92 Gflops a second where oneDNN computes 104
+to 107 (products of 384 x 1536 and the like with 4,096 tokens). With weights that are not in the cache, MKL is
+also no faster on two cores than on one: a product of 256 x 1024 on two cores of an EPYC with AVX2 took 431 us
+with MKL and 228 with oneDNN for 32 rows, 392 and 326 for 64, and 970 and 938 for 256.
 
-Least work in bfloat16, beside products and attention, of T slots of width H: 12 * T * H bytes for each sum
+Least work in bfloat16, besides products and attention, for T slots of width H: 12 * T * H bytes for each sum
 with its norm.
 """
 
@@ -36,11 +36,11 @@ from brimful.model.layer import Layer, Norm, Rotation, select_rows
 from brimful.precision.policy import has_onednn_bf16
 
 ROWS_STEP = 32
-"""The divisor of the number of rows of products that oneDNN computes; ATen computes the others. oneDNN keeps
+"""oneDNN computes products whose number of rows is a multiple of this; ATen computes the others. oneDNN keeps
 about 100 kB of compiled code for each shape."""
 
 MAX_ONEDNN_ROWS = 256
-"""Rows of a float32 product from which on torch computes it, unless oneDNN is faster at large products."""
+"""The fewest rows of a float32 product that torch computes, unless oneDNN is faster at large products."""
 
 MIN_COPY_TOKENS = 4096
 """Tokens in a run in bfloat16 below which laying out the weights would cost as much as it gains."""
@@ -77,11 +77,11 @@ class _Float32:
 class IntegerWeights:
     """A module's weights as 8-bit integers, laid out for oneDNN, which sums products in 32 bits.
 
-    The inputs of a product are rounded to 256 steps of one size, which calibration has chosen (`Steps`),
-    after each channel was divided by a factor of its own that the weights are multiplied with (Xiao et al.
-    2023, "SmoothQuant", section 4). Each output of the weights has a step of its own. So the numbers of a
-    text depend neither on the texts beside it nor on the number of threads. Without VNNI and AMX weights have
-    seven bits, so that no sum of two products saturates, and all but the products is in float32.
+    Each channel of a product's inputs is divided by a factor of its own, by which the weights are multiplied
+    (Xiao et al. 2023, "SmoothQuant", section 4). Then inputs are rounded to 256 steps of one size, which
+    calibration has chosen (`Steps`). Each output of the weights has a step of its own. So the numbers of a
+    text depend neither on the texts beside it nor on the number of threads. Without VNNI and AMX, weights
+    have seven bits, so that no sum of two products saturates, and all but the products is in float32.
 
     Attributes:
         steps: the steps of the inputs.
@@ -118,7 +118,7 @@ class IntegerWeights:
         """Return the activation of x W' + b in `dtype`, (T, out), for x of `round_inputs`.
 
         Args:
-            reader: the only product that reads the result, without factors; the result is rounded for it.
+            reader: the only product that reads the result; it has no factors. The result is rounded for it.
         """
         size, zero = 1.0, 0
         if reader is not None:
@@ -317,7 +317,7 @@ def forward(
     capture: CaptureFunction | None,
     output_slots: Tensor | None,
 ) -> Tensor:
-    """Compute `Layer.forward`: in float32 where norms come first or the run has it, else in bfloat16."""
+    """Compute `Layer.forward`: in float32 where norms come first or the run is, else in bfloat16."""
     run = _ACTIVE.runs[-1]
     first_norm = layer.attention_norm
     if run.integers:

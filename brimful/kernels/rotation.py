@@ -2,7 +2,7 @@
 
 A rotation's gradient is the rotation by the negative angle (Su et al. 2021, "RoFormer", section 3.2), so it
 needs no queries or keys. The values are copied, since a view would keep all of `qkv` in memory. In bfloat16
-on a CPU a loop rotates. Compiled, forward and backward are one kernel each.
+on a CPU, a loop rotates queries and keys. In a compiled step, forward and backward are one kernel each.
 """
 
 import torch
@@ -13,7 +13,7 @@ from brimful.model.layer import rotate_pairs
 
 
 def rotate(qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
-    """Compute `model.layer.rotate` anywhere."""
+    """Compute `model.layer.rotate` on any device."""
     return _Rotate.apply(qkv, cosine, sine)
 
 
@@ -34,7 +34,7 @@ class _Rotate(torch.autograd.Function):
         cosine, sine = ctx.saved_tensors
         if not torch.compiler.is_compiling():
             return _stack_rotated(d_q, d_k, d_v, cosine, -sine), None, None
-        # Inductor makes two kernels of that, and one of this; eagerly this one takes four times as long.
+        # Inductor makes two kernels of that form and one of this, which eagerly takes four times as long.
         x = torch.stack((d_q, d_k, d_v), 1).unflatten(-1, (2, -1))  # (T, 3, heads, 2, head_dim / 2)
         cosine, sine = cosine[:, None, :, None], sine[:, None, :, None]  # (T, 1, 1, 1, head_dim / 2)
         is_first = torch.arange(2, device=x.device)[:, None] == 0

@@ -106,7 +106,7 @@ def forward(
         scale: factor of the scores, above 0.
         inputs: q, k, v.
         out: the output, of which the group's part is written.
-        normalizer: float32 (heads, T), the logarithms of the softmax's normalizers; the same.
+        normalizer: float32 (heads, T), the logarithms of the softmax's normalizers, written in the same way.
     """
     from brimful.kernels.bfloat16_loops import copy, softmax
 

@@ -45,7 +45,7 @@ def squared_error_sum(values: Tensor, targets: Tensor) -> Tensor:
         values, targets: of one shape. NaN stands for a missing target.
     """
     values = widen(values)
-    # Replaced by the value itself, whose difference and gradient are 0; NaN times 0 would be NaN.
+    # A missing target becomes the value itself: difference and gradient are 0. NaN times 0 would be NaN.
     return (values - torch.where(targets.isnan(), values.detach(), targets)).square().sum()
 
 

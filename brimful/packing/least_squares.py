@@ -15,7 +15,7 @@ from brimful.base.errors import BrimfulError
 from brimful.packing.histogram import Plan, check_counts, check_limits, lower_bound
 
 MAX_SEQUENCES = 3  # 4 in a row of 512: 959,631 patterns
-MAX_CAPACITY = 512  # twice as much has a matrix of 700 MB
+MAX_CAPACITY = 512  # 1,024 would need a matrix of 700 MB
 
 # The paper weights residuals: short sequences without a place cost little, so that the others fit better.
 LIGHT_TOKENS, LIGHT_WEIGHT = 8, 0.09
@@ -68,8 +68,8 @@ def _add_rows(rows: Counter[tuple[int, ...]], unplaced: ndarray, capacity: int, 
 def nnlshp(counts: ndarray, capacity: int, max_sequences: int | None = 3) -> Plan:
     """Pack by non-negative least squares histogram packing.
 
-    It is good where there are sequences of most lengths: a sequence without partners that fill its row up to
-    the last token gets a row of its own, or shares it with padding.
+    It is good where there are sequences of most lengths: if no partners fill the row of a sequence up to the
+    last token, the sequence gets a row of its own, and the rest is padding.
 
     Args:
         counts, capacity, max_sequences: as for `spfhp`; the capacity is at most 512 and the depth at most 3.

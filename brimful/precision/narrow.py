@@ -37,9 +37,9 @@ _Member = tuple[dict[str, Any], int, Tensor]
 class NarrowWeights(torch.optim.Optimizer):
     """An optimizer that keeps 16-bit parameters in 16 bits, while an inner optimizer steps in float32.
 
-    Parameters in other formats go to the inner optimizer as they are. It takes scaled gradients, by torch's
-    contract (see `brimful.precision.scaler`), whether or not the inner optimizer does. States are the inner
-    optimizer's, in float32. Beside them `state[parameter]` holds "roundings" (how often it was rounded, part
+    Parameters in other formats go to the inner optimizer as they are. This one takes scaled gradients, by
+    torch's contract (see `brimful.precision.scaler`), whether or not the inner one does. States are the inner
+    optimizer's, in float32. Besides, `state[parameter]` holds "roundings" (how often it was rounded, part
     of the next key), "compensation" or "master". The inner optimizer must treat each parameter independently:
     its `step` and step hooks run once per chunk, on tensors that stand for the parameters.
 
@@ -87,7 +87,7 @@ class NarrowWeights(torch.optim.Optimizer):
         try:
             for chunk in _chunks(members):
                 self._step_chunk(chunk, divisor)
-        finally:  # what `_step_chunk` exchanged, also after an error
+        finally:  # put back what `_step_chunk` exchanged, also after an error
             for group, parameters in zip(self.param_groups, all_parameters, strict=True):
                 group["params"] = parameters
             self.optimizer.param_groups = self.param_groups

@@ -22,7 +22,7 @@ LARGEST = 65504.0
 BIN_EDGE = 2.0**13
 """The default edge between the two bins of automatic loss scaling."""
 THRESHOLD = 1e-7
-"""The default proportion of gradients above the edge up to which the loss scale is doubled."""
+"""By default, the loss scale is doubled while at most this proportion of gradients is above the edge."""
 
 
 def has_fast_bf16(device: torch.device) -> bool:
@@ -38,7 +38,7 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def has_onednn_bf16() -> bool:
-    """Whether oneDNN computes in bfloat16 here: it is not missing, nor told to use fewer instructions."""
+    """Whether oneDNN computes in bfloat16 here: it is there, and may use the instructions that it needs."""
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return is_supported is not None and is_supported()
 

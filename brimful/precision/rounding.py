@@ -73,7 +73,7 @@ def _blocks(source: Tensor, out: Tensor, key: int) -> Iterator[tuple[Tensor, Ten
     device = source.device
     full_blocks = len(source) // _BLOCK
     keys = torch.from_numpy(hash_words(np.uint64(key), np.arange(full_blocks + 1)).view(np.int64))
-    if device.type == "cuda":  # only from pinned memory does CUDA copy without waiting
+    if device.type == "cuda":  # CUDA copies without waiting only from pinned memory
         keys = keys.pin_memory()
     keys = keys.to(device, non_blocking=True)
     # One block at a time stays in a CPU's cache; a GPU wants fewer and larger kernels.

@@ -155,7 +155,7 @@ def _read_record(path: Path, *, verify: bool) -> Values:
 
 
 def check_format(path: Path, record: Values, readable: Collection[int] = (FORMAT,)) -> None:
-    """Refuse the commit record of a checkpoint or a training's result of another version of Brimful."""
+    """Refuse the commit record of a checkpoint or training result that another version of Brimful wrote."""
     version_of_record = record.get("format")
     if version_of_record not in readable:
         raise BrimfulError(
@@ -240,7 +240,7 @@ def load_for_resume(directory: Path, identity: str, world: World) -> Checkpoint 
     world.barrier()
     checkpoint = load_latest(directory)
     step = checkpoint.step if checkpoint else -1
-    # The least step and the greatest, as minus the least of the negated steps.
+    # The greatest step is minus the least of the negated steps.
     if world.least(step) != -world.least(-step):
         raise BrimfulError(
             f"ranks see different checkpoints in {directory}: wait until the file system shows all of them"

@@ -82,7 +82,7 @@ def _find_best(directory: Path) -> int | None:
 
 
 def _check_finished(run: Path) -> None:
-    """Refuse a run without a model yet, and name the checkpoints that can be exported."""
+    """Refuse a run that has no model yet, and name the checkpoints that can be exported."""
     if not (run / START).is_dir() or (run / "encoder").exists():
         return
     directory = run / "checkpoints"

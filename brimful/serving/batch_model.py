@@ -42,7 +42,8 @@ class BatchModel:
     """A model that is open, under a name.
 
     Attributes:
-        task: the name of its task; "embeddings" of an encoder, whose vectors have `width` numbers, else 0.
+        task: the name of its task; "embeddings" for an encoder.
+        width: the numbers of an encoder's vector; 0 for a task.
         abstains: whether its rows have a probability.
         labels: the labels that have scores; empty where no text has scores.
         pairs: whether it reads pairs of texts; None if that is unknown.
@@ -65,7 +66,10 @@ class BatchModel:
         self._pad = served.encode(served.make_table(["a"], ["a"] if self.pairs else None), None).examples.pad
 
     def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[QueuedText]:
-        """Tokenize texts or pairs, one thread at a time. Windows share `overlap` tokens; None cuts a text."""
+        """Tokenize texts or pairs. Windows share `overlap` tokens; None cuts a text.
+
+        Only one thread may call this at a time.
+        """
         served, tokenizer, readable = self.served, self.served.tokenizer, texts
         is_right = truncation_side(tokenizer) == "right"
         # Cutting on the left drops the beginning, from which places in the text are counted.
@@ -115,12 +119,15 @@ class BatchModel:
         return cuts
 
     def outputs(self, windows: Sequence[QueuedWindow]) -> list[np.ndarray]:
-        """Return the outputs of each window, float32 (C,) or (tokens, C): all of texts, or all of pairs."""
+        """Return the outputs of each window, float32 (C,) or (tokens, C).
+
+        All windows are of single texts, or all are of pairs.
+        """
         with self.served.on_threads(self._threads):
             return list(self.served.outputs(self._make_examples(windows)))
 
     def answer(self, texts: Sequence[QueuedText]) -> None:
-        """Give texts whose outputs are computed their `value` and `scores`.
+        """Set the `value` and `scores` of texts whose outputs are computed.
 
         They are all single texts or all pairs, and windows share one overlap.
         """
@@ -185,8 +192,8 @@ class BatchModel:
     def measure(self, call: Callable[[Callable[[], float]], float]) -> None:
         """Find `workers`, `speed` and `budget` with made-up texts.
 
-        A worker has as few threads as compute `MIN_BATCH_TOKENS` in about `BATCH_SECONDS`. Then batches grow
-        until one takes `BATCH_SECONDS`. `call` runs a function in a thread that computes.
+        A worker has the fewest threads that compute `MIN_BATCH_TOKENS` in `SLOW_BATCH_SECONDS`. Then batches
+        grow until one takes `BATCH_SECONDS`. `call` runs a function in a thread that computes.
         """
         generator = random.Random(0)
         words = sorted(self.served.tokenizer.get_vocab(with_added_tokens=False)) or ["a"]
@@ -239,7 +246,7 @@ def _spans_of(encoding: Encoding, number: int) -> list[tuple[int, int]]:
 
 
 def open_models(options: Sequence[ModelOptions], call: Callable[..., Any]) -> dict[str, BatchModel]:
-    """Open and measure models, each under its folder's name, by `call`; refuse two of one name."""
+    """Open models under their folders' names, and measure them with `call`; refuse two of one name."""
     models = {}
     for each in options:
         # Links are not followed: a link keeps its name when it is pointed at another model.

@@ -47,7 +47,7 @@ class StudentOptions(TrainingOptions):
     out: str | None = incidental(None)
     """Run directory to create; the student ends up in RUN/model."""
     max_length: int | None = None
-    """The most tokens of a text; by default as the teacher's."""
+    """The most tokens of a text; by default the teacher's."""
     student_layers: int | None = None
     """Layers of the student, by default 2. It starts from layers spread evenly over the teacher's."""
     keep_layers: tuple[int, ...] | None = None
@@ -117,9 +117,9 @@ class DistilConfig(TaskOptions, StudentOptions):
     """Table to measure teacher and student on; by default the one of the teacher's run, or the rows of its
     training table that it held out as test."""
     seed: int | tuple[int, ...] = 0
-    """Decides random weights and the order of texts. Several train a student each; metrics are means."""
+    """Decides random weights and the order of texts. Each of several has a student; metrics are means."""
     temperature: float = 1.0
-    """Divides the logits that are compared, of teacher and student. Only for tasks with probabilities."""
+    """Divides the logits of teacher and student that are compared. Only for tasks with probabilities."""
     layers: LayerStageConfig = LayerStageConfig(epochs=0.0, learning_rate=5e-4)
     """A first stage on the layers, if it has epochs: embeddings, hidden states, attention scores."""
     logits: StageConfig = StageConfig(epochs=3.0, learning_rate=3e-4)

@@ -1,7 +1,7 @@
 """The verb `brimful finetune`: a model for each seed and learning rate, of which the best is kept.
 
-The learning rate that is best on dev trains each seed's model, and the best seed's model is kept. The summary
-shows the model beside its baselines, its metrics, and the rows to look at.
+Each seed's model has the learning rate that is best on dev, and the best seed's model is kept. The summary
+compares it with its baselines, and shows its metrics and the rows to look at.
 """
 
 import shutil
@@ -78,7 +78,7 @@ BASELINES = {
 }
 """The names of the baselines, by their keys in a summary."""
 MAX_ROWS = 20
-"""Labels and rows of a table."""
+"""The most labels and rows of a table that are shown."""
 SHARES = ("f1", "precision", "recall", "probability")
 """Columns that are shown in percent."""
 
@@ -406,7 +406,7 @@ def _list_models(facts: Values, primary: Metric) -> list[ModelResult]:
 
 
 def _list_result(facts: Values) -> dict[str, str | None]:
-    """The facts that a reader must know beside the metrics."""
+    """The facts that a reader must know besides the metrics."""
     values: dict[str, str | None] = {}
     leaked = find_number(facts, "leaked_test_texts")
     if leaked:

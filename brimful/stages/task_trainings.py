@@ -48,7 +48,7 @@ from brimful.train.training import Training
 CALIBRATION_SHARE = 0.1
 """The share of train that becomes dev where there is nothing to choose, but probabilities to calibrate."""
 MIN_CALIBRATION_ROWS = 500
-"""Rows of train from which that share is held out: fewer rows would make too few errors for a temperature."""
+"""The fewest rows of train for that share: in fewer, there are too few errors to fit a temperature."""
 
 
 class OpenStream(Stream, Protocol):
@@ -159,7 +159,7 @@ class TaskStart:
         return "it has another pooling or width"
 
     def fill_head(self, head: TaskHead, task: Task) -> bool:
-        """Copy the folder's weights into a new head, as `from_pretrained` does; return whether it has any."""
+        """Copy the folder's weights into a new head, as `from_pretrained` does; return whether any fit."""
         if self.model is None or self.explain_new_head(head, task):
             return start_transform(head, self.encoder.config, self.tensors)
         take_weights(head, self.model.head.state_dict())
@@ -259,7 +259,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RA
             # There is nothing to choose, so no final training follows that could read dev too.
             data = replace(data, train=data.fit)
     if config.trainer.keeps_best:
-        # The final training is compared on dev itself, which it must not have read then.
+        # Checkpoints of the final training are compared on dev, so that training must not read dev.
         data = replace(data, train=data.fit)
     return data
 

@@ -37,7 +37,7 @@ MAX_LAYERS = 3
 MIN_ANGLE = 1 / 8
 """The least angle of a pair, in radians a token."""
 SCORE_MARGIN = 4.0
-"""The score of the token that a head looks at, above the scores beside it: 55 times the probability."""
+"""How far the score of the token that a head looks at is above those beside it: 55 times the probability."""
 RANDOM_SHARE = 0.5
 """The share of random embeddings beside the vectors: pieces that occur in the same places still differ."""
 FREQUENCY_FLOOR = 1e-7

@@ -1,7 +1,8 @@
 """The units that the offsets of spans count: characters, or the one that `--offsets` names.
 
-JavaScript and Java count units of UTF-16, Go and Rust bytes of UTF-8. An offset counts from 0, and a span
-ends before its end. A span that carries its own text must have that text at its offsets.
+JavaScript and Java count units of UTF-16, Go and Rust bytes of UTF-8. An offset counts from 0, and the
+end of a span is the offset after its last unit. A span that carries its own text must have that text at its
+offsets.
 """
 
 from collections.abc import Sequence

@@ -95,8 +95,11 @@ class QuestionAnswering(Answers, Task):
         return SpanHead(encoder)
 
     def example_targets(self, table: Table, examples: Examples) -> dict[str, ndarray | Ragged]:
-        """Return `span`, the first and the last token of the first answer that is in the context; 0 and 0
-        (the first token) where the window does not hold it, `IGNORED` where no answer is in the context."""
+        """Return `span`, the first and the last token of the first answer that is in the context.
+
+        It is 0 and 0 (the first token) where the window does not hold that answer or the question has none,
+        and `IGNORED` where answers are given and none is in the context.
+        """
         assert table.labels is not None
         assert examples.characters is not None
         spans = np.zeros((len(examples), 2), dtype=np.int64)
@@ -146,8 +149,8 @@ class QuestionAnswering(Answers, Task):
         """Return exact match and F1, as SQuAD and as CMRC 2018 define them (`SCORES`), and n.
 
         Where some questions have no answer, also `exact` and `f1` of the two kinds of questions apart, as
-        SQuAD 2.0 reports them. If the task predicts no answer at all, also the primary metric that the best
-        threshold of these very rows would give, and that threshold: `best_f1` and `best_f1_threshold`.
+        SQuAD 2.0 reports them. If the task can predict that there is none, also the primary metric with
+        the threshold that is best on these rows, and that threshold: `best_f1` and `best_f1_threshold`.
         """
         golds = _list_golds(data)
         texts = list(map(self.text_of, answers))

@@ -1,4 +1,4 @@
-"""Which tasks there are, and which one a model folder holds, with how it reads texts.
+"""The tasks, and which one a model folder holds, and how its model reads texts.
 
 Their names can be read without an import; `find_task` and `find_form` import one task.
 """
@@ -112,7 +112,7 @@ _TYPES: Values = {
     PAIRS: bool | None,
     SETTINGS: dict[str, Any] | None,
 }
-"""The types of what config.json may hold beside what `transformers` writes."""
+"""The types of the keys that config.json may hold besides those that `transformers` writes."""
 
 
 def find_saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["PredictionForm"]:

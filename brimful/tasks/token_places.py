@@ -1,4 +1,4 @@
-"""Where tokens stand in a text: its words, spans and windows by the characters of tokens."""
+"""Where tokens stand in a text, and which words, spans and windows they belong to."""
 
 import numpy as np
 from numpy import ndarray
@@ -28,8 +28,8 @@ def trim_spaces(places: ndarray, text: str) -> ndarray:
 def find_word_units(words: list[tuple[int, int]], places: ndarray) -> tuple[ndarray, ndarray]:
     """Find what can be tagged of a text that is divided into words.
 
-    The token that holds the first character of a word speaks for it. Words of one token are one unit. Words
-    without a token (a zero-width space, say) are left out.
+    The token that holds the first character of a word speaks for it. Words that share a token are one unit.
+    Words without a token (a zero-width space, say) are left out.
 
     Args:
         words, places: the characters of each word, and of each token, (tokens, 2), ascending, none empty.

@@ -75,7 +75,7 @@ def _looks_random(run: str) -> bool:
     words = [group for group in groups if group[0] > "9"]
     letters = len("".join(words))
     # Names with a number or two have fewer than six groups, less than a fifth of digits, or a longer word.
-    # Formulas have words of one letter: here they have 1.5 letters or more on average.
+    # Formulas have words of one letter: random words have 1.5 letters or more on average.
     has_digits = len(groups) >= 6 and (len(token) - letters) * 5 >= len(token)
     return has_digits and 2 * letters >= 3 * len(words) and max(map(len, words)) <= 6
 

@@ -146,7 +146,7 @@ class LocalPool:
         self._busy: dict[Any, _Worker] = {}
 
     def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
-        """Run a task in a free worker; fewer than `slots` tasks may be running.
+        """Run a task in a free worker. Call it only while fewer than `slots` tasks are running.
 
         Args:
             function: a function that the worker can import by name.

@@ -104,7 +104,7 @@ def clean_part(task: CleanTask) -> Values:
 def _clean_rows(
     task: CleanTask, cleaner: Cleaner, watchdog: Watchdog, counters: _Counters
 ) -> Iterator[list[CleanText]]:
-    """Yield the pieces of each clean document; nothing for a document that is dropped."""
+    """Yield the clean texts of each document; nothing for a document that is dropped."""
     config = task.config
     for number, span in enumerate(task.part.spans):
         issues = cleaner.issues = counters.issues.setdefault(span.path, Counter())

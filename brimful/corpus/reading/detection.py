@@ -1,7 +1,7 @@
 """The charset of a file, by its byte order mark, by what a page declares, and by its bytes.
 
-A declared charset is trusted unless the bytes are UTF-8, or unless more than a quarter of the bytes beyond
-ASCII are invalid in it and resiliparse's detector (uchardet) names another charset that decodes all bytes.
+The bytes override a declared charset in two cases. Either they are UTF-8; or more than a quarter of those
+beyond ASCII are invalid in it, and resiliparse's detector (uchardet) names another that decodes all bytes.
 """
 
 import codecs

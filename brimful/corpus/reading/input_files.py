@@ -13,7 +13,7 @@ from brimful.corpus.reading.faults import check_machine
 from brimful.corpus.reading.forms import form_of, many_texts_of
 from brimful.corpus.reading.inputs import COMPRESSIONS, FORMATS, files_of
 
-# The most suffixes that a warning about other files names.
+# The most suffixes that a warning about files of other kinds names.
 _NAMED_SUFFIXES = 8
 
 
@@ -101,7 +101,7 @@ def _warn_left_out(left_out: Counter[str]) -> None:
 
 
 def require_forms(inputs: Iterable[Input], fields: Sequence[str], encoding: str) -> None:
-    """Refuse files before any is read.
+    """Refuse the files that `form_of` refuses, before any file is read.
 
     Raises:
         BrimfulError: `form_of` refuses a file. The message names the first such file and all files that the

@@ -14,14 +14,14 @@ from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEAT
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.values import JOINED_SENTENCES, is_list_of
 
-# An array is read in pieces of at least the first size. An element above the second size is not a record.
+# An array is read in pieces of at least the first size. Reading ends at an element above the second size.
 _LEAST_CHARACTERS = 1 << 16
 _MOST_CHARACTERS = 1 << 28
 # White space, byte order marks, and commas between the elements of an array.
 _BETWEEN_ELEMENTS = re.compile("[ \t\n\r\ufeff,]*")
 _AROUND_VALUES = " \t\n\r\ufeff\x1e"
 
-# Programs of jq. In their output, a first row names columns.
+# Programs of jq. In the output of the first one, the first row names the columns.
 _TRANSPOSE_COLUMNS = "keys_unsorted, ([.[] | [.[]]] | transpose[])"
 _FIND_RECORDS = 'def records: if type == "object" and ({}) then . else .[]? | records end; records'
 
@@ -90,7 +90,7 @@ def json_records(
 class RowNames:
     """Names the values of rows that are lists.
 
-    The names stand in a first row with one of the fields, or are numbers if a field is a number. Otherwise a
+    The names are the first row if it has one of the fields, and numbers if a field is a number. Otherwise a
     list of texts is a document, as in files of sentences for BERT.
     """
 

@@ -4,7 +4,7 @@ r"""Bytes -> text in runs of whole lines: charsets, byte order marks, line ends,
 U+0085, U+2028, U+2029) end a line of a text; in tables and JSON they occur within texts. Byte order marks at
 the beginnings of lines, which `cat` leaves in files, are dropped.
 
-Runs are cut at places that depend only on the file, so the text of a span does not depend on where it begins.
+Runs are cut at places that depend only on the file, not on where a span begins.
 """
 
 import re
@@ -59,7 +59,7 @@ class Boundary:
         return -(-position // self.grid) * self.grid
 
 
-# A \r counts once the byte behind it is known.
+# A \r ends a line only if the byte after it is known and is no \n.
 LINE = Boundary(re.compile(rb"(\n|\r(?=[^\n]))"))
 BLANK_LINE = Boundary(re.compile(rb"(?:\n|\r(?!\n))(?=(\r\n|\n|\r(?=[^\n])))"))
 _LOOK_BACK = 5  # the bytes of the longest boundary, and one on either side

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WHOLE_TEXT_CHARACTERS = 1 << 15
 """Texts up to this length are tokenized whole."""
 MAX_TEXT_CHARACTERS = 16 << 20
-"""Characters of a text that can be tokenized at once."""
+"""The most characters of a text that can be tokenized at once."""
 
 
 def cut_text(tokenizer: "Tokenizer", text: str, tokens: int, name: str) -> str:

@@ -4,8 +4,8 @@ This is the one departure from AutoTokenizer, which by default takes a `[SEP]` i
 Other added tokens, special or not, are found as AutoTokenizer finds them.
 
 `tokenizers` can pass over all special added tokens at once (`encode_special_tokens` here,
-`split_special_tokens` in transformers), and tokenizer.json cannot say so. So in a tokenizer from here the
-markers are the only special tokens, and `save` writes `split_special_tokens`. The pieces of a vocabulary may
+`split_special_tokens` in transformers), but tokenizer.json has no key for that. So the markers become the
+only special tokens of a tokenizer, and `save` writes `split_special_tokens`. The pieces of a vocabulary may
 spell a marker too: SentencePiece has pieces such as `<s>`. There, a final pre-tokenizer cuts the marker in
 two.
 """

