@@ -7,32 +7,28 @@ The rows of an update are made again without training, as a function of the run'
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import numpy as np
-from rich.text import Text
 
 from brimful.base.config import Argument, build, read_yaml, require_positive, verb
 from brimful.base.console import escape_controls, pluralise, say, show_progress
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.seals import CHECKSUMS, CONFIG, EXPORT, MANIFEST
-from brimful.base.storage import read_commit, read_json, read_object, read_record, require_shape
-from brimful.base.terminal import output_console
+from brimful.base.storage import read_commit, read_json, read_record, require_shape
 from brimful.base.types import Values
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS, DECISIONS_FILE, read_decisions
 from brimful.corpus.pipeline.inventory import PLAN
-from brimful.corpus.pipeline.text_parts import PartRecord, TextPart, text_path
+from brimful.corpus.pipeline.text_parts import PartRecord, TextPart
 from brimful.corpus.shards import Corpus, ManifestRecord, Shard
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-    from brimful.stages.pretrain_config import PretrainConfig
 
 EXCERPT_CHARACTERS = 200
 _REMEDY = "run prepare again"
@@ -86,32 +82,26 @@ class _Examples(TypedDict):
 
 def show_findings(findings: Values) -> None:
     """Print documents with word boundaries and examples of each rule; or rows; or the counts of a check."""
-    console = output_console()
-    if "records" in findings:
-        for name, number in findings.items():
-            console.print(f"{name}: {number:,}", highlight=False)
-        return
     if "rows" in findings:
         from brimful.data.view import show_rows
 
         show_rows(findings["rows"], findings["spikes"])
         return
-    for document in findings["documents"]:
-        console.print(_heading(document["source"]))
+    lines: list[str] = []
+    if "records" in findings:
+        for name, number in findings.items():
+            lines.append(f"{name}: {number:,}")
+    for document in findings.get("documents", ()):
         end = " ..." if document["cut"] else ""
-        console.print(Text(escape_controls(" │ ".join(document["words"])) + end))
-    for rule, examples in findings["examples"].items():
-        count = findings["counts"].get(rule)
-        console.print(_heading(f"{rule}: {count:,}" if count is not None else rule))
+        lines += ["", document["source"], " │ ".join(document["words"]) + end]
+    for rule, examples in findings.get("examples", {}).items():
+        lines += ["", f"{rule}: {findings['counts'].get(rule, 0):,}"]
         for example in examples:
-            console.print(Text(f"  {escape_controls(example['source'])}", style="dim"))
-            console.print(Text(f"  - {example['before']!r}", style="red"))
+            lines += [f"  {example['source']}", f"  - {example['before']!r}"]
             if example["after"]:
-                console.print(Text(f"  + {example['after']!r}", style="green"))
-
-
-def _heading(title: str) -> Text:
-    return Text(f"\n{escape_controls(title)}", style="bold")
+                lines.append(f"  + {example['after']!r}")
+    for line in lines:
+        print(escape_controls(line))
 
 
 @verb(InspectConfig, show=show_findings)
@@ -132,11 +122,10 @@ def inspect(config: InspectConfig) -> Values:
     directory = Path(config.directory)
     if config.verify:
         return verify_folder(directory)
-    is_corpus = (directory / MANIFEST).is_file()
-    if is_corpus and config.update is not None:
-        raise UsageError(f"--update is for a run of pretrain, and {directory} is a prepared folder")
-    is_run = (directory / CONFIG).is_file() and not is_corpus
-    if is_run or config.update is not None:
+    if (directory / MANIFEST).is_file():
+        if config.update is not None:
+            raise UsageError(f"--update is for a run of pretrain, and {directory} is a prepared folder")
+    elif config.update is not None or (directory / CONFIG).is_file():
         return _rows(directory, config.update or 1, config.tokens)
     return _findings(config, Corpus.open(directory))
 
@@ -152,30 +141,34 @@ def _rows(directory: Path, update: int, most: int) -> Values:
     from brimful.data.reader import SequenceReader
     from brimful.data.view import BatchView
     from brimful.runs import checkpoint
+    from brimful.stages.pretrain_config import PretrainConfig
     from brimful.stages.pretrain_data import make_sources, make_stream
     from brimful.train.journal import SPIKES
     from brimful.train.metrics import read_metrics
-    from brimful.train.step_memory import choose_rows_on_cpu
 
-    config = _read_run_config(directory)
+    try:
+        config = build(PretrainConfig, read_yaml(directory / CONFIG))
+    except BrimfulError as error:
+        message = f"{directory} holds no finished corpus (no {MANIFEST}) and no pretraining run"
+        raise BrimfulError(f"{message} (its {CONFIG}: {error})") from error
     if update > config.trainer.steps:
         raise BrimfulError(f"there is no update {update:,}: the run has {config.trainer.steps:,}")
-    spikes = read_metrics(directory / SPIKES) if (directory / SPIKES).is_file() else []
     # The cursors after finished updates, from which the stream can continue.
-    states = checkpoint.read_states(directory / "checkpoints")
-    cursors = {done: state["cursor"] for done, state in states.items()}
-    cursors |= {spike["update"] - 1: spike["cursor"] for spike in spikes}
+    cursors = {}
+    for done, state in checkpoint.read_states(directory / "checkpoints").items():
+        cursors[done] = state["cursor"]
+    spikes = read_metrics(directory / SPIKES) if (directory / SPIKES).is_file() else []
+    for spike in spikes:
+        cursors[spike["update"] - 1] = spike.pop("cursor")
     corpora = open_sources(parse_sources(config.data or ()), verify=config.verify_data)
     tokenizer = load(next(iter(corpora.values())).tokenizer_path)
     with tempfile.TemporaryDirectory(prefix="brimful-") as plans:
         sources = make_sources(config, corpora, Path(plans), ahead=True)
         with closing(make_stream(config, sources, SequenceReader(tokenizer, config.masking))) as stream:
-            if config.rows_per_micro_batch is None:
-                choose_rows_on_cpu(stream, config.encoder_config().hidden_size)
             if cursors:  # the stream refuses a cursor of other data, even one that is not needed here
                 stream.following(cursors[max(cursors)])
             done = max((done for done in cursors if done < update), default=0)
-            cursor = cursors[done] if done in cursors else stream.start()
+            cursor = cursors.get(done) or stream.start()
             skipped = update - 1 - done
             title = f"from update {done + 1:,} to update {update:,}"
             with show_progress(title, skipped, visible=skipped > 0) as advance:
@@ -186,29 +179,16 @@ def _rows(directory: Path, update: int, most: int) -> Values:
             view = BatchView(stream, tokenizer, most)
             rows = []
             for number, batch in enumerate(batches, start=1):
-                place = {"update": update, "micro_batch": number, "micro_batches": len(batches)}
                 views = view.rows(batch, update - 1)
+                place = {"update": update, "micro_batch": number, "micro_batches": len(batches)}
                 for row_number, row in enumerate(views, start=1):
                     rows.append({**place, "row": row_number, "rows": len(views), **row})
-    for spike in spikes:
-        del spike["cursor"]
     return {"rows": rows, "spikes": [spike for spike in spikes if spike["update"] == update]}
-
-
-def _read_run_config(directory: Path) -> "PretrainConfig":
-    from brimful.stages.pretrain_config import PretrainConfig
-
-    try:
-        return build(PretrainConfig, read_yaml(directory / CONFIG))
-    except BrimfulError as error:
-        message = f"{directory} holds no finished corpus (no {MANIFEST}) and no pretraining run"
-        raise BrimfulError(f"{message} (its {CONFIG}: {error})") from error
 
 
 def _findings(config: InspectConfig, corpus: Corpus) -> Values:
     from brimful.corpus.text.tokenizer import load
 
-    directory = corpus.directory
     tokenizer = load(corpus.tokenizer_path)
     chosen = permutation(corpus.documents, derive_key("inspect", config.seed))[: config.documents]
     # The number of each shard's first document, and one past the last.
@@ -219,90 +199,82 @@ def _findings(config: InspectConfig, corpus: Corpus) -> Values:
         shard = corpus.shards[place]
         shard.check()
         documents.append(_document(shard, number - int(firsts[place]), tokenizer, config.tokens))
-    summary = read_record(directory / MANIFEST, _Manifest, remedy=_REMEDY)["summary"]
+    summary = read_record(corpus.directory / MANIFEST, _Manifest, remedy=_REMEDY)["summary"]
     counts = dict(summary["cleaned"])
     for reason, count in summary["dropped"].items():
         counts[f"dropped: {reason}"] = count
-    examples = _examples(directory, corpus, config.examples)
-    return {"documents": documents, "examples": examples, "counts": counts}
+    return {"documents": documents, "examples": _examples(corpus, config.examples), "counts": counts}
 
 
-def _document(shard: Shard, number: int, tokenizer: "Tokenizer", max_tokens: int) -> Values:
-    begin, whole_end = map(int, shard.ends(np.array(number)))
-    end = min(whole_end, begin + max_tokens)
-    starts = np.flatnonzero(shard.word_starts(begin, end)).tolist()
-    if starts[:1] != [0]:
-        raise shard.damaged(f"document {number} does not begin with a word")
-    ids = shard.tokens[begin:end].tolist()
-    words = [ids[first:last] for first, last in zip(starts, [*starts[1:], len(ids)], strict=True)]
+def _document(shard: Shard, number: int, tokenizer: "Tokenizer", most: int) -> Values:
+    """Describe a document, with the words of its first `most` tokens."""
+    begin, end = map(int, shard.ends(np.array(number)))
+    ids = shard.tokens[begin : min(end, begin + most)]
+    starts = np.flatnonzero(shard.word_starts(begin, begin + len(ids)))
+    words = []
+    for word in np.split(ids, starts[1:]):
+        words.append(tokenizer.decode(word.tolist(), skip_special_tokens=False).strip())
     origin = shard.origin(number)
     place = f"{origin.path}, record {origin.record}"
     if origin.begin:  # a long record is divided into several documents
         place += f" after {origin.begin:,}"
     return {
-        "source": f"{place} ({shard.name}, document {number}, {whole_end - begin:,} tokens)",
-        "words": [tokenizer.decode(word, skip_special_tokens=False).strip() for word in words],
-        "cut": end < whole_end,
+        "source": f"{place} ({shard.name}, document {number}, {end - begin:,} tokens)",
+        "words": words,
+        "cut": len(ids) < end - begin,
     }
 
 
-def _examples(directory: Path, corpus: Corpus, max_examples: int) -> dict[str, list[dict[str, str]]]:
-    """Return the first examples of each rule, in the order of the text parts."""
+def _examples(corpus: Corpus, most: int) -> dict[str, list[dict[str, str]]]:
+    """Return the first `most` examples of each rule, in the order of the text parts."""
     by_rule = defaultdict[str, list[dict[str, str]]](list)
-    decisions = directory / "dedup" / DECISIONS_FILE
-    if decisions.exists():
+    folder = corpus.directory
+    decisions = folder / "dedup" / DECISIONS_FILE
+    has_decisions = decisions.exists()  # a user may delete the folders dedup and text
+    if has_decisions:
         read_commit(decisions, verify=True, remedy=_REMEDY)
-    for path in sorted((directory / "text").glob("part-*.json")):
+    for path in sorted((folder / "text").glob("part-*.json")):
         text = read_record(path, PartRecord, remedy=_REMEDY)
         for rule, examples in text["examples"].items():
             for example in examples:
-                source = _describe_source(text, example["input"], example["record"])
-                texts = {"before": example["before"], "after": example["after"]}
-                by_rule[rule].append({"source": source, **texts})
+                source = _describe_source(text, example.pop("input"), example.pop("record"))
+                by_rule[rule].append({"source": source, **example})
+        if not has_decisions:
+            continue
+        reasons = read_decisions(folder, text["name"])
         for code, reason in enumerate(DECISIONS[1:], start=1):
-            duplicates = by_rule[f"dropped: {reason}"]
-            duplicates += _dropped_duplicates(directory, text, code, max_examples - len(duplicates))
+            found, is_dropped = by_rule[f"dropped: {reason}"], reasons == code
+            if len(found) >= most or not is_dropped.any():
+                continue
+            read_commit(path, verify=True, remedy=_REMEDY)
+            dropped = TextPart(folder, text["name"]).rows(0, is_dropped)
+            for _, words, number, record in islice(dropped, most - len(found)):
+                source = _describe_source(text, number, record)
+                found.append({"source": source, "before": words[:EXCERPT_CHARACTERS], "after": ""})
     for shard in corpus.shards:
         require_shape(shard.record, _Examples, f"the record of {shard.name}", _REMEDY)
         for rule, lines in shard.record["examples"].items():
-            by_rule[rule] += [{"source": shard.name, "before": line, "after": ""} for line in lines]
-    return {rule: examples[:max_examples] for rule, examples in sorted(by_rule.items()) if examples}
+            for line in lines:
+                by_rule[rule].append({"source": shard.name, "before": line, "after": ""})
+    return {rule: examples[:most] for rule, examples in sorted(by_rule.items()) if examples}
 
 
 def _describe_source(text: Values, number: int, record: int) -> str:
-    inputs = text["inputs"]
-    if not 0 <= number < len(inputs):
-        raise BrimfulError(f"the record of {text['name']} is damaged: it has no input {number}; {_REMEDY}")
-    return f"{inputs[number]['path']}, record {record}"
-
-
-def _dropped_duplicates(directory: Path, text: Values, code: int, max_examples: int) -> list[dict[str, str]]:
-    """Return the first documents of a text part that were dropped as DECISIONS[code]."""
     try:
-        decisions = read_decisions(directory, text["name"])
-        numbers = np.flatnonzero(decisions == code)[: max(0, max_examples)]
-        if not len(numbers):
-            return []
-        path = text_path(directory, text["name"])
-        read_commit(path.with_suffix(".json"), verify=True, remedy=_REMEDY)
-    except FileNotFoundError:  # a user may delete the files between the stages
-        return []
-    chosen = np.isin(np.arange(numbers[-1] + 1), numbers)
-    examples = []
-    for _, words, file, record in TextPart(directory, text["name"]).rows(0, chosen):
-        source = _describe_source(text, file, record)
-        examples.append({"source": source, "before": words[:EXCERPT_CHARACTERS], "after": ""})
-    return examples
+        return f"{text['inputs'][number]['path']}, record {record}"
+    except IndexError:
+        problem = f"the record of {text['name']} is damaged: it has no input {number}; {_REMEDY}"
+        raise BrimfulError(problem) from None
 
 
 _RECORDED_FILES = {
-    "shards": (r"(.*?)\.(?:tok|word\.bits|sent\.bits|idx|src)", r"\1.json"),
-    "text": (r"(part-\d+)\.(?:parquet|docs|lines|bands)", r"\1.json"),
-    "dedup": (r"part-\d+\.(?:fates|dropped)", "decisions.json"),
-    r"step-\d+": (r"tensors\.safetensors", "checkpoint.json"),
-    "result": (r"weights\.safetensors", "result.json"),
+    r"shards/(.+)\.(?:tok|word\.bits|sent\.bits|idx|src)": r"\1.json",
+    r"text/(part-\d+)\.(?:parquet|docs|lines|bands)": r"\1.json",
+    r"dedup/part-\d+\.(?:fates|dropped)": DECISIONS_FILE,
+    r"step-\d+/tensors\.safetensors": "checkpoint.json",
+    r"result/weights\.safetensors": "result.json",
 }
-"""By pattern of folder names: the pattern of files that need a commit record, and the record's name."""
+"""Patterns of the files that must be in a commit record, with their folders; and the record's name."""
 
 
 def verify_folder(directory: Path) -> Values:
@@ -317,25 +289,27 @@ def verify_folder(directory: Path) -> Values:
     """
     if not directory.is_dir():
         raise BrimfulError(f"{directory} is not a folder; give one that prepare or a training command wrote")
-    records, files, damaged = set[Path](), set[Path](), set[Path]()
-    size, problems = 0, list[str]()
+    records = 0
+    files: dict[Path, int] = {}  # with their sizes
+    problems: dict[str, None] = {}  # each once, in order
     paths = sorted(directory.rglob("*.json"))
     with show_progress("verify", len(paths)) as advance:
         for path in paths:
             try:
                 if _is_record(path):
-                    files |= {path.parent / name for name in read_record(path)["files"]}
-                    records.add(path)
+                    for name, facts in read_record(path)["files"].items():
+                        files[path.parent / name] = facts["bytes"]
                     record = read_commit(path, verify=True)
-                    _check_shards(path, record)
-                    size += sum(facts["bytes"] for facts in record["files"].values())
+                    if path.name == MANIFEST:
+                        _check_manifest(path, record)
+                    records += 1
             except BrimfulError as error:
-                problems.append(str(error))
-                damaged.add(path)
+                problems[str(error)] = None
             advance(1, path.name)
-    for path, record_path in _files_to_record(directory):
-        if path not in files | records and record_path not in damaged:
-            problems.append(f"{path} has no commit record: {record_path} is missing or damaged")
+    for path in sorted(directory.rglob("*")):
+        record_path = _find_record(path)
+        if record_path and path not in files:
+            problems[f"{path} has no commit record: {record_path} is missing or damaged"] = None
     if not (records or problems):
         raise BrimfulError(f"no commit records below {directory}: nothing to verify; prepare writes them")
     for problem in problems:
@@ -343,7 +317,7 @@ def verify_folder(directory: Path) -> Values:
     if problems:
         count = pluralise(len(problems), "problem")
         raise BrimfulError(f"{count} below {directory}: put the right files back, or make them again")
-    return {"records": len(records), "files": len(files), "bytes": size}
+    return {"records": records, "files": len(files), "bytes": sum(files.values())}
 
 
 def _is_record(path: Path) -> bool:
@@ -357,29 +331,24 @@ def _is_record(path: Path) -> bool:
     return ("crc32" in value and "table" not in value) or isinstance(value.get("files"), dict)
 
 
-def _check_shards(path: Path, record: Values) -> None:
-    """Check that the shards of a manifest exist and are the ones it names."""
-    if path.name != MANIFEST:
-        return
-    require_shape(record, ManifestRecord, path, "remove it and run prepare again")
-    for shard in record["shards"]:
-        shard_record = path.parent / "shards" / f"{shard['name']}.json"
-        if not shard_record.is_file() or read_object(shard_record).get("crc32") != shard["crc32"]:
-            flaw = f"is missing, or not the shard that {path} names"
-            raise BrimfulError(f"{shard_record} {flaw}; {_REMEDY}")
+def _check_manifest(path: Path, manifest: Values) -> None:
+    """Check that the shards of a manifest are the ones it names, and that its plan exists."""
+    require_shape(manifest, ManifestRecord, path, f"remove it and {_REMEDY}")
+    if path.with_name("dedup").is_dir():
+        read_record(path.with_name(PLAN))
+    for entry in manifest["shards"]:
+        shard = path.parent / "shards" / f"{entry['name']}.json"
+        if read_record(shard)["crc32"] != entry["crc32"]:
+            raise BrimfulError(f"{shard} is not the shard that {path} names; {_REMEDY}")
 
 
-def _files_to_record(directory: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield files that must be in a commit record, or be one, each with that record's path."""
-    for path in sorted(directory.rglob("*")):
-        for folder, (name, record) in _RECORDED_FILES.items():
-            match = re.fullmatch(name, path.name)
-            if match and re.fullmatch(folder, path.parent.name) and path.is_file():
-                yield path, path.with_name(match.expand(record))
-    # A prepared folder is known by its shards: other programs write a tokenizer.json and a plan.json too.
-    for shards in sorted(directory.rglob("shards")):
-        plan, manifest, tokenizer = map(shards.with_name, (PLAN, MANIFEST, "tokenizer.json"))
-        if plan.is_file() and tokenizer.is_file():
-            yield tokenizer, manifest
-        if manifest.is_file() and shards.with_name("dedup").is_dir():
-            yield plan, plan
+def _find_record(path: Path) -> Path | None:
+    """Return the commit record that a file must be in; None for files of others."""
+    # Other programs write a tokenizer.json too: a prepared folder is known by its shards and its plan.
+    if path.name == "tokenizer.json" and path.with_name("shards").is_dir() and path.with_name(PLAN).is_file():
+        return path.with_name(MANIFEST)
+    for pattern, record in _RECORDED_FILES.items():
+        match = re.fullmatch(pattern, f"{path.parent.name}/{path.name}")
+        if match and path.is_file():
+            return path.with_name(match.expand(record))
+    return None
