@@ -69,7 +69,7 @@ def _lay(source, word_bits, ranges, sep, tokens, segments, word_starts):
         segments[at : at + n + 1] = segment
 
 
-def _list_ranges(
+def list_segments(
     sequences: Sequences, chosen: ndarray, lengths: ndarray, ends: ndarray
 ) -> tuple[ndarray, ndarray]:
     """List the segments of the chosen sequences: their shards, int64 (n,), and rows for `_lay`, int64 (n, 4).
@@ -169,7 +169,7 @@ class SequenceReader:
         lengths = part.sequences.length[part.chosen].astype(np.int64)
         ends = at + np.cumsum(lengths)
         tokens[ends - lengths] = self.special.cls
-        shard, ranges = _list_ranges(part.sequences, part.chosen, lengths, ends)
+        shard, ranges = list_segments(part.sequences, part.chosen, lengths, ends)
         order = np.argsort(shard, kind="stable")  # one call for all ranges of a shard
         numbers, firsts = np.unique(shard[order], return_index=True)
         for number, own in zip(numbers, np.split(ranges[order], firsts[1:]), strict=False):

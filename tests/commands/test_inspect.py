@@ -301,7 +301,7 @@ def test_rows_without_colour(first_update, capsys):
     out = capsys.readouterr().out
     assert "\x1b" not in out
     joined = re.sub("\n│ ", "", out)  # a prediction may be broken at a blank or between Chinese characters
-    assert "update 1 · micro-batch 1 of 2 · row 1 of 2 · data" in out
+    assert "update 1 · micro-batch 1 of 2 · row 1 of 2 · " in out
     for row in found["rows"]:
         for sequence in row["sequences"]:
             if not sequence["words"]:
