@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_TOKENS_IN_WORD = 32
-"""In a longer word, each token is a word of its own. Otherwise whole-word masking would hide a whole protein, or
-a line of a script without spaces."""
+"""In a longer word, each token is a word of its own. Otherwise whole-word masking would hide a whole
+protein, or a line of a script without spaces."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ def list_fit_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     if totals["unknown"] > MAX_UNKNOWN_RATE * totals["characters"]:
         warnings.append(
             f"{totals['unknown'] / totals['characters']:.1%} of the text is in unknown tokens, which the"
-            " model cannot see: train a tokenizer on it, take a larger or byte-level one, or --tokenizer characters"
-            " for text without spaces, such as proteins"
+            " model cannot see: train a tokenizer on it, take a larger or byte-level one, or --tokenizer"
+            " characters for text without spaces, such as proteins"
         )
     for name, script in counts.items():
         if script["characters"] <= MIN_SCRIPT_SHARE * totals["characters"]:
