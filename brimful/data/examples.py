@@ -113,10 +113,7 @@ class Examples:
     @classmethod
     def chain(cls, parts: Sequence["Examples"]) -> "Examples":
         """Put the examples of all parts one after the other, each text once; tokens stay where they are, also
-        in a map of a file.
-
-        The result has the targets of the first part; they are missing in the parts that lack them.
-        """
+        in a map of a file. All parts have the same targets."""
         first = parts[0]
         if len(parts) == 1:
             return first
@@ -126,10 +123,14 @@ class Examples:
             texts.append(begin + part.text_of_example)
             if len(part):
                 begin = int(texts[-1][-1]) + 1
+        targets: dict[str, ndarray | Ragged] = {}
+        for name, target in first.targets.items():
+            values: Any = [part.targets[name] for part in parts]
+            targets[name] = Ragged.chain(values) if isinstance(target, Ragged) else np.concatenate(values)
         return cls(
             tokens=Ragged.chain([Ragged.of(part.tokens, np.int32) for part in parts]),
             segments=Ragged.chain([Ragged.of(part.segments, np.uint8) for part in parts]),
-            targets={name: _chain_target(name, like, parts) for name, like in first.targets.items()},
+            targets=targets,
             max_length=first.max_length,
             pad=first.pad,
             texts=np.concatenate(texts) if has_windows else None,
@@ -150,23 +151,6 @@ class Examples:
 def missing_target(dtype: np.dtype) -> int | float:
     """Return the value of a missing target of this dtype; in missing bits, no bit is set."""
     return {"i": IGNORED, "u": 0}.get(dtype.kind, np.nan)
-
-
-def _chain_target(name: str, like: Any, parts: Sequence[Examples]) -> ndarray | Ragged:
-    """Chain a target of all parts, in the form that it has in the first part."""
-    missing = missing_target(like.dtype)
-    chained = []
-    for part in parts:
-        target: Any = part.targets.get(name)
-        if target is None and isinstance(like, Ragged):
-            empty = [np.full((length, *like.width), missing) for length in part.lengths]
-            target = Ragged.of(empty, like.dtype, like.width)
-        elif target is None:
-            target = np.full((len(part), *like.shape[1:]), missing, like.dtype)
-        chained.append(target)
-    if isinstance(like, Ragged):
-        return Ragged.chain(chained)
-    return np.concatenate(chained)
 
 
 def _shorten_long_texts(

@@ -5,11 +5,11 @@ on its own stream. Its loops are compiled and let other threads run. The state i
 update, which comes with each update. Updates that were made but not used are made again after a resume.
 """
 
-import queue
 import sys
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import NamedTuple, Protocol
 
@@ -117,32 +117,15 @@ def prefetch(
 
 def _work_ahead(items: Iterator[Update], depth: int) -> Generator[Update, None, None]:
     """Yield the items, made by a thread that is at most `depth` ahead and ends with this generator."""
-    ready: queue.SimpleQueue[Update | BaseException] = queue.SimpleQueue()
-    slots = threading.Semaphore(depth)
-    stopped = threading.Event()
-
-    def work() -> None:
-        try:
-            while True:
-                slots.acquire()
-                if stopped.is_set():
-                    return
-                ready.put(next(items))
-        except BaseException as error:  # the end of the items too
-            ready.put(error)
-
-    thread = threading.Thread(target=work, name="prefetch", daemon=True)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(min(interval, SWITCH_SECONDS))
-    thread.start()
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch")
     try:
-        while not isinstance(made := ready.get(), StopIteration):
-            if isinstance(made, BaseException):
-                raise made
-            slots.release()
+        ahead = deque(thread.submit(next, items) for _ in range(depth))
+        while True:
+            made = ahead.popleft().result()
+            ahead.append(thread.submit(next, items))
             yield made
     finally:
-        stopped.set()
-        slots.release()  # so that a thread that waits for a slot sees that it shall stop
-        thread.join()
+        thread.shutdown(cancel_futures=True)
         sys.setswitchinterval(interval)

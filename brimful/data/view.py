@@ -4,7 +4,7 @@ source."""
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -77,22 +77,20 @@ class BatchView:
         kinds = np.where(np.isin(truth, [special.cls, special.sep]), "special", "plain")
         kinds[positions] = np.where(sees[positions] == labels, "kept", "random")
         kinds[sees == special.mask] = "masked"
-        tokens = list(zip(truth.tolist(), sees.tolist(), kinds.tolist(), strict=True))
+        tokens = zip(truth.tolist(), sees.tolist(), kinds.tolist(), strict=True)
 
         groups = [[part] for part in parts]
         if self.stream.phases[0].unit == "sequences":
             groups = [list(parts)]
-        spans = pairwise(batch.offsets.tolist())
         rows = []
         for group in groups:
             used, sequences = 0, []
             for part in group:
                 for index in part.chosen:
-                    begin, end = next(spans)
-                    most = max(0, self.most - used)
-                    sequences.append(self._sequence(part, index, tokens[begin:end], most))
-                    used += end - begin
-            rows.append({"slots": len(tokens) // len(groups), "tokens": used, "sequences": sequences})
+                    own = list(islice(tokens, part.block.sequences.length[index]))
+                    sequences.append(self._sequence(part, index, own, max(0, self.most - used)))
+                    used += len(own)
+            rows.append({"slots": len(sees) // len(groups), "tokens": used, "sequences": sequences})
         return rows
 
     def _sequence(self, part: Row, index: int, tokens: Sequence[_Token], most: int) -> Values:

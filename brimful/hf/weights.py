@@ -1,8 +1,9 @@
-"""The weights of a Hugging Face folder in any of its four forms. Code in these files is never run.
+"""The weights of a Hugging Face folder in any of its forms. Code in these files is never run.
 
-They are in model.safetensors or pytorch_model.bin, each either one file or several files named by an
-index. A .bin is read by torch's restricted reader (`weights_only`), which runs no code, or it is refused.
-Files are mapped, not read, so a model takes its memory once; only an old .bin cannot be mapped.
+They are in model.safetensors or pytorch_model.bin, each either one file or several files named by an index,
+or in a checkpoint of TensorFlow. A .bin is read by torch's restricted reader (`weights_only`), which runs no
+code, or it is refused. Files are mapped, not read, so a model takes its memory once; only an old .bin cannot
+be mapped.
 """
 
 import re
@@ -21,6 +22,7 @@ from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.storage import read_json
 from brimful.hf.model_folder import WEIGHTS, ModelFolder
 from brimful.hf.tensor_names import Tensors
+from brimful.hf.tensorflow_checkpoint import find_checkpoint, read_checkpoint
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _REFUSED = re.compile(r"GLOBAL (\S+)")
@@ -54,7 +56,7 @@ def weight_files(directory: Path) -> list[Path]:
     """Return the files of the weights of a folder: one, or an index and the files that it names.
 
     Raises:
-        BrimfulError: no file has weights, or the index is damaged or names a file that is not there.
+        BrimfulError: no file has weights, a file is missing, or the index is damaged.
     """
     for name in WEIGHTS:
         path, index = directory / name, directory / f"{name}.index.json"
@@ -62,7 +64,10 @@ def weight_files(directory: Path) -> list[Path]:
             return [path]
         if index.is_file():
             return [index, *_list_shards(index)]
-    raise BrimfulError(f"{directory} has no weights: expected {' or '.join(WEIGHTS)}, whole or sharded")
+    files = find_checkpoint(directory)
+    if not files:
+        raise BrimfulError(f"{directory} has no weights: expected {' or '.join(WEIGHTS)}, whole or sharded")
+    return files
 
 
 def _list_shards(index: Path) -> list[Path]:
@@ -101,6 +106,9 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
 def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
     """Yield the file, the name and the values of each floating-point tensor of a folder."""
     first, *shards = weight_files(directory)
+    if first.suffix == ".index":
+        yield from read_checkpoint(first, shards)
+        return
     for path in shards or [first]:
         _refuse_pointer(path)
         try:

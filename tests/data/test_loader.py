@@ -58,7 +58,7 @@ def numbers(update: Update) -> tuple[list[int], list[float], int]:
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "prefetch"]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 def eventually(reached: Callable[[], bool]) -> bool:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.base.distributed import SINGLE_RANK
-from brimful.base.types import IGNORED
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
@@ -71,10 +70,10 @@ def test_outputs_are_computed_once(tmp_path, monkeypatch):
 
 
 def test_examples_are_chained_as_views():
-    """Tokens in order, windows of the same text together, and no target where a part has none."""
-    one = examples([2, 3], {"label": np.array([0, 1]), "value": np.ones((2, 2), np.float32)})
+    """Tokens in order, windows of the same text together, each with its own target."""
+    one = examples([2, 3], {"value": np.array([0, 1])})
     one = replace(one, tokens=Ragged.of(one.tokens, np.int32))
-    two = examples([1, 4, 2], {"value": np.zeros((3, 2), np.float32)}, [0, 0, 1], 20)
+    two = examples([1, 4, 2], {"value": np.array([2, 2, 3])}, [0, 0, 1], 20)
     found = Examples.chain([one, two])
     assert len(found) == 5
     assert found.lengths.tolist() == [2, 3, 1, 4, 2]
@@ -82,9 +81,9 @@ def test_examples_are_chained_as_views():
     assert [ids.tolist() for ids in found.tokens] == tokens
     assert found.tokens[1].base is one.tokens.parts[0]
     assert found.text_of_example.tolist() == [0, 1, 2, 2, 3]
-    assert found.targets["label"].tolist() == [0, 1, IGNORED, IGNORED, IGNORED]
+    assert found.targets["value"].tolist() == [0, 1, 2, 2, 3]
     batch = make_batch(found, np.array([4, 1, 2]))
-    assert batch.targets["label"][:3].tolist() == [IGNORED, 1, IGNORED]
+    assert batch.targets["value"][:3].tolist() == [3, 1, 2]
     assert batch.tokens[:6].tolist() == [20, 21, 0, 1, 2, 20]
 
 
@@ -93,8 +92,7 @@ def test_targets_of_tokens_are_chained(parts):
     made = []
     for number, lengths in enumerate(parts):
         tags = Ragged.of([np.full(length, number) for length in lengths], np.int64)
-        made.append(examples(lengths, {"tags": tags} if number != 1 else {}))
+        made.append(examples(lengths, {"tags": tags}))
     found = Examples.chain(made).targets["tags"]
     lists = [(number, length) for number, lengths in enumerate(parts) for length in lengths]
-    expected = [[IGNORED if number == 1 else number] * length for number, length in lists]
-    assert [tags.tolist() for tags in found] == expected
+    assert [tags.tolist() for tags in found] == [[number] * length for number, length in lists]
