@@ -11,7 +11,7 @@ from brimful.base.console import pluralise, say
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_percent, format_value
 from brimful.base.seals import CONFIG
-from brimful.base.summary import ModelResult, Summary, describe_gap, make_facts_table, with_overview
+from brimful.base.summary import Summary, describe_gap, make_facts_table, with_overview
 from brimful.base.types import Numbers, Values
 from brimful.data.examples import Examples
 from brimful.hf.folders import require_tokenizer
@@ -27,7 +27,7 @@ from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
 from brimful.stages.run_tables import choose_tables, find_held_out, merge_table_options, read_finetuning
 from brimful.stages.students import CPU, ModelTeacher, StudentStart, load_teacher
 from brimful.stages.task_options import with_absolute_paths
-from brimful.stages.task_trainings import Stage, name_table_files, train_stage
+from brimful.stages.task_trainings import Stage, make_result, name_table_files, train_stage
 from brimful.tables.layouts import TablePaths, find_layout
 from brimful.tables.table import require_pairs
 from brimful.tasks.cached_tables import TaskFiles
@@ -39,7 +39,6 @@ from brimful.tasks.judging.comparison import (
     MethodComparison,
     Speed,
     describe_test,
-    find_error,
     find_primary,
     measure_speeds,
     read_costs,
@@ -272,17 +271,34 @@ def _train_student(plan: DistilPlan, examples: Examples, seed: int, folder: RunF
     """Train the stage of the layers, where it has epochs, and then the stage of the target `TEACHER`."""
     config, data, teacher = plan.config, plan.data, plan.teacher
     student = plan.start.make_student(data, seed)
-    seconds = 0.0
+    stages: list[tuple[str, StageConfig, Objective]] = []
     if config.layers.epochs and plan.reads_alike:
         layers = LayerDistillation(teacher.model.encoder, student.encoder, config.layers.losses)
-        seconds += _train_stage("layers", plan, seed, config.layers, student, layers, examples, folder)
-    logits = LogitDistillation(
-        student.head,
-        data.task.imitation(config.temperature),
-        data.task.primary_metric,
-        make_evaluation(data.task, student.head, data.dev),
-    )
-    seconds += _train_stage("logits", plan, seed, config.logits, student, logits, examples, folder)
+        stages.append(("layers", config.layers, layers))
+    if config.logits.epochs:
+        logits = LogitDistillation(
+            student.head,
+            data.task.imitation(config.temperature),
+            data.task.primary_metric,
+            make_evaluation(data.task, student.head, data.dev),
+        )
+        stages.append(("logits", config.logits, logits))
+    seconds = 0.0
+    for name, stage_config, objective in stages:
+        stage = Stage(
+            title=f"distil {name}, seed {seed}",
+            folder=folder.path / "stages" / f"seed-{seed}" / name,
+            seed=seed,
+            encoder=student.encoder,
+            objective=objective,
+            texts=examples,
+            epochs=stage_config.epochs,
+            rate=stage_config.learning_rate,
+            trained={"encoder": student.encoder, "head": student.head},
+        )
+        result = train_stage(stage, config, folder, plan.runtime)
+        result.load(stage.trained)
+        seconds += result.seconds
     precision = plan.runtime.precision
     student.to(plan.runtime.device)
     fold(student.head)
@@ -295,36 +311,6 @@ def _train_student(plan: DistilPlan, examples: Examples, seed: int, folder: RunF
         task = task.with_settings(task.settings | teacher.model.task.settings)
     answers = task.answers(student.outputs(data.test.examples, precision), data.test)
     return Student(Judged(task, answers), replace(student, task=task), dev, seconds)
-
-
-def _train_stage(
-    name: str,
-    plan: DistilPlan,
-    seed: int,
-    config: StageConfig,
-    student: TaskModel,
-    objective: Objective,
-    examples: Examples,
-    folder: RunFolder,
-) -> float:
-    """Train one stage to its end, load its weights into the student, and return its seconds."""
-    if not config.epochs:
-        return 0.0
-    trained = {"encoder": student.encoder, "head": student.head}
-    stage = Stage(
-        title=f"distil {name}, seed {seed}",
-        folder=folder.path / "stages" / f"seed-{seed}" / name,
-        seed=seed,
-        encoder=student.encoder,
-        objective=objective,
-        texts=examples,
-        epochs=config.epochs,
-        rate=config.learning_rate,
-        trained=trained,
-    )
-    result = train_stage(stage, plan.config, folder, plan.runtime)
-    result.load(trained)
-    return result.seconds
 
 
 def _compare_with_teacher(
@@ -376,22 +362,10 @@ def summarise_distillation(facts: Values, metrics: Sequence[Metric], folder: str
     error = find_number(facts, "comparisons.student_minus_teacher.standard_error")
     measured = find_mapping(facts, "student")
     costs = read_costs(facts, "student") | {"seconds": find_number(facts, "seconds")}
-    student = ModelResult(
-        name="Student",
-        value=find_number(measured, primary.name) or 0.0,
-        error=find_error(measured, primary, test.n),
-        pairs={} if error is None else {"Teacher": error},
-        is_own=True,
-        **costs,
-    )
-    measured = find_mapping(facts, "teacher")
-    teacher = ModelResult(
-        name="Teacher",
-        value=find_number(measured, primary.name) or 0.0,
-        error=find_error(measured, primary, test.n),
-        folder=folder,
-        **read_costs(facts, "teacher"),
-    )
+    pairs = {} if error is None else {"Teacher": error}
+    student = make_result("Student", measured, primary, test.n, pairs=pairs, is_own=True, **costs)
+    measured, costs = find_mapping(facts, "teacher"), read_costs(facts, "teacher")
+    teacher = make_result("Teacher", measured, primary, test.n, folder=folder, **costs)
     is_ahead = (student.value > teacher.value) == test.higher_is_better
     gap = describe_gap(test, student, teacher, f"{'ahead of' if is_ahead else 'behind'} its teacher")
     verdict = f"The student is {gap}"

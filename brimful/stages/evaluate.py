@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -15,10 +15,10 @@ from brimful.base.console import say
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.folder_lock import FolderLock
-from brimful.base.numbers import find_number, find_records, format_metric, format_percent
+from brimful.base.numbers import find_records, format_metric, format_percent
 from brimful.base.seals import MANIFEST
 from brimful.base.storage import read_record
-from brimful.base.summary import ModelResult, Summary, judge_models, make_table, with_overview
+from brimful.base.summary import Summary, judge_models, make_table, with_overview
 from brimful.base.types import Facts, Numbers, Values
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import tokenizer_hash
@@ -36,14 +36,19 @@ from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import model_files
 from brimful.runs.job import Job, Opened, RunPlan
 from brimful.stages.evaluate_config import EvaluateConfig
-from brimful.stages.task_trainings import Finetuning, load_data, name_table_files, resolve_finetuning
+from brimful.stages.task_trainings import (
+    Finetuning,
+    load_data,
+    make_result,
+    name_table_files,
+    resolve_finetuning,
+)
 from brimful.tables.layouts import find_layout
 from brimful.tasks.judging import baselines
 from brimful.tasks.judging.comparison import (
     Judged,
     MethodComparison,
     describe_test,
-    find_error,
     find_primary,
     read_costs,
 )
@@ -365,19 +370,11 @@ def summarise_evaluation(facts: Facts, metrics: Sequence[Metric]) -> Summary:
     models = []
     for row in find_records(facts, "models"):
         name = str(row["model"])
-        role: Any = "model"
+        role = "model"
         if name == MAJORITY:
             role = "guess"
         elif name == TFIDF or name.endswith(FROZEN):
             role = "baseline"
-        models.append(
-            ModelResult(
-                name=name,
-                value=find_number(row, primary.name) or 0.0,
-                error=find_error(row, primary, test.n),
-                pairs=pairs.get(name, {}),
-                role=role,
-                **read_costs(row),
-            )
-        )
+        costs = read_costs(row)
+        models.append(make_result(name, row, primary, test.n, pairs=pairs.get(name, {}), role=role, **costs))
     return Summary(title, judge_models(test, models), tables, test=test, models=models)

@@ -44,6 +44,7 @@ from brimful.stages.task_trainings import (
     SeedModel,
     TaskStart,
     load_data,
+    make_result,
     name_table_files,
     resolve_finetuning,
     starting_model,
@@ -56,7 +57,6 @@ from brimful.tasks.judging.comparison import (
     MethodComparison,
     average_seeds,
     describe_test,
-    find_error,
     find_primary,
     fingerprint_rows,
     measure_speeds,
@@ -325,18 +325,16 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
     encoder, _ = load_pretrained(run.config.encoder_folder)
     longest = data.train.examples.max_length
     features = baselines.Frozen(encoder, task, longest, run.config.overlap, runtime)
-    trained = {
-        "majority": baselines.fit_majority(task, data),
-        "tfidf": baselines.fit_linear(task, data, baselines.Tfidf()),
-        "frozen": baselines.fit_linear(task, data, features),
-    }
     rungs: dict[str, baselines.Rung] = {}
     methods: dict[str, Sequence[Judged]] = {"": judged}
     timed: Values = {}
-    for name, rung in trained.items():
+    for name, rung in (
+        ("majority", baselines.fit_majority(task, data)),
+        ("tfidf", baselines.fit_linear(task, data, baselines.Tfidf())),
+        ("frozen", baselines.fit_linear(task, data, features)),
+    ):
         if rung is not None:
-            rungs[name] = rung
-            methods[name] = [Judged(task, rung.answers)]
+            rungs[name], methods[name] = rung, [Judged(task, rung.answers)]
             if rung.answer:
                 timed[name] = rung.answer
     timed[""] = lambda table: model.answers(model.encode(table), runtime.precision)
@@ -388,20 +386,10 @@ def _list_models(facts: Values, primary: Metric) -> list[ModelResult]:
         pair_error = find_number(rung, "standard_error")
         if pair_error is not None:
             pairs[name] = pair_error
-        value = find_number(rung, primary.name)
-        if value is not None:
-            role: Any = "guess" if key == "majority" else "baseline"
-            error = find_error(rung, primary, n)
-            rungs.append(ModelResult(name=name, value=value, error=error, role=role, **read_costs(rung)))
+        role = "guess" if key == "majority" else "baseline"
+        rungs.append(make_result(name, rung, primary, n, role=role, **read_costs(rung)))
     # Built last: it has the paired errors of the differences from all baselines.
-    own = ModelResult(
-        name=OWN_NAME,
-        value=find_number(test, primary.name) or 0.0,
-        error=find_error(test, primary, n),
-        pairs=pairs,
-        is_own=True,
-        **read_costs(facts),
-    )
+    own = make_result(OWN_NAME, test, primary, n, pairs=pairs, is_own=True, **read_costs(facts))
     return [own, *rungs]
 
 

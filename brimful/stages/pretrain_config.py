@@ -64,10 +64,6 @@ class ShapeConfig:
     dropout: float | None = None
     """Dropout of hidden states in training, by default 0; exported with the model."""
 
-    def changes(self) -> Values:
-        """Return the fields that differ from the preset."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
 
 @dataclass(frozen=True, kw_only=True)
 class InitialConfig:
@@ -276,7 +272,7 @@ class PretrainConfig:
 
     def encoder_config(self, tokenizer: Tokenizer | None = None) -> EncoderConfig:
         """Return the shape of a new model. Without the data's tokenizer, the shape is only checked."""
-        changes = self.shape.changes()
+        changes = {name: value for name, value in vars(self.shape).items() if value is not None}
         if tokenizer is not None:
             changes["vocabulary_size"] = tokenizer.get_vocab_size()
             changes["pad_id"] = special_ids(tokenizer).pad

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from brimful.base.console import say, warn
 from brimful.base.distributed import SINGLE_RANK, World
 from brimful.base.errors import BrimfulError
+from brimful.base.numbers import find_number
+from brimful.base.summary import ModelResult
 from brimful.base.types import Numbers, Precision, Values
 from brimful.data.examples import Examples
 from brimful.data.loader import Stream
@@ -30,6 +32,7 @@ from brimful.tables.layouts import find_layout
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.judging.comparison import find_error
 from brimful.tasks.registry import choose_task
 from brimful.tasks.task import Metric, Task, TaskHead
 from brimful.tasks.task_data import (
@@ -275,6 +278,14 @@ def name_table_files(**options: str | Sequence[str] | None) -> dict[str, Path]:
         else:
             files |= {f"{option}[{number}]": path for number, path in enumerate(paths)}
     return files
+
+
+def make_result(
+    name: str, measured: Any, primary: Metric, test_rows: float | None, **facts: Any
+) -> ModelResult:
+    """Make the result of a model from its metrics on the test rows, and further fields of ModelResult."""
+    value = find_number(measured, primary.name) or 0.0
+    return ModelResult(name=name, value=value, error=find_error(measured, primary, test_rows), **facts)
 
 
 @dataclass(frozen=True)
