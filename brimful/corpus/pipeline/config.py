@@ -28,7 +28,8 @@ class PrepareConfig:
     out: str
     """The folder to write. Run again with more paths to add to it."""
     tokenizer: str = "train:8000"
-    """train:N trains a vocabulary of N; else a tokenizer.json, a vocab.txt, or its folder."""
+    """train:N trains a vocabulary of N; characters: each one is a token, for text without spaces such as
+    proteins; else a tokenizer.json, a vocab.txt, or its folder."""
     model: Model = "wordpiece"
     """Kind of the trained tokenizer: WordPiece (BERT) or byte-level BPE."""
     lowercase: bool = False

@@ -142,7 +142,7 @@ def count_all(texts: Sequence[Facts], decisions: Iterable[np.ndarray], shards: S
         "tokens": tokens,
         "words": _total(shards, "words"),
         "sentences": _total(shards, "sentences"),
-        "unknown_token_rate": unknown / max(tokens, 1),
+        "unknown_character_rate": unknown / max(_total(scripts.values(), "characters"), 1),
         "tokens_per_character": tokens / max(characters, 1),
         "scripts": scripts,
         "shards": len(shards),
@@ -228,17 +228,17 @@ def _make_count_table(title: str, counts: Mapping[str, int]) -> list[SummaryTabl
 
 
 def _make_script_table(scripts: Facts) -> list[SummaryTable]:
-    """Show characters and tokens of each script, and the share of unknown tokens."""
+    """Show characters and tokens of each script, and the share of characters in unknown tokens."""
     rows = []
     for script, counts in sorted(scripts.items(), key=lambda item: -item[1]["characters"]):
         characters, tokens = max(counts["characters"], 1), counts["tokens"]
-        rate = 100 * counts["unknown"] / max(tokens, 1)
+        rate = 100 * counts["unknown"] / characters
         unknown = f"{rate:.2f} %"
         if 0 < rate < 0.005:
             unknown = "< 0.01 %"  # not 0.00 %
         per_character = f"{tokens / characters:.2f}"
         rows.append([script, f"{counts['characters']:,}", f"{tokens:,}", per_character, unknown])
-    columns = ["Script", "Characters", "Tokens", "Tokens a character", "Unknown tokens"]
+    columns = ["Script", "Characters", "Tokens", "Tokens a character", "In unknown tokens"]
     return make_table("Scripts", columns, rows)
 
 

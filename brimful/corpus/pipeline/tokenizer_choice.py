@@ -25,13 +25,14 @@ SAMPLE_CHARACTERS = 50_000_000
 LARGEST_VOCABULARY = 1_000_000
 CALIBRATION_PARTS, CALIBRATION_DOCUMENTS = 8, 20
 TRAIN = "train:"
+CHARACTERS = "characters"
 ACCENTS = {"Latin": ("é", "e"), "Greek": ("ά", "α"), "Cyrillic": ("ё", "е")}
 """A letter with an accent and without one, by script."""
 
 
 def is_trained(config: PrepareConfig) -> bool:
     """Whether the tokenizer is trained on the text, rather than loaded."""
-    return config.tokenizer.startswith(TRAIN)
+    return config.tokenizer == CHARACTERS or config.tokenizer.startswith(TRAIN)
 
 
 def tokenizer_settings(config: PrepareConfig) -> Values:
@@ -46,7 +47,9 @@ def tokenizer_settings(config: PrepareConfig) -> Values:
         return {"content": tokenizer_hash(_load_tokenizer(config)), "nfkc": config.clean.nfkc}
     size = config.tokenizer.removeprefix(TRAIN)
     smallest = smallest_vocabulary(config.model)
-    if not size.isdecimal() or not smallest <= int(size) <= LARGEST_VOCABULARY:
+    if size == CHARACTERS and (config.model, config.han) != ("wordpiece", "characters"):
+        raise BrimfulError("--tokenizer characters has no pieces: leave out --model and --han")
+    if size != CHARACTERS and not (size.isdecimal() and smallest <= int(size) <= LARGEST_VOCABULARY):
         raise BrimfulError(
             f"tokenizer={config.tokenizer}: write train:SIZE, as in train:8000, with a SIZE from {smallest}"
             f" to {LARGEST_VOCABULARY:,}"
@@ -112,17 +115,18 @@ def freeze(inventory: Inventory, config: PrepareConfig, settings: Values, texts:
     if is_trained(config):
         characters = sum(text["characters"] for text in texts)
         say(f"training a tokenizer on {min(characters, SAMPLE_CHARACTERS):,} of {characters:,} characters")
-        size = int(config.tokenizer.removeprefix(TRAIN))
+        by_character = config.tokenizer == CHARACTERS
+        size = LARGEST_VOCABULARY if by_character else int(config.tokenizer.removeprefix(TRAIN))
         tokenizer = train(
             _sample(inventory.directory, texts),
             size,
-            model=config.model,
+            model="characters" if by_character else config.model,
             lowercase=config.lowercase,
             han=config.han,
             nfkc=config.clean.nfkc,
         )
         reached = tokenizer.get_vocab_size()
-        if reached < size:
+        if reached < size and not by_character:
             say(f"the text gave a vocabulary of {reached:,}, not {size:,}: nothing else occurs often enough")
     else:
         tokenizer = _load_tokenizer(config)

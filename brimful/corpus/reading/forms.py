@@ -13,9 +13,9 @@ from brimful.corpus.reading.archives import member_of, read_chunks
 from brimful.corpus.reading.charsets import Decoder
 from brimful.corpus.reading.dialects import are_numbers
 from brimful.corpus.reading.inputs import format_of, split_suffix
+from brimful.corpus.reading.json_records import is_list_of
 from brimful.corpus.reading.lines import read_head, recognise_charset
 from brimful.corpus.reading.many_texts import ManyTexts, begins_a_page, find_many_texts
-from brimful.corpus.reading.values import is_list_of
 
 _HEAD_CHARACTERS = 1 << 14
 # The first line of a file of JSON is looked at even if it is longer than the head.

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from brimful.corpus.reading.faults import Report
-from brimful.corpus.reading.values import JOINED_SENTENCES, is_list_of
+from brimful.corpus.reading.json_records import JOINED_SENTENCES, is_list_of
 
 # Words have fewer characters than this on average; sentences without spaces have more.
 _LONGEST_WORD_MEAN = 10

@@ -12,8 +12,8 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import Values
 from brimful.corpus.reading.faults import CUT_JSON, NOT_JSON, NOT_RECORD, REPEATED, Report
 from brimful.corpus.reading.inputs import split_suffix
-from brimful.corpus.reading.values import JOINED_SENTENCES, is_list_of
 
+JOINED_SENTENCES = "has lists of sentences, joined by line ends"
 # An array is read in pieces of at least the first size. Reading ends at an element above the second size.
 _LEAST_CHARACTERS = 1 << 16
 _MOST_CHARACTERS = 1 << 28
@@ -46,6 +46,11 @@ def _describe_error(error: Exception, text: str) -> str:
         return "is not JSON"
     place = escape_controls(text[error.pos : error.pos + 20].split("\n")[0])
     return f"is not JSON from {place!r} on" if place else "is not JSON: it ends too early"
+
+
+def is_list_of(value: Any, kinds: Any) -> bool:
+    """Return whether a value is a list whose elements have these types."""
+    return isinstance(value, list) and all(isinstance(element, kinds) for element in value)
 
 
 def parse_line(line: str, number: int, report: Report) -> Any:

@@ -20,6 +20,10 @@ from brimful.corpus.words.sentences import sentence_spans
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+MAX_TOKENS_IN_WORD = 32
+"""In a longer word, each token is a word of its own. Otherwise whole-word masking would hide a whole
+protein, or a line of a script without spaces."""
+
 
 @dataclass(frozen=True)
 class EncodedTexts:
@@ -29,7 +33,8 @@ class EncodedTexts:
         batch: their tokens; `lengths` has a number for each text, zero where it has no tokens, and `sources`
             is empty.
         scripts: by script (`Han`, `Latin` ...) the number of `characters` (spaces not counted), `tokens` and
-            `unknown` tokens. A token belongs to the script of its first character that is not a space.
+            characters in `unknown` tokens. A token belongs to the script of its first character that is not a
+            space.
         lacking: the characters that the vocabulary lacks, each with its occurrences; the whole word of such a
             character may become an unknown token.
     """
@@ -72,6 +77,9 @@ class TextTokenizer:
         # Every text begins a word and a sentence, even if its first character is a space.
         firsts = (np.cumsum(lengths) - lengths)[lengths > 0]
         words[firsts] = sentences[firsts] = True
+        starts = np.flatnonzero(words)
+        sizes = np.diff(starts, append=len(tokens))
+        words |= np.repeat(sizes > MAX_TOKENS_IN_WORD, sizes)
         scripts = {}
         counts_of_scripts = _count_scripts(codes, begins, tokens, self._unknown, character_scripts())
         for script, (characters, count, unknown) in zip(SCRIPTS, counts_of_scripts.tolist(), strict=True):
@@ -112,7 +120,7 @@ class TextTokenizer:
 
 @compiled
 def _count_scripts(codes: ndarray, begins: ndarray, tokens: ndarray, unknown: int, table: ndarray) -> ndarray:
-    """Count characters, tokens and unknown tokens by script.
+    """Count characters, tokens, and characters in unknown tokens, by script.
 
     Args:
         begins: each token's first character, int (tokens,).
@@ -131,6 +139,9 @@ def _count_scripts(codes: ndarray, begins: ndarray, tokens: ndarray, unknown: in
             begin += 1
         script = table[codes[begin]]
         counts[script, 1] += 1
-        counts[script, 2] += tokens[index] == unknown
+        if tokens[index] == unknown:
+            end = begins[index + 1] if index + 1 < len(begins) else len(codes)
+            for place in range(begin, end):
+                counts[script, 2] += table[codes[place]] != NO_SCRIPT
     counts[NO_SCRIPT - 1, 1:] += counts[NO_SCRIPT, 1:]
     return counts[:NO_SCRIPT]

@@ -1,4 +1,4 @@
-"""Warn if a tokenizer does not fit the text, from counts of tokens and unknown tokens by script.
+"""Warn if a tokenizer does not fit the text, from counts of tokens and unknown characters by script.
 
 The limits lie between values that were measured on held-out text: for tokenizers of the language of the text,
 and for tokenizers of another language (vocabularies of 2,000 to 30,000, trained on 3 million characters).
@@ -21,26 +21,28 @@ def list_fit_warnings(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Return warnings about a tokenizer; an empty list if it fits.
 
     Args:
-        counts: by script, `characters` (without spaces), `tokens` and `unknown` tokens. A script of less than
-            0.1 % of the characters is not judged.
+        counts: by script, `characters` (without spaces), `tokens`, and characters in `unknown` tokens. A
+            script of less than 0.1 % of the characters is not judged.
     """
     totals: Counter[str] = Counter()
     for script in counts.values():
         totals.update(script)
     warnings = []
-    if totals["unknown"] > MAX_UNKNOWN_RATE * totals["tokens"]:
+    if totals["unknown"] > MAX_UNKNOWN_RATE * totals["characters"]:
         warnings.append(
-            f"{totals['unknown'] / totals['tokens']:.1%} of all tokens are unknown: the model cannot see that"
-            " text; train a tokenizer on it, or take a larger or byte-level one"
+            f"{totals['unknown'] / totals['characters']:.1%} of the text is in unknown tokens, which the"
+            " model cannot see: train a tokenizer on it, take a larger or byte-level one, or --tokenizer"
+            " characters for text without spaces, such as proteins"
         )
     for name, script in counts.items():
         if script["characters"] <= MIN_SCRIPT_SHARE * totals["characters"]:
             continue
-        if script["unknown"] > MAX_UNKNOWN_RATE_IN_SCRIPT * script["tokens"]:
-            share = script["unknown"] / script["tokens"]
-            warnings.append(f"{share:.1%} of the {name} tokens are unknown: the vocabulary lacks that script")
+        if script["unknown"] > MAX_UNKNOWN_RATE_IN_SCRIPT * script["characters"]:
+            share = script["unknown"] / script["characters"]
+            warnings.append(f"{share:.1%} of the {name} text is in unknown tokens: the vocabulary lacks it")
         rate = script["tokens"] / script["characters"]
-        if rate > MAX_TOKEN_RATES.get(name, MAX_TOKEN_RATES["other"]):
+        # Exactly one token a character is a tokenizer of characters, which somebody has chosen.
+        if rate != 1 and rate > MAX_TOKEN_RATES.get(name, MAX_TOKEN_RATES["other"]):
             warnings.append(
                 f"{rate:.2f} tokens per {name} character: the tokenizer spells {name} text out; "
                 "take a larger vocabulary, or one trained on such text"

@@ -55,7 +55,7 @@ MIN_FREQUENCY_OF_PIECES = 4
 _ESCAPED = set("\\^-[]&~|")
 
 
-def smallest_vocabulary(model: Model) -> int:
+def smallest_vocabulary(model: str) -> int:
     """Return the fewest entries that a trained vocabulary may have."""
     return SMALLEST_VOCABULARY + (BYTES if model == "bpe" else 0)
 
@@ -64,7 +64,7 @@ def train(
     texts: Iterable[str],
     size: int,
     *,
-    model: Model = "wordpiece",
+    model: Model | Literal["characters"] = "wordpiece",
     lowercase: bool = False,
     han: Han = "characters",
     nfkc: bool = False,
@@ -77,7 +77,8 @@ def train(
 
     Args:
         size: the most entries.
-        model: WordPiece as in BERT, or byte-level BPE as in RoBERTa (which can encode any text).
+        model: WordPiece as in BERT, byte-level BPE as in RoBERTa (which can encode any text), or single
+            characters, the most frequent ones: for texts without words, such as proteins.
         lowercase: whether case is ignored, and accents where that loses no word (`text.folding`); the texts
             are then held in memory. Cased BPE keeps every byte of the text.
         han: whether each Chinese character is a piece, as in BERT, or pieces may have up to four.
@@ -103,6 +104,8 @@ def train(
         say(str(folding))
     if model == "bpe":
         tokenizer = _bpe(texts, size, folding, han)
+    elif model == "characters":
+        tokenizer = _characters(texts, size, folding)
     elif han == "pieces":
         tokenizer = train_pieces(texts, size, folding)
     else:
@@ -267,6 +270,25 @@ def _select_short(vocabulary: dict[str, int], max_length: int, size: int) -> dic
     pieces = sorted(vocabulary, key=vocabulary.__getitem__)
     short = [piece for piece in pieces if piece.isascii() or len(piece) <= max_length]
     return {piece: number for number, piece in enumerate(short[:size])}
+
+
+def _characters(texts: Iterable[str], size: int, folding: Folding | None) -> "Tokenizer":
+    """Make a tokenizer whose tokens are the characters of words, without its post-processor."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    normal = normalizer(folding, han_apart=False)
+    counter = _Alphabet(normal)
+    for batch in batch_by_characters(texts, BATCH_CHARACTERS, len):
+        counter.read(batch)
+    frequent, others = counter.choose(size)
+    pieces = [*SPECIAL_TOKENS, *frequent, *others][:size]
+    vocabulary = dict(zip(pieces, range(len(pieces)), strict=True))
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normal
+    cuts = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("."), "isolated")]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
 
 
 def _bpe(texts: Iterable[str], size: int, folding: Folding | None, han: Han) -> "Tokenizer":

@@ -104,7 +104,7 @@ def test_end_to_end(tmp_path: Path) -> None:
     assert 10 < summary["dropped"]["duplicate"] == 240 - kept
     assert (summary["tokens"], summary["vocabulary_size"]) == (corpus.tokens, corpus.vocabulary_size)
     assert summary["tokens"] > summary["words"] > summary["sentences"] > kept
-    assert summary["unknown_token_rate"] < 0.001
+    assert summary["unknown_character_rate"] < 0.001
     assert summary["warnings"] == []
     assert sum(script["tokens"] for script in summary["scripts"].values()) == corpus.tokens
     for text, source in documents(corpus):
@@ -223,8 +223,8 @@ def test_a_tokenizer_is_frozen_until_it_is_retrained(tmp_path: Path) -> None:
     assert shard_bytes(out) == before
     (tmp_path / "in" / "9.txt").write_text("entirely different vocabulary\n" * 3 + "Ελληνικά Ελληνικά\n")
     more = [*paths[:2], str(tmp_path / "in" / "9.txt")]
-    assert run(more, out)["unknown_token_rate"] > 0
-    assert run(more, out, retrain_tokenizer=True, tokenizer="train:310")["unknown_token_rate"] == 0
+    assert run(more, out)["unknown_character_rate"] > 0
+    assert run(more, out, retrain_tokenizer=True, tokenizer="train:310")["unknown_character_rate"] == 0
     run(more, tmp_path / "fresh", tokenizer="train:310")
     run(more, tmp_path / "other", tokenizer="train:120")
     assert (out / "tokenizer.json").read_bytes() == (tmp_path / "fresh" / "tokenizer.json").read_bytes()

@@ -246,16 +246,34 @@ def test_a_full_memo_changes_nothing(
 @pytest.mark.parametrize("name", ["BERT uncased", "byte-level", "Metaspace NFKC"])
 def test_counts_by_script(name: str) -> None:
     tokenizer, _ = made(name)
-    encoded = TextTokenizer(tokenizer, Segmenter())(["the 中国 ω", "らー 한 ", ""])
+    texts = ["the 中国 ω", "らー 한 ", ""]
+    encoded = TextTokenizer(tokenizer, Segmenter())(texts)
     characters = {script: counts["characters"] for script, counts in encoded.scripts.items()}
     assert characters == {"Latin": 3, "Han": 2, "other": 1, "kana": 2, "Hangul": 1}
-    unknown = json.loads(tokenizer.to_str())["model"].get("unk_token") or "[UNK]"
+    unknown = tokenizer.token_to_id(json.loads(tokenizer.to_str())["model"].get("unk_token") or "[UNK]")
     ids = encoded.batch.tokens.tolist()
     assert sum(counts["tokens"] for counts in encoded.scripts.values()) == len(ids)
-    assert sum(counts["unknown"] for counts in encoded.scripts.values()) == ids.count(
-        tokenizer.token_to_id(unknown)
-    )
+    lost = 0
+    for text in texts:
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        for token, (begin, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            lost += len(text[begin:end].replace(" ", "")) if token == unknown else 0
+    assert sum(counts["unknown"] for counts in encoded.scripts.values()) == lost
     assert encoded.scripts["Latin"]["tokens"] == len(tokenizer.encode("the", add_special_tokens=False))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_proteins_by_character(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    proteins = ["".join(generator.choice(list("ACDEFGHIKLMNPQRSTVWY"), n)) for n in (400, 150, 33, 32)]
+    tokenizer = train(proteins, 1000, model="characters")
+    encoded = TextTokenizer(tokenizer, Segmenter())(proteins)
+    assert encoded.batch.lengths.tolist() == [400, 150, 33, 32]
+    assert tokenizer.decode(encoded.batch.tokens[:400].tolist()) == proteins[0]
+    # Each residue is masked by itself, except in a word that is short enough to be one.
+    assert encoded.batch.word_starts[:583].all()
+    assert encoded.batch.word_starts[583:].tolist() == [True] + 31 * [False]
+    assert not encoded.lacking
 
 
 def test_nothing() -> None:

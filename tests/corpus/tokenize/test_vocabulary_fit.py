@@ -16,9 +16,10 @@ def script(characters: int, tokens: int, unknown: int = 0) -> dict[str, int]:
         ({"Latin": script(9000, 2200), "Han": script(9000, 9000, 90), "other": script(9, 8)}, []),
         (
             {"Latin": script(9000, 2000), "Han": script(1000, 1000, 1000)},
-            ["33.3% of all", "100.0% of the Han"],
+            ["10.0% of the text", "100.0% of the Han"],
         ),
         ({"Latin": script(10_000, 5500), "other": script(1000, 1000)}, ["0.55 tokens per Latin"]),
+        ({"Latin": script(10_000, 10_000)}, []),  # a tokenizer of characters
         ({"Hangul": script(10_000, 25_000), "other": script(1000, 1000)}, ["2.50 tokens per Hangul"]),
         # A script with less than 0.1 % of the characters is not judged.
         ({"Latin": script(1_000_000, 220_000), "Han": script(900, 900, 900)}, []),
