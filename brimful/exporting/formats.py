@@ -26,7 +26,7 @@ from brimful.base.storage import (
     write_json,
 )
 from brimful.corpus.text.folder_files import PROMPTS, SETTINGS, read_transformer_settings
-from brimful.exporting.padded_batches import Run, onnx_session
+from brimful.exporting.padded_batches import GraphSession, Run
 from brimful.hf.model_folder import ModelFolder
 
 if TYPE_CHECKING:
@@ -274,13 +274,13 @@ class Onnx(Format):
         write_onnx(
             traced, export.encoder, export.head, token_types=export.token_types, reading=export.reading
         )
-        largest = check_written(export, self.name, lambda: onnx_session(traced).run)
+        largest = check_written(export, self.name, lambda: GraphSession(traced).run)
         self.convert(traced, folder / self.file)  # only now, so that rounding is not compared
         shutil.rmtree(traced.parent, ignore_errors=True)
         return largest
 
     def run(self, folder: Path, export: "Export") -> Run:
-        return onnx_session(folder / self.file).run
+        return GraphSession(folder / self.file).run
 
     def convert(self, traced: Path, out: Path) -> None:
         """Write the traced graph, which is not needed afterwards, as the format's."""

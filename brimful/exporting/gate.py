@@ -22,7 +22,6 @@ from scipy.special import softmax
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.machine import processor_name, read_kernel_file
-from brimful.base.randomness import derive_key, hash_words
 from brimful.base.resources import usable_cores
 from brimful.base.types import InferencePrecision, Values
 from brimful.corpus.text.special_ids import special_ids
@@ -95,8 +94,9 @@ def random_examples(encoder: Encoder) -> Examples:
     sequences = []
     for index in range(RANDOM_SEQUENCES):
         length = 2 + (longest - 2) * index // (RANDOM_SEQUENCES - 1)
-        draws = hash_words(derive_key("export", index), np.arange(length))
-        ids = (draws % np.uint64(encoder.config.vocabulary_size)).astype(np.int32)
+        ids = np.random.default_rng(index).integers(
+            encoder.config.vocabulary_size, size=length, dtype=np.int32
+        )
         ids[ids == pad] = special.sep  # any other token would do
         ids[0], ids[-1] = special.cls, special.sep
         sequences.append(ids)

@@ -1,9 +1,7 @@
 """Graphs in onnxruntime, and the padded batches that they read. Nothing here imports torch."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -22,41 +20,29 @@ Run = Callable[[Inputs], ndarray]
 """Inputs -> outputs, float32 (B, L, C) or (B, C)."""
 
 
-@dataclass(frozen=True)
 class GraphSession:
-    """A graph in onnxruntime.
+    """A graph in onnxruntime on the CPU, with as many threads as onnxruntime chooses.
 
     Attributes:
         inputs: the names of its inputs.
         output, shape: the name and the shape of its first output; a size set by the inputs is a name.
-        run: computes the first output; it ignores inputs that the graph does not have.
     """
 
-    inputs: list[str]
-    output: str
-    shape: list[Any]
-    run: Run
+    def __init__(self, path: Path, *, spinning: bool = True) -> None:
+        """`spinning`: whether threads that wait keep their cores busy, which makes single texts faster."""
+        import onnxruntime
 
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # errors
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self.inputs = [value.name for value in self._session.get_inputs()]
+        first = self._session.get_outputs()[0]
+        self.output, self.shape = first.name, first.shape
 
-def onnx_session(path: Path, *, spinning: bool = True) -> GraphSession:
-    """Open an ONNX file in onnxruntime on the CPU; onnxruntime chooses the number of threads.
-
-    Args:
-        spinning: whether threads that wait for work keep their cores busy, which makes single texts faster.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors
-    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_inputs()]
-    first = session.get_outputs()[0]
-
-    def run(inputs: Inputs) -> ndarray:
-        return session.run(None, {name: inputs[name] for name in names})[0]
-
-    return GraphSession(names, first.name, list(first.shape), run)
+    def run(self, inputs: Inputs) -> ndarray:
+        """Compute the first output. Inputs that the graph does not have are ignored."""
+        return self._session.run(None, {name: inputs[name] for name in self.inputs})[0]
 
 
 def padded_batches(examples: Examples) -> Iterator[tuple[list[int], Inputs]]:

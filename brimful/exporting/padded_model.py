@@ -178,12 +178,12 @@ def _refuse_errors(named: str) -> Iterator[None]:
     """A context in which an error of `transformers`, except an OSError, becomes one line."""
     try:
         yield
-    except (BrimfulError, OSError, MemoryError):
+    except (BrimfulError, OSError):
         raise
     except Exception as error:
-        message = " ".join(str(error).split())
         if is_out_of_memory(error):
             raise
+        message = " ".join(str(error).split())
         raise BrimfulError(
             f"transformers cannot load {named}; nothing was written. It says: {message:.500}"
         ) from error

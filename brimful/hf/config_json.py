@@ -80,8 +80,10 @@ _SHARED = {
     "heads": "num_attention_heads",
     "intermediate_size": "intermediate_size",
 }
+"""Sizes, by their names in our configuration."""
 _BERT_KEYS = {*_SHARED.values(), "max_position_embeddings", "type_vocab_size"}
 """Keys of every configuration of BERT, also of those that name no model_type."""
+_SHARED |= {"pad_id": "pad_token_id", "initializer_range": "initializer_range"}
 _FOREIGN_KEYS = {  # keys of models with the same sizes that are not BERT
     "embedding_size",
     "num_hidden_groups",
@@ -217,9 +219,7 @@ def _shared(numbers: _Numbers, *, unused: int = 0, longest: int = 2**31 - 1) -> 
             f"max_position_embeddings is {numbers.max_position_embeddings}: it must be from {unused + 3} to"
             f" {min(unused + longest, 2**31 - 1):,}"
         )
-    sizes = {ours: getattr(numbers, theirs) for ours, theirs in _SHARED.items()}
-    pad_id, deviation = numbers.pad_token_id, numbers.initializer_range
-    return sizes | {"max_length": length, "pad_id": pad_id, "initializer_range": deviation}
+    return {"max_length": length} | {ours: getattr(numbers, theirs) for ours, theirs in _SHARED.items()}
 
 
 def _bert_config(numbers: _BertNumbers, model_type: str) -> EncoderConfig:
@@ -286,10 +286,8 @@ def write_config(config: EncoderConfig, tokenizer: Tokenizer | None) -> Values:
         "model_type": _MODEL_TYPES[config.architecture, config.variant],
         **{theirs: getattr(config, ours) for ours, theirs in _SHARED.items()},
         "max_position_embeddings": config.position_offset + config.max_length,
-        "pad_token_id": config.pad_id,
         "bos_token_id": cls,
         "eos_token_id": sep,
-        "initializer_range": config.initializer_range,
         "tie_word_embeddings": True,
         **_REQUIRED[config.architecture],
     }

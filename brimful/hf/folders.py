@@ -192,7 +192,7 @@ def load_model(folder: AnyFolder) -> tuple[Encoder, Head | None, list[str] | Non
         head = _linear_head(folder, encoder)
     else:
         with skip_initial_weights():
-            head = _new_head(kind, encoder, folder.values, tensors, where)
+            head = _new_head(kind, encoder, folder.values, tensors)
         from_hf(head, encoder.config, tensors, where)
     if head is None:
         return encoder, None, None
@@ -241,7 +241,7 @@ def _head_kind(encoder: Encoder, name: str, tensors: Tensors, where: str) -> typ
     return MaskedLMHead
 
 
-def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tensors, where: str) -> Head:
+def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tensors) -> Head:
     """Return a head of the shape that config.json and the tensors describe."""
     if issubclass(kind, MaskedLMHead):
         return kind(encoder)
@@ -250,15 +250,14 @@ def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tenso
     rate = values.get("classifier_dropout")
     if kind is SpanHead:
         return SpanHead(encoder, dropout=rate)
-    name = classifier_weight(kind, encoder.config)
-    if name not in tensors:
-        raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
+    # Without the matrix the head has no classes, and `from_hf` names what is missing.
+    classes = len(tensors.get(classifier_weight(kind, encoder.config), ()))
     if kind is TokenHead:
-        return TokenHead(encoder, tensors[name].shape[0], dropout=rate)
+        return TokenHead(encoder, classes, dropout=rate)
     # Only ModernBERT's class reads this key; the others pool the first token.
     has_mean = encoder.config.modern and values.get("classifier_pooling") == "mean"
     pooling: Pooling = "mean" if has_mean else "first"
-    return SequenceHead(encoder, tensors[name].shape[0], pooling=pooling, dropout=rate)
+    return SequenceHead(encoder, classes, pooling=pooling, dropout=rate)
 
 
 def _is_tied(encoder: Encoder, tensors: Tensors, where: str) -> bool:
@@ -279,8 +278,7 @@ def _linear_head(folder: ModelFolder, encoder: Encoder) -> SequenceHead | None:
     if encoder.config.modern or "problem_type" not in folder.values or not folder.has_classifier:
         return None
     tensors, path = read_weights(folder.path / CLASSIFIER)
-    matrix = tensors.get("linear.weight")
-    classes = 0 if matrix is None else matrix.shape[0]  # `from_hf` names the tensor that is missing
+    classes = len(tensors.get("linear.weight", ()))  # `from_hf` names the tensor that is missing
     with skip_initial_weights():
         head = SequenceHead(encoder, classes, pooling="mean", dropout=folder.values.get("classifier_dropout"))
     from_hf(head, encoder.config, tensors, str(path))

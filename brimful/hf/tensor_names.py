@@ -154,10 +154,11 @@ def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
     return f"{_module_names(kind, config)['classifier']}.weight"
 
 
-def _name_parameters(
-    module: Encoder | Head, config: EncoderConfig
-) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
-    """Yield each parameter, without vocabulary padding, and its names in `transformers`: three for `qkv`."""
+def _name_parameters(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[str, Tensor]]:
+    """Yield each parameter, without vocabulary padding, under its name in `transformers`.
+
+    A parameter with several names there, such as `qkv`, comes in parts, which are views of it.
+    """
     if isinstance(module, Encoder):
         rules = dict(_ENCODER[config.architecture])
         for index in range(config.layers):
@@ -173,21 +174,19 @@ def _name_parameters(
         owner, _, kind = name.rpartition(".")
         if isinstance(module, Encoder) and name == "embedding.weight":
             parameter = module.word_embeddings  # type: ignore[assignment]
-        yield parameter.detach(), tuple(f"{theirs}.{kind}" for theirs in rules[owner])
+        theirs = rules[owner]
+        for each, part in zip(theirs, parameter.detach().chunk(len(theirs)), strict=True):
+            yield f"{each}.{kind}", part
 
 
 def hf_names(module: Encoder | Head, config: EncoderConfig) -> set[str]:
     """Return the names in `transformers` of a module's parameters (an encoder's without prefix)."""
-    return {name for _, theirs in _name_parameters(module, config) for name in theirs}
+    return {name for name, _ in _name_parameters(module, config)}
 
 
 def to_hf(module: Encoder | Head, config: EncoderConfig) -> Tensors:
     """Copy a module's parameters under the names of `transformers` (an encoder's without prefix)."""
-    named = {}
-    for parameter, theirs in _name_parameters(module, config):
-        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
-            named[name] = part.cpu().clone()
-    return named
+    return {name: part.cpu().clone() for name, part in _name_parameters(module, config)}
 
 
 def from_hf(module: Encoder | Head, config: EncoderConfig, tensors: Tensors, where: str = "") -> None:
@@ -196,15 +195,14 @@ def from_hf(module: Encoder | Head, config: EncoderConfig, tensors: Tensors, whe
     Raises:
         BrimfulError: a tensor is missing or has another shape.
     """
-    for parameter, theirs in _name_parameters(module, config):
-        for name, part in zip(theirs, parameter.chunk(len(theirs)), strict=True):
-            tensor = tensors.get(name)
-            if tensor is None:
-                raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
-            if tensor.shape != part.shape:
-                shapes = f"{tuple(tensor.shape)}, not {tuple(part.shape)}"
-                raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} of config.json")
-            part.copy_(tensor)  # a chunk is a view of the parameter
+    for name, part in _name_parameters(module, config):
+        tensor = tensors.get(name)
+        if tensor is None:
+            raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")
+        if tensor.shape != part.shape:
+            shapes = f"{tuple(tensor.shape)}, not {tuple(part.shape)}"
+            raise BrimfulError(f"{where}: the tensor {name} has the shape {shapes} of config.json")
+        part.copy_(tensor)
 
 
 def add_prefix(tensors: Tensors, names: Collection[str], prefix: str, where: str) -> Tensors:

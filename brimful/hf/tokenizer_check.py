@@ -101,15 +101,15 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
     """
     tokenizer = read(folder)
     plain, spelled = sample_texts(tokenizer)
-    _compare(plain + spelled, tokenizer, folder, f"AutoTokenizer of {folder.name}")
+    _compare(plain + spelled, tokenizer, folder, folder.name)
     tokenizer.enable_truncation(max_length, direction=truncation_side(tokenizer))
     numbers = " ".join(map(str, range(max_length)))
-    _compare([numbers], tokenizer, folder, f"AutoTokenizer of {folder.name}, which cuts it")
+    _compare([numbers], tokenizer, folder, f"{folder.name}, which cuts it")
     tokenizer.no_truncation()
     if not whole or find_vocabulary_file(source) is None:
         return
     try:
-        _compare(plain, tokenizer, source, f"AutoTokenizer of {source}", lowers=lowers_text(source))
+        _compare(plain, tokenizer, source, str(source), lowers=lowers_text(source))
     except BrimfulError:
         raise
     except Exception as error:  # files of a folder make transformers raise errors of many types
@@ -118,7 +118,7 @@ def check_ids(source: Path, folder: Path, max_length: int, *, whole: bool = True
 
 
 def _compare(
-    texts: Sequence[str], tokenizer: "Tokenizer", folder: Path, whose: str, *, lowers: bool = False
+    texts: Sequence[str], tokenizer: "Tokenizer", folder: Path, named: str, *, lowers: bool = False
 ) -> None:
     """Compare our ids with the AutoTokenizer of a folder, which may read texts in lower case (`lowers`), for
     each text and each pair of neighbours."""
@@ -131,12 +131,12 @@ def _compare(
         inputs = list(map(str.lower, row)) if lowers else row
         theirs = auto_tokenizer(*inputs, truncation=cuts, return_token_type_ids=True)
         ours = tokenizer.encode(first, second)
-        _require_equal(row, "ids", ours.ids, theirs["input_ids"], whose)
+        _require_equal(row, "ids", ours.ids, theirs["input_ids"], named)
         if second is not None:
-            _require_equal(row, "token types", ours.type_ids, theirs["token_type_ids"], whose)
+            _require_equal(row, "token types", ours.type_ids, theirs["token_type_ids"], named)
 
 
-def _require_equal(row: list[str], noun: str, ours: list[int], theirs: list[int], whose: str) -> None:
+def _require_equal(row: list[str], noun: str, ours: list[int], theirs: list[int], named: str) -> None:
     if ours == theirs:
         return
     at = 0
@@ -144,6 +144,6 @@ def _require_equal(row: list[str], noun: str, ours: list[int], theirs: list[int]
         at += 1
     texts = " and ".join(repr(text[:60]) for text in row)
     raise BrimfulError(
-        f"the {noun} of {texts} differ from those of {whose} at token {at}:"
+        f"the {noun} of {texts} differ from those of AutoTokenizer of {named} at token {at}:"
         f" {ours[at : at + 3]} instead of {theirs[at : at + 3]}; nothing was written"
     )

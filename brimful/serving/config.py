@@ -1,11 +1,11 @@
 """The options of `brimful predict` and `brimful serve`, and those with which both open a model."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from brimful.base.config import Argument, require_positive
 from brimful.base.errors import UsageError, require_range
-from brimful.base.types import InferencePrecision
+from brimful.base.types import InferencePrecision, Values
 from brimful.model.shape import TextPooling
 from brimful.tables.layouts import TableOptions
 
@@ -121,5 +121,5 @@ class ServeConfig:
     @property
     def model_options(self) -> list[ModelOptions]:
         """The options with which each model is opened."""
-        common = ModelOptions(model="", precision=self.precision, device=self.device, resident=True)
-        return [replace(common, model=path) for path in self.models]
+        common: Values = {"precision": self.precision, "device": self.device, "resident": True}
+        return [ModelOptions(model=path, **common) for path in self.models]

@@ -12,7 +12,7 @@ from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.exporting.padded_batches import Inputs, onnx_session, padded_outputs
+from brimful.exporting.padded_batches import GraphSession, Inputs, padded_outputs
 from brimful.hf.config_json import class_names, shape_of
 from brimful.hf.model_folder import PROBLEMS, ModelFolder
 from brimful.hf.text_reading import VECTORS, reading_of
@@ -97,11 +97,10 @@ def open_graph(folder: ModelFolder, path: Path, options: ModelOptions) -> Served
     )
 
 
-class Graph:
-    """The graph of a model in onnxruntime.
+class Graph(GraphSession):
+    """The graph of a model, whose first output is `VECTORS` or logits, if Brimful wrote it.
 
     Attributes:
-        output: the name of its first output: `VECTORS` or logits, if Brimful wrote it.
         by_token: whether outputs are (B, L, C), not (B, C).
         width: C.
         order: output i is the graph's output `order[i]`; None where both orders are the same.
@@ -112,19 +111,18 @@ class Graph:
         """`width` is the length of a vector, `vocabulary_size` the number of ids with embeddings."""
         self.folder, self.path = folder, path
         try:
-            session = onnx_session(self.path, spinning=False)
+            super().__init__(path, spinning=False)
         except Exception as error:  # onnxruntime's errors share no class
             reason = " ".join(str(error).split())
-            raise BrimfulError(f"onnxruntime cannot read {self.path}: {reason:.200}") from error
-        self._compute, self.output = session.run, session.output
-        self.by_token = len(session.shape) == 3
-        self.width: int = width if self.output == VECTORS else session.shape[-1]
+            raise BrimfulError(f"onnxruntime cannot read {path}: {reason:.200}") from error
+        self.by_token = len(self.shape) == 3
+        self.width: int = width if self.output == VECTORS else self.shape[-1]
         self.order: list[int] | None = None
-        self.precision = "int8" if "quantized" in self.path.name else "fp32"
-        if not INPUT_NAMES.issuperset(session.inputs) or not isinstance(self.width, int):
+        self.precision = "int8" if "quantized" in path.name else "fp32"
+        if not INPUT_NAMES.issuperset(self.inputs) or not isinstance(self.width, int):
             raise BrimfulError(
-                f"{self.path} is not an export of Brimful: its inputs are {', '.join(session.inputs)}, and"
-                f" its output has the shape {session.shape}"
+                f"{path} is not an export of Brimful: its inputs are {', '.join(self.inputs)}, and"
+                f" its output has the shape {self.shape}"
             )
         # The last id fails now, not in the middle of a file, if the graph has fewer embeddings.
         last_id = np.full((1, 1), vocabulary_size - 1, dtype=np.int64)
@@ -141,7 +139,7 @@ class Graph:
 
     def _run(self, inputs: Inputs) -> np.ndarray:
         try:
-            values = self._compute(inputs)
+            values = self.run(inputs)
         except Exception as error:
             if is_out_of_memory(error):
                 raise

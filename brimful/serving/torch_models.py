@@ -14,7 +14,7 @@ from brimful.base.device import default_device
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Values
 from brimful.data.examples import Examples
-from brimful.hf.folders import load_encoder
+from brimful.hf.folders import load_encoder, require_tokenizer
 from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reading_of
@@ -38,15 +38,9 @@ def open_with_torch(folder: ModelFolder, options: ModelOptions) -> ServedTask | 
             no such device, or torch's build does not serve the GPU.
     """
     device = _choose_device(options.device)
-    task_model: TaskModel | None = None
-    if folder.has_task:
-        task_model = load_task_model(folder)
-        encoder = task_model.encoder
-    else:
-        encoder = load_encoder(folder, Encoder)
-    if encoder.tokenizer is None:
-        raise BrimfulError(f"{folder} has no tokenizer.json; add it beside config.json")
-    model = encoder if task_model is None else task_model
+    model = load_task_model(folder) if folder.has_task else load_encoder(folder, Encoder)
+    encoder = model.encoder if isinstance(model, TaskModel) else model
+    tokenizer = require_tokenizer(encoder, folder)
     precision = calibrated_precision(options.precision, encoder, device, folder)
     # Laid-out copies of the weights: a resident model keeps them from one call to the next.
     copies = open_fast_context("products", device, None, precision)
@@ -60,18 +54,18 @@ def open_with_torch(folder: ModelFolder, options: ModelOptions) -> ServedTask | 
 
         return outputs
 
-    common: Values = {"tokenizer": encoder.tokenizer, "precision": precision}
+    common: Values = {"tokenizer": tokenizer, "precision": precision}
     if device.type == "cpu":  # a GPU has no threads to divide
         common |= {"threads": CPU_THREADS, "on_threads": use_threads}
     longest = encoder.config.max_length
-    if task_model is not None:
+    if isinstance(model, TaskModel):
         return ServedTask(
-            task=task_model.task,
-            max_length=choose_max_length(options, task_model.max_length, longest),
-            overlap=task_model.overlap if options.overlap is None else options.overlap,
-            outputs=compute_on_device(partial(task_model.outputs, precision=precision)),
-            temperature=task_model.temperature,
-            pairs=task_model.pairs,
+            task=model.task,
+            max_length=choose_max_length(options, model.max_length, longest),
+            overlap=model.overlap if options.overlap is None else options.overlap,
+            outputs=compute_on_device(partial(model.outputs, precision=precision)),
+            temperature=model.temperature,
+            pairs=model.pairs,
             **common,
         )
     reading = reading_of(folder, encoder.config).pooled(options.pooling, options.model)

@@ -108,7 +108,7 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
     )
 
     def make_trainer() -> Trainer:
-        # Only here, so that a finished stage opens no files.
+        # The stream is made only here, so that a finished stage opens no files.
         stream: Stream
         if isinstance(texts, Examples):
             stream = make_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)

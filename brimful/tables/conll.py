@@ -62,7 +62,7 @@ def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[lis
         words |= dict.fromkeys(sentence.words)
     if not any(is_unspaced(word[0]) for word in words):
         return sentences, False
-    # In the files of Weibo's names, the place of each character in its word follows it.
+    # In Weibo's files of names, each character is followed by its place in its word.
     numbered = [word for word in words if _NUMBERED_WORD.fullmatch(word)]
     if len(numbered) >= _NUMBERED_SHARE * len(words):
         raise BrimfulError(
@@ -95,7 +95,7 @@ class _LineReader:
 
     def read(self, line: str, number: int) -> tuple[str, str] | None:
         """Return the word and the tag of a line; None for a comment."""
-        if not self.width:  # a comment decides nothing
+        if not self.width:  # only comments precede this line
             self.separator = "tabs" if "\t" in line else "spaces"
         if self.separator == "tabs":
             # A word can be a single space, or other white space than tabs and spaces, such as U+3000.

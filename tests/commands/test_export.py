@@ -231,7 +231,7 @@ def test_logits_that_differ_anywhere_are_noticed_and_nothing_is_written(model, t
         return SimpleNamespace(run=call)
 
     monkeypatch.setattr(padded_model, "write_onnx", write)
-    monkeypatch.setattr(formats, "onnx_session", off)
+    monkeypatch.setattr(formats, "GraphSession", off)
     with pytest.raises(BrimfulError, match="nothing was written"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()

@@ -56,15 +56,6 @@ def made(encoder: Encoder, head: object = None, extra: dict[str, Any] | None = N
     return Export(encoder, head, None, ModelFolder(Path("given")), settings, True, reading)
 
 
-def test_a_summary_beside_a_model_is_of_its_run_where_the_options_stand_there_too(encoder, tmp_path):
-    said = {"overview": {"title": "t", "verdict": "Accuracy 93 %", "tables": [], "charts": []}}
-    (tmp_path / "summary.json").write_text(json.dumps(said))
-    source = replace(made(encoder), source=ModelFolder(tmp_path / "model"))
-    assert "Accuracy 93 %" not in page_of(source)
-    (tmp_path / "config.yaml").touch()
-    assert "Accuracy 93 %" in page_of(source)
-
-
 def printed(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, *texts: str) -> str:
     with monkeypatch.context() as patch:
         for name in [name for name in sys.modules if name.split(".")[0] == "brimful"]:
@@ -137,6 +128,8 @@ def test_the_card_says_what_the_run_knows_and_an_edited_one_stays(encoder, tmp_p
     save_model(run / "model", encoder, SequenceHead(encoder, 2), ["bad", "good"], max_length=20)
     verdict = "It reaches accuracy 87.5 ± 5.2 % on 40 test rows."
     (run / "summary.json").write_text(json.dumps({"kind": "finetune", "overview": {"verdict": verdict}}))
+    # Without the options beside it, a summary is not a run's.
+    assert verdict not in page_of(replace(made(encoder), source=ModelFolder(run / "model")))
     (run / "config.yaml").write_text("task: classification\n")
     out = tmp_path / "shop"
     export(run=str(run), out=str(out))

@@ -20,17 +20,14 @@ def rows(facts: dict[str, Any]) -> dict[str, str]:
     return {row[0]: row[1] for row in summarise_export(facts).tables[0].rows}
 
 
-def test_what_was_not_compared_is_said():
+def test_what_was_done_and_what_was_not_compared_is_said():
     assert summarise_export(FACTS).verdict == "Its outputs in float32 are the model's within 1.5e-06."
     alone = summarise_export(FACTS | {"max_abs_logit_difference": None})
     assert alone.verdict == "Not loaded with transformers, which is not installed."
     assert rows(FACTS)["Next"] == "python 'de ploy/example.py'"
     assert "Checkpoint" not in rows(FACTS)
-    assert rows(FACTS | {"step": 5_000})["Checkpoint"] == "step 5,000"
-
-
-def test_pruning_says_what_texts_use():
-    shown = rows(FACTS | {"pruned": PRUNED})
+    shown = rows(FACTS | {"step": 5_000, "pruned": PRUNED})
+    assert shown["Checkpoint"] == "step 5,000"
     assert shown["Pieces"] == "21,128 before, 8,000 after; 900 texts use 7,500"
 
 

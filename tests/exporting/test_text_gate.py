@@ -18,16 +18,14 @@ from brimful.data.examples import Examples
 from brimful.exporting.exported_model import Export, RealTexts, find_texts
 from brimful.exporting.gate import compare, describe_instructions, require_little_loss
 from brimful.exporting.padded_batches import BATCH_SLOTS, PADDING_SLOTS, padded_batches, padded_outputs
-from brimful.exporting.padded_model import PaddedModel
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder
 from brimful.hf.text_reading import TextReading
-from brimful.model.heads import SequenceHead, TokenHead
+from brimful.model.heads import TokenHead
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table_files import read_file
 from brimful.tasks.cached_tables import RunTables
-from brimful.tasks.classification import Classification
 from brimful.tasks.task_model import load_task_model
 from brimful.tasks.token_classification import TokenClassification
 from builders.encoders import small, word_tokenizer
@@ -38,7 +36,6 @@ TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.in
 
 
 def new_encoder() -> TextEncoder:
-    """Its norms are read by one product each, so a channel can be scaled there and back."""
     torch.manual_seed(4)
     encoder = TextEncoder(small("prenorm", vocabulary_size=95, layers=2).config)
     with torch.no_grad():
@@ -49,21 +46,9 @@ def new_encoder() -> TextEncoder:
     return encoder
 
 
-def plant(encoder: TextEncoder, factor: float = 1000.0) -> None:
-    """One channel goes into a product a thousand times larger, with weights a thousand times smaller."""
-    layer = encoder.layers[0]
-    with torch.no_grad():
-        layer.mlp_norm.weight[3] *= factor
-        layer.mlp_norm.bias[3] *= factor
-        layer.up.weight[:, 3] /= factor
-
-
-def classifier(folder: Path, *, planted: bool) -> Path:
+def classifier(folder: Path) -> Path:
     """What `save_sure_classifier` saves."""
-    encoder = new_encoder()
-    if planted:
-        plant(encoder)
-    return save_sure_classifier(folder, encoder, TEXTS, 80)
+    return save_sure_classifier(folder, new_encoder(), TEXTS, 80)
 
 
 def task_export(folder: Path) -> Export:
@@ -73,7 +58,7 @@ def task_export(folder: Path) -> Export:
 
 
 def test_the_loss_of_rounding_is_known(tmp_path):
-    folder = classifier(tmp_path / "good", planted=False)
+    folder = classifier(tmp_path / "good")
     options = {"format": "onnx-int8", "test": str(folder / "test.tsv"), "most_loss": 0.05}
     result = export(run=str(folder / "model"), out=str(tmp_path / "out"), **options)
     gate = result["gate"]
@@ -94,17 +79,6 @@ def test_the_loss_of_rounding_is_known(tmp_path):
     line = [sys.executable, "-c", code, str(tmp_path / "out" / "example.py"), *TEXTS[:2]]
     said = subprocess.run(line, check=True, capture_output=True, text=True).stdout.splitlines()
     assert [each.split("\t")[2] for each in said] == TEXTS[:2]
-
-
-@pytest.mark.slow
-def test_a_model_that_loses_too_much_is_refused(tmp_path):
-    folder = classifier(tmp_path / "bad", planted=True)
-    options = {"format": "onnx-int8", "test": str(folder / "test.tsv"), "most_loss": 0.05}
-    with pytest.raises(BrimfulError, match=r"accuracy goes from 1\.0000 to 0\.\d+ ") as caught:
-        export(run=str(folder / "model"), out=str(tmp_path / "refused"), **options)
-    assert "more is lost than --most-loss 0.05; nothing was written" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "refused").exists()
 
 
 def test_spans_are_compared(tmp_path):
@@ -129,10 +103,13 @@ def test_spans_are_compared(tmp_path):
     assert (damaged["before"], damaged["metric"]) == (1, "f1")
     assert 0 < damaged["after"] < 1
     assert damaged["loss"] == pytest.approx(1 - damaged["after"])
+    said = r"X: F1 goes from 1\.0000 to 0\.\d+ .* --most-loss 0\.05; nothing was written"
+    with pytest.raises(BrimfulError, match=said):
+        require_little_loss(damaged, 0.05, "X")
 
 
 def test_without_labels_the_metric_is_unknown(tmp_path, capsys):
-    model = load_task_model(classifier(tmp_path, planted=False) / "model")
+    model = load_task_model(classifier(tmp_path) / "model")
     texts = RealTexts(tmp_path / "some.txt", model.encode(model.task.from_texts(TEXTS, None)), labelled=False)
 
     exact = model.outputs(texts.data.examples, "fp32")
@@ -147,7 +124,7 @@ def test_without_labels_the_metric_is_unknown(tmp_path, capsys):
 
 
 def test_formats_that_round_need_texts(tmp_path):
-    model = classifier(tmp_path, planted=False) / "model"
+    model = classifier(tmp_path) / "model"
     with pytest.raises(BrimfulError, match="name some with --test TABLE") as caught:
         export(run=str(model), out=str(tmp_path / "out"), format="onnx-int8", dry_run=True)
     assert "\n" not in str(caught.value)
@@ -156,7 +133,7 @@ def test_formats_that_round_need_texts(tmp_path):
 @pytest.mark.parametrize("named", ["test", "calibrate"])
 @pytest.mark.parametrize("form", ["hf", "sentence-transformers"])
 def test_weights_are_compared_on_texts_where_transformers_is(form, named, tmp_path, monkeypatch):
-    folder = classifier(tmp_path, planted=False)
+    folder = classifier(tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
     options = {"run": str(folder / "model"), "out": str(tmp_path / "out"), "format": form}
     if form == "sentence-transformers":
@@ -167,27 +144,13 @@ def test_weights_are_compared_on_texts_where_transformers_is(form, named, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_padded_outputs_are_those_of_each_text_alone():
-    encoder = new_encoder()
-    model = TaskModel(Classification(["a", "b"]), encoder, SequenceHead(encoder, 2), 32)
-    examples = model.encode(model.task.from_texts(TEXTS, None)).examples
-    padded = PaddedModel(encoder, model.head).eval()
-
-    def run(inputs):
-        with torch.inference_mode():
-            return padded(**{name: torch.from_numpy(each) for name, each in inputs.items()}).numpy()
-
-    np.testing.assert_allclose(
-        padded_outputs(run, examples, [1, 0])[:, ::-1], model.outputs(examples, "fp32"), atol=1e-4
-    )
-
-
 @given(st.lists(st.one_of(st.integers(1, 12), st.integers(1, 600)), min_size=1, max_size=80))
 def test_every_example_is_in_one_batch_of_examples_of_similar_length(lengths):
     tokens = [np.full(length, number + 1, dtype=np.int32) for number, length in enumerate(lengths)]
     types = [np.zeros(length, dtype=np.uint8) for length in lengths]
     seen: list[int] = []
-    for index, inputs in padded_batches(Examples(tokens, types, {}, 600, pad=0)):
+    examples = Examples(tokens, types, {}, 600, pad=0)
+    for index, inputs in padded_batches(examples):
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
         assert mask.sum(1).tolist() == [lengths[number] for number in index]
         for row, number in zip(ids, index, strict=True):
@@ -196,6 +159,8 @@ def test_every_example_is_in_one_batch_of_examples_of_similar_length(lengths):
         assert (mask == 0).sum() <= max(PADDING_SLOTS, ids.size // 4)
         seen += index
     assert sorted(seen) == list(range(len(lengths)))
+    outputs = padded_outputs(lambda inputs: inputs["input_ids"][:, :1] + np.arange(2), examples, [1, 0])
+    assert outputs.tolist() == [[number + 2, number + 1] for number in range(len(lengths))]
 
 
 def test_texts_come_from_the_user_else_from_the_run(tmp_path):
@@ -210,7 +175,7 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path):
     assert (len(compared), len(calibration), len(compared & calibration)) == (400, 300, 0)
     assert find_texts(bare, None, None, RunTables()) is None
 
-    folder = classifier(tmp_path, planted=False)
+    folder = classifier(tmp_path)
     task = task_export(folder / "model")
     (folder / "own.tsv").write_text("what\tclass\nw1 w2\ta\nw3\tb\n")
     layout = FileLayout(columns=Columns(text="what", label="class"))
@@ -222,7 +187,7 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path):
 
 
 def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_path):
-    task = task_export(classifier(tmp_path, planted=False) / "model")
+    task = task_export(classifier(tmp_path) / "model")
     test = np.array([1, 5, 70])
     run = RunTables(train=tmp_path / "test.tsv", held_out={"test": test, "dev": np.array([2])})
     every = task.read(tmp_path / "test.tsv", run.layout, labelled=True).data.table.texts

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import stat
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import torch
 import transformers
 from hf.test_families import FAMILIES, check_numbers, refuse, their_config
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
 
 from brimful import Encoder
 from brimful.base.errors import NotFiniteError
@@ -22,10 +20,10 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.hf.weights import naming_weights, weight_files
 from brimful.model.heads import MaskedLMHead, SequenceHead
 from brimful.runs.inputs import model_files
-from builders.encoders import small, word_tokenizer
+from builders.encoders import small
 
 FORMS = ["safetensors", "sharded", "bin", "sharded bin", "old bin"]
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "##c", "É", "é", "e", "##e", "中"]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##b", "##c"]
 
 
 def their_model(family: str, kind=transformers.AutoModel, **options):
@@ -62,7 +60,7 @@ def in_form(folder: Path, form: str) -> None:
     (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMS[1:])  # the first is that of test_families
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_in_every_form_equals_transformers(tmp_path, family, form):
     model = their_model(family)
@@ -122,12 +120,7 @@ def test_a_masked_lm_head_is_there_if_its_tensors_are(tmp_path, family):
 def test_a_vocab_txt_does_for_a_tokenizer_here_too(tmp_path):
     their_model("bert").save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS), encoding="utf-8")
-    text = "ABC É de 中a"
-    for settings in ({}, {"do_lower_case": False}, {"strip_accents": False}):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-        encoder = Encoder.load(tmp_path)
-        theirs = transformers.BertTokenizer.from_pretrained(tmp_path, **settings)
-        assert encoder.tokenizer.encode(text).ids == theirs(text)["input_ids"], settings
+    assert Encoder.load(tmp_path).tokenizer.encode("ABC").tokens == ["[CLS]", "a", "##b", "##c", "[SEP]"]
     assert [name for name in model_files("e", ModelFolder(tmp_path)) if "vocab" in name] == ["e/vocab.txt"]
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS + [f"w{n}" for n in range(60)]), encoding="utf-8")
     refuse(tmp_path, r"vocab\.txt is not this model's")
@@ -138,9 +131,7 @@ def test_a_vocab_json_with_its_merges_does_too(tmp_path):
     pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "a", "b", "Ġ", "ab", "Ġa"]
     (tmp_path / "vocab.json").write_text(json.dumps({piece: n for n, piece in enumerate(pieces)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nĠ a\n", encoding="utf-8")
-    encoder = Encoder.load(tmp_path)
-    assert encoder.tokenizer.encode("ab ab").tokens == ["<s>", "ab", "Ġ", "ab", "</s>"]
-    assert len(encoder.encode(["ab"])[0]) == 3
+    assert len(Encoder.load(tmp_path).encode(["ab"])[0]) == 3
     assert {"e/vocab.json", "e/merges.txt"} <= model_files("e", ModelFolder(tmp_path)).keys()
 
 
@@ -250,19 +241,6 @@ def test_loading_and_copying_draw_no_random_numbers(tmp_path):
             assert all(parameter.isfinite().all() for parameter in student.parameters())
 
 
-def test_files_are_written_with_the_umask(tmp_path):
-    encoder = small("bert")
-    encoder.tokenizer = word_tokenizer()
-    old = os.umask(0o027)
-    try:
-        encoder.save(tmp_path / "model")
-    finally:
-        os.umask(old)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").iterdir()}
-    assert set(modes.values()) == {0o640}, modes
-    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o750
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux says which memory is no file's")
 def test_a_model_takes_its_size_in_memory_once(tmp_path):
@@ -288,14 +266,6 @@ print(taken() - before)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert size < 50_000_000
     assert int(done.stdout) < 1.25 * size
-
-
-def test_a_tokenizer_of_another_model_is_refused(tmp_path):
-    their_model("bert").save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{")
-    refuse(tmp_path, r"tokenizer\.json is not JSON")
-    Tokenizer.from_str(word_tokenizer().to_str()).save(str(tmp_path / "tokenizer.json"))
-    refuse(tmp_path, "ids up to 94")
 
 
 def test_a_folder_whose_name_is_not_utf8_is_refused(tmp_path):

@@ -1,8 +1,6 @@
 """A model's folder, opened once: what it is, and what its JSON files say."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +59,3 @@ def test_what_a_folder_is(tmp_path, values, task):
 
 def test_heads_of_tasks_have_their_names_here_too():
     assert {HEADS[head] for head in (SequenceHead, TokenHead, SpanHead)} == PROBLEMS.keys()
-
-
-def test_it_loads_no_torch():
-    code = "import brimful.hf.model_folder, sys; print('torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert found.stdout == "False\n"

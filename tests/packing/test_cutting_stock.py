@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
-from brimful.base.errors import BrimfulError
 from brimful.packing import cutting_stock as stock
 from brimful.packing.cutting_stock import Rows, best_patterns, count_unplaced, cutting_stock, fill_slots
 from brimful.packing.histogram import Plan, count_lengths
@@ -121,11 +120,6 @@ def test_where_the_solver_fails_the_plan_is_best_fits(monkeypatch: pytest.Monkey
     assert cutting_stock(counts, 512).rows < best_fit(counts, 512).rows
     monkeypatch.setattr(stock, "linprog", lambda *_, **__: SimpleNamespace(status=4, x=None))
     assert checked(counts, 512).rows == best_fit(counts, 512).rows
-
-
-def test_a_histogram_that_fits_no_row_is_refused() -> None:
-    with pytest.raises(BrimfulError, match="capacity of 4"):
-        cutting_stock(np.array([0, 0, 0, 0, 0, 1]), 4)
 
 
 @given(problems(largest=14), st.data())

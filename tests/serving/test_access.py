@@ -109,3 +109,10 @@ def test_what_is_not_called_json_is_refused_and_the_header_is_named(server, kind
     assert response.status_code == 415
     assert "Content-Type: application/json" in response.json()["error"]["message"]
     assert post(server, {"Content-Type": "Application/JSON; charset=utf-8"}).status_code == 200
+
+
+def test_a_compressed_body_is_refused_as_such(server):
+    assert post(server, {"Content-Encoding": "identity", **JSON}).status_code == 200
+    refused = post(server, {"Content-Encoding": "gzip", **JSON})
+    assert refused.status_code == 415
+    assert "without Content-Encoding" in refused.json()["error"]["message"]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from brimful.cli.main import main
-from builders.sockets import JSON, READY, Running, answered, running, text_of
+from builders.sockets import JSON, Running, answered, running, text_of
 
 ASK = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -254,33 +254,25 @@ def test_a_server_whose_engine_has_died_ends_with_an_error(folder):
     assert "the engine has stopped" in err
 
 
-def status_of(connection: socket.socket) -> int:
-    """The status of the next response, which is read to its end."""
-    with http.client.HTTPResponse(connection) as response:
-        response.begin()
-        response.read()
-        return response.status
-
-
 @pytest.mark.slow
 def test_a_body_that_is_too_large_is_refused_before_and_while_it_is_sent(folder):
     """The connection goes on behind the body, unless that is very large."""
     with running(folder, code=PATIENT) as process:
         for size, goes_on in ((10 << 20, True), (200 << 20, False)):
             with process.connect(ASK + b"Content-Length: %d\r\n\r\n" % size) as connection:
-                assert status_of(connection) == 413
+                assert answered(connection)[0] == 413
                 if goes_on:
                     connection.sendall(b"a" * size + LIVE)
-                    assert status_of(connection) == 200
+                    assert answered(connection)[0] == 200
                 else:
                     with pytest.raises(OSError):  # reset, or a broken pipe
                         connection.sendall(b"a" * size)
         chunks = b"100000\r\n" + b"a" * (1 << 20) + b"\r\n"
         chunked = ASK + b"Transfer-Encoding: chunked\r\n\r\n" + chunks * 9 + b"0\r\n\r\n"
         with process.connect(chunked) as connection:
-            assert status_of(connection) == 413
+            assert answered(connection)[0] == 413
         with process.connect(ASK + b"Content-Length: %d\r\n\r\n" % (10 << 20)) as unsent:
-            assert status_of(unsent) == 413
+            assert answered(unsent)[0] == 413
             process.end()  # a body that never comes holds up nothing
 
 
@@ -361,10 +353,11 @@ def test_a_public_address_without_a_token_is_warned_about(folder, host, shown):
 
 
 @pytest.mark.slow
-def test_with_json_stdout_has_json_alone(folder):
-    with start(folder, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+def test_with_json_stdout_has_json_alone_and_a_name_is_no_command_for_the_terminal(folder, tmp_path):
+    odd = shutil.copytree(folder, tmp_path / "a\nb\x1b[31m")
+    with start(odd, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith(READY)
+        assert process.stderr.readline().startswith("serving a\\nb\\x1b[31m on http")
         process.terminate()
         out, err = process.communicate(timeout=60)
     assert (json.loads(out), err) == ({"texts": 0}, "")
@@ -390,13 +383,3 @@ def test_a_server_whose_output_is_closed_ends_well(folder):
 def test_a_dry_run_measures(folder, capsys):
     assert main(["serve", str(folder), "--dry-run"]) == 0
     assert capsys.readouterr().out.startswith("dry run: quick (classification, fp32) reads ")
-
-
-@pytest.mark.slow
-def test_a_name_is_no_command_for_the_terminal(folder, tmp_path):
-    odd = shutil.copytree(folder, tmp_path / "a\nb\x1b[31m")
-    with start(odd, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("serving a\\nb\\x1b[31m on http")
-        process.terminate()
-        assert process.wait(60) == 0

@@ -70,18 +70,6 @@ def test_answers_are_those_of_predict(model, folder, server, tmp_path):
     assert first["usage"] == {"tokens": sum(answer["usage"]["tokens"] for answer in others)}
 
 
-def test_questions_are_answered_in_their_contexts(folder, server):
-    contexts = TEXTS[1:]
-    rows = TaskModel.load(folder / "question-answering").predict(
-        ["w1 w2"] * len(contexts), contexts, precision="fp32"
-    )
-    body = {"texts": ["w1 w2"] * len(contexts), "texts_b": contexts, "model": "question-answering"}
-    results = server.ask("/v1/classify", **body)["results"]
-    for result, row in zip(results, rows, strict=True):
-        row.pop("id")
-        assert nearly({key: result[key] for key in row}, row)
-
-
 def test_pairs_and_single_texts_of_one_model_do_not_mix(folder, server):
     model = TaskModel.load(folder / "multi-label")
     single = model.predict(TEXTS, scores=True, precision="fp32")
