@@ -44,7 +44,7 @@ FAMILIES = {
     "megatron-bert": Family("prenorm", "MegatronBert", "bert."),
     "modernbert": Family("modern", "ModernBert", "model."),
 }
-"""By the model_type of config.json."""
+"""The families, by the model_type of config.json."""
 _MODEL_TYPES = {(family.architecture, family.variant): kind for kind, family in FAMILIES.items()}
 
 

@@ -145,7 +145,7 @@ def _load(folder: ModelFolder, kind: type[E]) -> tuple[E, Tensors, str]:
 
 
 def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[Tensors, str]:
-    """Read the tensors of a folder under the names of `transformers` in a model with a head.
+    """Read the tensors of a folder by their names in a `transformers` model with a head.
 
     If matrices are tied, one of them is enough. Older folders have the decoder's bias under two names; the
     name that `transformers` reads has precedence.
@@ -372,7 +372,7 @@ def save_model(
     if pooling is not None:
         values["classifier_pooling"] = THEIRS[pooling]
     values["architectures"] = [family.name + suffix]
-    values |= extra or {}  # which may replace the keys before, but not the type of the tensors
+    values |= extra or {}  # may replace the keys above, but not the type of the tensors
     values["dtype"] = str(encoder.embedding.weight.dtype).removeprefix("torch.")
     length = max_length or config.max_length
     with atomic_directory(directory) as temporary:

@@ -1,4 +1,4 @@
-"""Rows of table files, read by the readers of `prepare`. A row that those count and skip is an error here."""
+"""Rows of table files, read by the readers of `prepare`. A row that they count and skip is an error here."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
 BY_NUMBER = "--columns.text 1 --columns.label 2"
 """The options that name columns without a header."""
-PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
-"""The unit in which rows are numbered; in other formats, a row has the number of its first line."""
+_PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}
+"""What the number of a row counts; in other formats, a row has the number of its first line."""
 
 _UNLABELLED = -1
 """The class that `datasets` writes for a row without a label."""
@@ -34,7 +34,7 @@ NumberedRows = Iterator[tuple[int, FileRow]]
 def open_rows(
     path: Path, columns: Sequence[str], layout: FileLayout, *, every: bool = False
 ) -> tuple[str, NumberedRows]:
-    """Return the format of a table, as its content shows it, and its rows.
+    """Return what the numbers of a table's rows count ("line", "row" or "record"), and the rows.
 
     Args:
         columns: the columns to read.
@@ -44,7 +44,8 @@ def open_rows(
         BrimfulError: the file holds no table; while its rows are read: a row has a fault.
     """
     form = _find_form(path, columns, layout)
-    return form, _read_rows(path, form, columns, layout, every=every)
+    place = _PLACES.get(form, "line")
+    return place, _read_rows(path, form, place, columns, layout, every=every)
 
 
 def _find_form(path: Path, columns: Sequence[str], layout: FileLayout) -> str:
@@ -69,14 +70,14 @@ def is_text(path: Path, columns: Sequence[str]) -> bool:
 
 
 def _read_rows(
-    path: Path, form: str, columns: Sequence[str], layout: FileLayout, *, every: bool
+    path: Path, form: str, place: str, columns: Sequence[str], layout: FileLayout, *, every: bool
 ) -> NumberedRows:
     if form in (".parquet", ".arrow"):
         reads_all = every or layout.rewrite is not None
         labels = layout.labels if not every else ()
         rows = _read_columns(path, form, None if reads_all else columns, labels)
     elif form == ".json":
-        rows = _read_records(path, columns)
+        rows = _read_records(path, place, columns)
     elif form == ".jsonl":
         rows = _read_lines(path, columns)
     else:
@@ -88,7 +89,6 @@ def _read_rows(
         try:
             yield number, layout.rewrite(row)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            place = PLACES.get(form, "line")
             raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
 
 
@@ -144,11 +144,11 @@ def _read_lines(path: Path, columns: Sequence[str]) -> NumberedRows:
             yield number, _as_row(record, columns)
 
 
-def _read_records(path: Path, columns: Sequence[str]) -> NumberedRows:
+def _read_records(path: Path, place: str, columns: Sequence[str]) -> NumberedRows:
     """Yield the rows of a file that is JSON as a whole."""
-    report = Refusing(path=path, place=PLACES[".json"])
+    report = Refusing(path=path, place=place)
     for number, record in json_records(str(path), text_lines(path), columns, report):
-        _require_characters(record, f"{path}, {PLACES['.json']} {number}")
+        _require_characters(record, f"{path}, {place} {number}")
         yield number, _as_row(record, columns)
 
 

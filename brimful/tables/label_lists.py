@@ -1,7 +1,7 @@
 """Lists of labels: in JSON and Parquet as they are, spelt in a cell, or as columns of 0 and 1.
 
-A cell holds a list of JSON (as `predict` writes it) or of Python, or names with `|` or `;` between them. One
-that could be read in two ways is refused.
+A cell holds a list of JSON (as `predict` writes it) or of Python, or names with `|` or `;` between them. A
+cell that could be read in two ways is refused.
 """
 
 import ast
@@ -15,7 +15,7 @@ from typing import Any
 
 from brimful.base.console import pluralise, record_warnings, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import PLACES, open_rows
+from brimful.tables.file_rows import open_rows
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
 
@@ -23,7 +23,7 @@ MISSING = frozenset(("nan", "NaN", "null", "NULL", "None", "<NA>"))
 """Texts that programs write for a missing value."""
 _SEPARATOR = re.compile(r"[|;；\n]")
 _DOUBTFUL = re.compile(r"[,，、#]|__label__|^<.*>$|^\W*(?:np\.)?(?:array|set|frozenset|list|tuple)\(|^\"\[")
-"""Marks of lists in spellings that are also found in names."""
+"""Signs of lists in other spellings. Names may have such signs, too."""
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "": False}
 
 
@@ -122,7 +122,7 @@ def read_one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
     if layout.rewrite is not None or len(names) < 2:
         return None
     with record_warnings():  # they come again when the table is read
-        form, numbered = open_rows(path, [layout.columns.text, layout.columns.text_b], layout, every=True)
+        place, numbered = open_rows(path, [layout.columns.text, layout.columns.text_b], layout, every=True)
     rows: list[list[str]] = []
     for number, row in numbered:
         if layout.columns.label in row:
@@ -132,7 +132,7 @@ def read_one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
             bit = _BITS.get(str(row.get(name)).strip().lower())
             if bit is None:
                 fault = f"{row[name]!r:.60} in the column {name!r}" if name in row else f"no column {name!r}"
-                raise BrimfulError(f"{path}, {PLACES.get(form, 'line')} {number}: {fault}; expected 0 or 1")
+                raise BrimfulError(f"{path}, {place} {number}: {fault}; expected 0 or 1")
             if bit:
                 rows[-1].append(name)
     return rows

@@ -69,14 +69,14 @@ class FileLayout:
     Attributes:
         name: its name in `--layout`; empty for the user's own tables.
         task: the only task that reads it; empty for all.
-        form: of the files, if their names do not say it (.tsv, .csv, .jsonl, .parquet): tab-separated without
-            quotes, or JSON lines.
+        form: the form of the files, if their names do not say it (.tsv, .csv, .jsonl, .parquet):
+            tab-separated without quotes, or JSON lines.
         bare: the columns of files that have no header.
         labels: all classes in their order; empty if the training table tells them.
         unsure: labels of rows that nobody agreed on. Such rows are left out.
         primary: the metric that decides; empty for the task's own.
         rewrite: makes the columns of a row of JSON.
-        dialect: how rows are divided, where the files shall not decide it.
+        dialect: how rows are divided; the files decide what it leaves open.
         offsets: the unit that offsets count.
         answers_are_classes: whether Prodigy's answers are the labels; None: the file decides it.
     """

@@ -1,7 +1,7 @@
 """Files of questions on contexts: SQuAD's JSON, rows of Hugging Face datasets, CMRC's own JSON.
 
-An answer must have its own text at its offset. An answer whose text is nowhere in its context can be compared
-with predictions, but not be learnt.
+At the offset of an answer, its context must have the text of the answer. If the context lacks this text, the
+answer can be compared with predictions, but not learnt.
 """
 
 import json
@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
+from brimful.tables.file_rows import NumberedRows, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, find_span, place_spans, quote
-from brimful.tables.table import Table, Take, take_all
+from brimful.tables.table import Table, Take, lines_of, take_all
 from brimful.tables.text_files import readable, suffix_of, warn_of
 
 NOWHERE = -1
@@ -28,8 +26,6 @@ _OTHER_KEYS = {"query_text": "question", "query_id": "id", "qid": "id"}
 """Names in CMRC's own JSON and in MRQA's lines, and the usual ones."""
 _FileAnswer = tuple[int | None, str]
 """The start and the text of an answer in a file; the start is None if the file says only its text."""
-_PLACES = PLACES | {".json": "question"}
-"""The nouns of numbers in messages. A record of SQuAD is an article with many questions."""
 
 
 class Answer(NamedTuple):
@@ -82,11 +78,12 @@ def read_questions(
                 f"{path}: questions are .json files in SQuAD's layout, or .jsonl, .parquet or .arrow files of"
                 " rows"
             )
-        form, numbered = open_rows(path, _KEYS, OWN_LAYOUT, every=True)
-        rows = list(take(_list_questions(numbered, counts=form == ".json")))
+        place, numbered = open_rows(path, _KEYS, OWN_LAYOUT, every=True)
+        if place == "record":  # in SQuAD's files, an article with many questions
+            place = "question"
+        rows = list(take(_list_questions(numbered, counts=place == "question")))
     if not rows:
         raise BrimfulError(f"{path} holds no questions")
-    place = _PLACES.get(form, "line")
     numbers, wheres, texts, contexts, ids, answers = [], [], [], [], [], []
     for number, row in rows:
         where = f"{place} {number}"
@@ -103,12 +100,10 @@ def read_questions(
         ids.append(str(row.get("id", number)))
         if labelled:
             answers.append(_read_answers(row, f"{path}, {where}"))
-    lines = labels = None
-    if place == "line":
-        lines = np.array(numbers, dtype=np.int64)
+    labels = None
     if labelled:
         labels = _place_answers(path, wheres, contexts, answers, layout.offsets)
-    return QuestionTable(path, texts, contexts, labels, lines=lines, ids=ids)
+    return QuestionTable(path, texts, contexts, labels, lines=lines_of(place, numbers), ids=ids)
 
 
 def _list_questions(rows: NumberedRows, *, counts: bool) -> NumberedRows:
@@ -190,8 +185,8 @@ def _place_answers(
             else:
                 start += len(file_text) - len(file_text.lstrip())
                 place = Place(where, context, start, None, text)
-                # An answer that is nowhere does not refuse the file. With other case or width its place may
-                # fit.
+                # A file may have answers that their contexts lack. A place may also fit because only case or
+                # width differ.
                 if first >= 0 or find_span(place, offsets):
                     slots.append((row, len(labels[row])))
                     places.append(place)

@@ -21,7 +21,7 @@ from brimful.tables.table import LabelledSpan
 
 OUTSIDE = "O"
 CONTINUED = "X"
-"""The mark of a token that continues a word: it is in the span of the token before it, if that is in one."""
+"""The mark of a token that continues a word: a span with the token before it also has this token."""
 NEVER = ""
 """The mark of tags that only special tokens have, such as [CLS]."""
 UNNAMED = "_"

@@ -96,6 +96,11 @@ class Column(Sequence[Any]):
         return text if self.type is str else msgspec.json.decode(text, type=self.type)
 
 
+def lines_of(place: str, numbers: Sequence[int]) -> ndarray | None:
+    """Return `Table.lines` for the numbers of rows, which count what `place` names."""
+    return np.array(numbers, dtype=np.int64) if place == "line" else None
+
+
 class LabelledSpan(NamedTuple):
     """A span with its label: `text[start:end]` has the label."""
 

@@ -16,9 +16,9 @@ from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.types import Values
 from brimful.tables.annotations import layout_of_files, plain_rows
-from brimful.tables.file_rows import PLACES, NumberedRows, is_text, open_rows
+from brimful.tables.file_rows import NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
-from brimful.tables.table import Table, Take, take_all
+from brimful.tables.table import Table, Take, lines_of, take_all
 from brimful.tables.text_files import files_of_table, first_lines, readable, text_lines
 
 SLICE_TEXTS = 16_384
@@ -112,8 +112,7 @@ def read_table(
     """
     path = Path(path)
     columns = layout.columns
-    form, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
-    place = PLACES.get(form, "line")
+    place, rows = open_rows(path, [columns.text, *([columns.label] * labelled), columns.text_b], layout)
     rows = plain_rows(rows, path, place, layout, labelled=labelled)
     with readable(path):  # rows are read only now
         checked = list(take(_check_rows(rows, path, place, layout, labelled=labelled, lists=lists)))
@@ -125,7 +124,7 @@ def read_table(
         texts,
         None if second[0] is None else second,
         labels if labelled else None,
-        lines=None if form in PLACES else np.array(numbers, dtype=np.int64),
+        lines=lines_of(place, numbers),
     )
 
 
@@ -158,9 +157,14 @@ def _check_rows(
             if labelled and layout.form and first_place:
                 short.append(number)
                 continue
-            if missing not in row and not first_place:
-                raise _missing_column(missing, row, f"{place} {number}", path, layout, lists)
-            raise _missing_cell(missing, row, where, columns.label)
+            if missing in row:
+                noun = "label" if missing == columns.label else "text"
+                raise BrimfulError(f"{where}: the {noun} is empty: leave such rows out")
+            hint = suggest_name(missing, list(map(str, row)))
+            if first_place:
+                raise BrimfulError(f"{where} has no {missing!r}: {hint}")
+            hint += _advise_on_columns(missing, row, layout, lists)
+            raise BrimfulError(f"{path} has no column {missing!r} ({place} {number}): {hint}")
         label: Any = cells[columns.label] if labelled else None
         if labelled and not lists:
             label = label.strip()
@@ -199,27 +203,17 @@ def _unwrap_label(row: FileRow, column: str, where: str) -> None:
         )
 
 
-def _missing_cell(column: str, row: FileRow, where: str, label: str) -> BrimfulError:
-    if column not in row:
-        return BrimfulError(f"{where} has no {column!r}: {suggest_name(column, list(map(str, row)))}")
-    noun = "label" if column == label else "text"
-    return BrimfulError(f"{where}: the {noun} is empty: leave such rows out")
-
-
-def _missing_column(
-    column: str, row: FileRow, place: str, path: Path, layout: FileLayout, lists: bool
-) -> BrimfulError:
-    """Return the error for a column that even the first row lacks, with the option that helps."""
+def _advise_on_columns(column: str, row: FileRow, layout: FileLayout, lists: bool) -> str:
+    """Return what helps if even the first row lacks a column, to follow the name of a similar column."""
     columns = layout.columns
-    hint = suggest_name(column, list(map(str, row)))
     if column == columns.label and "prediction" in row:
-        hint = "it is a file of predictions; --columns.label prediction takes them for labels"
-    elif column == columns.label and lists:
-        hint += "; --columns.label a,b names columns of 0 and 1"
-    elif not layout.name:
-        option = {columns.text: "text", columns.label: "label"}.get(column, "text-b")
-        hint += f"; --columns.{option} names another, or its place (1, 2 ...) without a header"
-    return BrimfulError(f"{path} has no column {column!r} ({place}): {hint}")
+        return "; for a file of predictions, --columns.label prediction takes them for labels"
+    if column == columns.label and lists:
+        return "; --columns.label a,b names columns of 0 and 1"
+    if layout.name:
+        return ""
+    option = {columns.text: "text", columns.label: "label"}.get(column, "text-b")
+    return f"; --columns.{option} names another, or its place (1, 2 ...) without a header"
 
 
 def _count_lines(path: Path, lines: list[int], place: str) -> str:

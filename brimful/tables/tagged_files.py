@@ -12,22 +12,19 @@ The keys of a JSON record tell its form:
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import join_words, read_sentences
-from brimful.tables.file_rows import PLACES, NumberedRows, open_rows
+from brimful.tables.file_rows import NumberedRows, open_rows
 from brimful.tables.layouts import OWN, OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, place_spans, quote
 from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
-from brimful.tables.table import LabelledSpan, Table, Take, take_all
+from brimful.tables.table import LabelledSpan, Table, Take, lines_of, take_all
 from brimful.tables.text_files import readable, suffix_of, text_lines, warn_of
 
 _RECORD_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
@@ -98,8 +95,7 @@ def read_tagged(
             )
         if suffix in (*_RECORD_SUFFIXES, ".csv"):
             # A record has the text, or tokens, or data.
-            form, rows = open_rows(path, [layout.columns.text, "tokens", "data"], layout, every=True)
-            place = PLACES.get(form, "line")
+            place, rows = open_rows(path, [layout.columns.text, "tokens", "data"], layout, every=True)
             texts = _read_rows(path, rows, place, labelled, layout)
         elif suffix == ".txt" and not labelled:
             texts = _read_lines(path)
@@ -113,12 +109,8 @@ def read_tagged(
         numbers.append(record.number)
         contents.append(record.text)
         words.append([word for word in record.words if word[0] < word[1]])  # JSON may have empty tokens
-    spans = lines = None
-    if labelled:
-        spans = _read_spans(path, place, records, layout.offsets)
-    if place == "line":
-        lines = np.array(numbers, dtype=np.int64)
-    return TaggedTable(path, contents, None, spans, words, lines=lines)
+    spans = _read_spans(path, place, records, layout.offsets) if labelled else None
+    return TaggedTable(path, contents, None, spans, words, lines=lines_of(place, numbers))
 
 
 def _read_rows(
@@ -158,7 +150,7 @@ def _read_columns(path: Path, labelled: bool, layout: FileLayout) -> Iterator[Te
 def _read_record(number: int, row: FileRow, where: str, layout: FileLayout, labelled: bool) -> TextRecord:
     columns = layout.columns
     text_key = columns.text
-    # Prodigy's records have a text and tokens; these are objects, not tagged words.
+    # Prodigy's records have a text and also tokens, but these tokens are objects and not tagged words.
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
     text: Any = row.get(text_key)
@@ -201,7 +193,7 @@ def _tags_of_row(row: FileRow, words: int, label: str, where: str) -> list[str]:
 
 def _spans_of_row(row: FileRow, label: str, where: str) -> list[FileSpan]:
     keys = _SPAN_KEYS if label == OWN.label else (label,)
-    present = [key for key in keys if isinstance(row.get(key), list)]  # doccano's label; a class is a text
+    present = [key for key in keys if isinstance(row.get(key), list)]  # the label of a class is a text
     if not present and "annotation_id" in row:
         return []  # JSON-MIN leaves out the key of a text without spans
     if not present:
@@ -240,7 +232,7 @@ def _read_span(value: Any, where: str) -> list[FileSpan]:
 def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str) -> list[list[LabelledSpan]]:
     """Return the spans of each text."""
     meanings = _read_tag_set(path, place, records)
-    # All at once, since a refusal names the unit that fits the offsets of the whole file.
+    # All spans are placed at once, since a refusal names the unit that fits the offsets of the whole file.
     places: list[Place] = []
     for record in records:
         for span in record.spans:
@@ -254,17 +246,17 @@ def _read_spans(path: Path, place: str, records: Sequence[TextRecord], unit: str
             spans = [LabelledSpan(*next(located), span.label) for span in record.spans]
         else:
             spans = spans_of([meanings[tag] for tag in record.tags], record.words)
-        spans = _trim_spans(spans, record.text, f"{place} {record.number}", changed)
-        rows.append(_drop_overlaps(spans, record.text, f"{place} {record.number}", changed))
+        rows.append(_separate_spans(spans, record.text, f"{place} {record.number}", changed))
     for fault, examples in changed.items():
         warn_of(path, "span", examples, f"{fault} ({{}})")
     return rows
 
 
-def _trim_spans(
+def _separate_spans(
     spans: Iterable[LabelledSpan], text: str, where: str, changed: dict[str, list[str]]
 ) -> list[LabelledSpan]:
-    """Return the spans without white space at their ends."""
+    """Return the spans in order, without white space at their ends, and without those that overlap with an
+    earlier or longer one."""
     trimmed: list[LabelledSpan] = []
     for span in spans:
         part = text[span.start : span.end]
@@ -276,15 +268,8 @@ def _trim_spans(
         if part != part.strip():
             changed[_TRIMMED].append(f"{where}: {part!r:.60}")
         trimmed.append(LabelledSpan(start, end, span.label))
-    return trimmed
-
-
-def _drop_overlaps(
-    spans: Iterable[LabelledSpan], text: str, where: str, changed: dict[str, list[str]]
-) -> list[LabelledSpan]:
-    """Return the spans in order, without those that overlap with an earlier or longer one."""
     separate: list[LabelledSpan] = []
-    for span in sorted(spans, key=lambda span: (span.start, -span.end)):  # the longest of a start is first
+    for span in sorted(trimmed, key=lambda span: (span.start, -span.end)):  # the longest of a start is first
         if separate and span.start < separate[-1].end:
             before = separate[-1]
             inner, outer = quote(text[span.start : span.end]), quote(text[before.start : before.end])
@@ -307,31 +292,6 @@ def _read_tag_set(path: Path, place: str, records: Sequence[TextRecord]) -> dict
             " header must be removed (tail -n +2), and --columns.label names another column or key"
         )
     try:
-        meanings = read_tags(sorted(names))
+        return read_tags(sorted(names))
     except BrimfulError as error:
         raise BrimfulError(f"{path}: {error}; --columns.label names another column or key") from error
-    _warn_of_unstarted(path, place, records, meanings)
-    return meanings
-
-
-def _warn_of_unstarted(
-    path: Path, place: str, records: Sequence[TextRecord], meanings: Mapping[str, Tag]
-) -> None:
-    """Count the tags that continue a span which no tag began."""
-    # If no B or S begins a span, spans begin with I in the file's scheme (IO, IOB1, IOE).
-    unstarted, example, has_starts = 0, "", False
-    for record in records:
-        before = Tag(OUTSIDE, "")
-        for name in record.tags or ():
-            tag = meanings[name]
-            is_new = before.label != tag.label or before.mark in ("E", "S")
-            has_starts = has_starts or (tag.mark in ("B", "S") and is_new)
-            if tag.mark in ("I", "E") and is_new:
-                unstarted += 1
-                example = example or f"in the text at {place} {record.number}: {tag.mark}-{tag.label}"
-            before = tag
-    if unstarted and has_starts:
-        warn(
-            f"{path}: {pluralise(unstarted, 'tag')} (first {example}) continue a span that no tag began; each"
-            " begins one, as in seqeval"
-        )

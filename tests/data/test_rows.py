@@ -15,15 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
-from brimful.base.randomness import derive_key, permutation
 from brimful.corpus.shards import Corpus
 from brimful.data import rows as rows_module
 from brimful.data.batch import STEP
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
 from brimful.data.rows import Row, RowStream, deal
-from brimful.packing.assignment import assign
-from brimful.packing.histogram import count_lengths
-from brimful.packing.pack_first import best_fit
 from builders.batches import check_invariants
 from builders.streams import (
     contents,
@@ -46,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("six_row_blocks")
 
 
 def all_tokens(corpus: Corpus) -> Counter[int]:
-    """What an epoch should give."""
+    """The tokens that an epoch should give."""
     return Counter(token for shard in corpus.shards for token in shard.tokens.tolist())
 
 
@@ -201,7 +197,7 @@ def masks(stream: RowStream, updates: int) -> dict[tuple[int, ...], tuple[int, .
 
 @pytest.mark.parametrize("unit", ["words", "tokens"])
 def test_masks_do_not_hang_on_packing(corpus, tmp_path, seed, unit, monkeypatch):
-    # Slots for all: what doesn't fit is the one thing that depends on neighbours.
+    # Slots for all predictions: only which of them do not fit depends on neighbours.
     monkeypatch.setattr(rows_module, "count_prediction_slots", lambda tokens, *_: tokens)
 
     def shown(name: str, phase: Phase, key: int = seed, micro: int = 1) -> dict:
@@ -292,8 +288,8 @@ def updates(draw: st.DrawFn) -> tuple[np.ndarray, int]:
 
 @given(updates(), st.integers(0, 2**64 - 1))
 def test_every_row_comes_once_and_groups_cost_about_the_same(update, word):
-    """What groups get of a turn costs as much as what they get of the next, or more; and the loads of groups
-    differ by no more than what a hand does."""
+    """Each row of a turn costs at least as much as each row of the next turn. The loads of groups differ
+    by no more than the costs of the rows of one turn."""
     costs, groups = update
     dealt = deal(costs, groups, np.uint64(word))
     assert dealt.shape == (groups, len(costs) // groups)
@@ -304,19 +300,3 @@ def test_every_row_comes_once_and_groups_cost_about_the_same(update, word):
         assert dearer.min() >= cheaper.max()
     loads = dealt.sum(axis=1)
     assert loads.max() - loads.min() <= (dealt.max(axis=0) - dealt.min(axis=0)).max()
-
-
-@pytest.mark.parametrize(("groups", "each", "most"), [(8, 4, 1.05), (8, 16, 1.01), (64, 4, 1.05)])
-def test_groups_of_an_update_cost_about_the_same(groups, each, most, seed):
-    """Rows of 512 slots that are packed from mostly short sequences; at random they differ by far more."""
-    lengths = np.random.default_rng(seed).geometric(1 / 150, 60_000).clip(3, 512)
-    offsets, order = assign(best_fit(count_lengths(lengths), 512), lengths, np.uint64(seed))
-    costs = np.add.reduceat(lengths[order].astype(np.int64) ** 2, offsets[:-1])
-    dealt, random = [], []
-    for i, rows in enumerate(permutation(len(costs), derive_key(seed))[: 20 * groups * each].reshape(20, -1)):
-        loads = [costs[rows][deal(costs[rows], groups, np.uint64(i))].sum(axis=1)]
-        loads.append(costs[rows].reshape(groups, -1).sum(axis=1))
-        for found, load in zip((dealt, random), loads, strict=True):
-            found.append(load.max() / load.mean())
-    assert np.mean(dealt) < most
-    assert np.mean(dealt) - 1 < (np.mean(random) - 1) / 3

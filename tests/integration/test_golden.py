@@ -35,6 +35,7 @@ from brimful.packing.assignment import assign
 from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit, lpfhp
 from brimful.packing.shortest_first import spfhp
+from builders.verbs import write_table
 
 GOLDENS = Path(__file__).parents[1] / "golden.json"
 OLD = Path(__file__).parents[1] / "data" / "old"
@@ -328,13 +329,6 @@ def test_pretraining(golden_corpus: Path, tmp_path: Path, name: str) -> None:
     compare(f"pretrain, {name}", {name: pretrain(golden_corpus, tmp_path / "run", RUNS[name])})
 
 
-def write_table(path: Path, count: int, seed: int) -> str:
-    """A TSV of labelled texts."""
-    rows = [("text", "label"), *golden_texts.labelled(count, seed)]
-    path.write_text("".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8")
-    return str(path)
-
-
 TABLES = (("train", 64, 3), ("test", 20, 4))
 """Names, rows and seeds."""
 TEXTS = [
@@ -352,7 +346,10 @@ def test_from_encoder_to_export(golden_corpus: Path, tmp_path: Path, architectur
     encoder, teacher, student, folder = (str(tmp_path / name) for name in ("encoder", "a", "b", "deployed"))
     common = {"precision": "fp32", "trainer": {"log_every": 1, "clip": 0.0, "checkpoint_every": 0}}
     pretrain(golden_corpus, Path(encoder), {"architecture": architecture, "trainer": {"steps": 3}})
-    tables = {name: write_table(tmp_path / f"{name}.tsv", n, s) for name, n, s in TABLES}
+    tables = {}
+    for name, count, seed in TABLES:
+        rows = [{"text": text, "label": label} for text, label in golden_texts.labelled(count, seed)]
+        tables[name] = write_table(tmp_path / f"{name}.tsv", rows)
     with watched() as models:
         options = {"epochs": 2.5, "dropout": 0.0, "seed": (5,), "ladder": "none"}
         brimful.finetune(encoder=encoder, out=teacher, **tables, **options, **common)

@@ -4,7 +4,6 @@ import pytest
 
 import brimful
 from brimful.base.config import read_yaml
-from brimful.base.errors import BrimfulError
 from builders.encoders import pair_template, small, word_tokenizer
 
 FAST = {"precision": "fp32", "dropout": 0.0, "initialisation": "random", "learning_rates": (3e-3,)}
@@ -45,14 +44,3 @@ def test_matched_and_mismatched(encoder, tmp_path, capfd, monkeypatch):
     assert first[:2] == ["row", "prediction"]
     assert len(rows) == 2
     assert {row[1] for row in rows} <= set(labels)
-
-
-def test_a_layout_brings_its_task(encoder, tmp_path):
-    rows = "".join(f"{i}\tx\tw{i}\tw2\t{i % 6}.5\n" for i in range(9))
-    (tmp_path / "train.tsv").write_text("index\tgenre\tsentence1\tsentence2\tscore\n" + rows)
-    files = {"encoder": encoder, "train": tmp_path / "train.tsv", "test": tmp_path / "train.tsv"}
-    told = brimful.finetune(**files, layout="glue/sts-b", out=tmp_path / "run", dry_run=True)
-    assert told["train"] == 9
-    for task in ("multi-label", "classification"):
-        with pytest.raises(BrimfulError, match=f"for the task regression, not {task}"):
-            brimful.finetune(**files, layout="glue/sts-b", task=task, out=tmp_path / "run")

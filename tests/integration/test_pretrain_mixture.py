@@ -130,17 +130,9 @@ def test_sources_that_cannot_be_used_are_refused(chained: Path, documents, tmp_p
     texts = write_table(tmp_path / "texts.jsonl", [{"text": text.upper()} for text in documents[:50]])
     assert main(["prepare", texts, "--out", str(tmp_path / "mine"), "--workers", "1"]) == 0
     (tmp_path / "empty").mkdir()
-    config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump({"data": [{"path": str(chained), "wieght": 2}]}))
     for arguments, message in (
         (("--data", tmp_path / "empty"), "holds no finished corpus"),
-        (("--data", tmp_path / "none"), "no prepared corpus"),
-        (("--data", chained, chained), "two sources are called"),
-        (("--data", f"{chained}:0"), "above 0"),
-        (("--data", f"{chained}:-1"), "above 0"),
-        (("--data", chained, "--phases", "3:32", "4:64"), "add up to 7"),
         (("--data", chained, "--sequences.kind", "nsp"), "needs token types"),
-        (("--config", config), "data[0].wieght"),
         (("--data", chained, tmp_path / "mine"), "mine was made with another tokenizer"),
         (("--data", chained, tmp_path / "mine"), "--tokenizer"),
     ):

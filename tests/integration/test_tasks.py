@@ -97,11 +97,9 @@ def test_a_pair_task_reads_both_texts(pretrained, tables, tmp_path, call: Call):
 
 
 def test_bad_tables_and_settings_are_one_clear_line(pretrained, tables, tmp_path, call: Call):
-    """Tables alone: tests/tables."""
-    bare = write_table(tmp_path / "bare.tsv", [{"text": "a", "lable": "x"}])
+    """Faults of a single table: tests/tables."""
     pairs, test = tables["pairs"], tables["test"]
     for name, value, message in (
-        ("train", [bare], "no column 'label'"),
         ("train", [pairs], f"{pairs} has pairs of texts, {test} single ones"),
         ("test", [tables["pairs test"]], "must be in all tables or in none"),
         ("max-length", [1000], "max_length is 1000"),

@@ -4,9 +4,7 @@ import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.packing.pack_first import lpfhp
 from brimful.packing.published import PUBLISHED, read_histogram
-from brimful.packing.shortest_first import spfhp
 
 SEQUENCES = {"wikipedia-512": 16_279_552, "squad-384": 88_641, "glue-mrpc-128": 4_076, "glue-cola-128": 8_551}
 
@@ -17,11 +15,6 @@ def test_a_published_histogram_has_a_source_and_fits_its_length(name):
     assert len(counts) <= int(name.rpartition("-")[2]) + 1
     assert counts.sum() == SEQUENCES.get(name, counts.sum()) > 1_000
     assert read_json(PUBLISHED[name])["source"]
-
-
-def test_spfhp_needs_twice_the_rows_of_lpfhp_for_short_texts():
-    counts = read_histogram("glue-cola-128")
-    assert (spfhp(counts, 128).rows, lpfhp(counts, 128).rows) == (1_618, 761)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():

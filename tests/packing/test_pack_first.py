@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import read_json
 from brimful.packing.histogram import count_lengths, lower_bound
 from brimful.packing.pack_first import best_fit, lpfhp
-from brimful.packing.published import PUBLISHED, read_histogram
+from brimful.packing.published import read_histogram
 from brimful.packing.shortest_first import spfhp
 from builders.packings import check_plan, problems, sequences_of
 
@@ -121,11 +120,3 @@ def test_rows_of_the_wikipedia(algorithm, rows: dict[int | None, int]) -> None:
     for depth, plan in plans.items():
         check_plan(plan, counts, 512, depth)
     assert lower_bound(counts, 512) == 8_135_727
-
-
-def test_the_published_histogram_names_its_source() -> None:
-    counts = read_histogram("wikipedia-512")
-    assert (counts.sum(), counts @ np.arange(513)) == (16_279_552, 4_164_796_173)
-    published = read_json(PUBLISHED["wikipedia-512"])
-    assert "Graphcore" in published["source"]
-    assert "MIT License" in published["licence"]

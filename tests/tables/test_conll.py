@@ -150,22 +150,6 @@ def test_files_of_conll_u_are_read_with_the_column_of_words(tmp_path: Path):
     assert "3 lines without a word are left out" in said[0]
 
 
-@pytest.mark.parametrize(
-    ("content", "count"),
-    [
-        ("a O\nb I-X\nc I-X\n\nd B-X\ne I-Y\n", 2),  # BIO
-        ("a O\nb I-X\nc B-X\nd I-Y\n", 0),  # IOB1
-        ("a O\nb I-X\nc I-Y\n", 0),  # IO
-        ("a B-X\nb E-X\nc O\nd E-X\n", 1),
-    ],
-)
-def test_tags_that_continue_nothing_are_counted(tmp_path: Path, content: str, count: int):
-    table, said = read(tmp_path / "a.bio", content)
-    assert len(said) == (count > 0)
-    assert not count or f"{count} tag" in said[0]
-    assert sum(map(len, table.labels or [])) > 1
-
-
 def test_words_with_spaces(tmp_path: Path):
     table, said = read(tmp_path / "a.conll", "New York\tB-LOC\nis\tO\nbig\tO\n")
     assert table.texts == ["New York is big"]
