@@ -30,7 +30,7 @@ TABLE_OPTIONS = ("train", "dev", "test", "more_tests")
 
 
 def check_inputs(verb: str, config: Any) -> None:
-    """Refuse files and folders that the verb would refuse, as far as that shows without a model.
+    """Refuse files and folders that the verb would refuse, where no model is needed to see the fault.
 
     Raises:
         BrimfulError: as the verb itself.

@@ -117,7 +117,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     elif verb.show is not None:
         verb.show(result)
     else:
-        from brimful.reports.screen import show_result  # loads rich, which predict and serve do without
+        from brimful.reports.screen import show_result  # loads rich, which predict and serve do not need
 
         show_result(result)
 
@@ -150,7 +150,7 @@ def _run_line(words: Sequence[str]) -> None:
         return
     if name not in VERBS:
         raise UsageError(f"unknown verb {name!r}: {suggest_name(name, VERBS)}")
-    if name == "serve":  # it reads its folders again at the signal, once it is up
+    if name == "serve":  # once it has started, it reads its folders again at this signal
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _run(name, words[1:])
 
@@ -158,7 +158,7 @@ def _run_line(words: Sequence[str]) -> None:
 def _report(error: BaseException, debug: bool) -> int:
     """Print an error that the user can understand as one line, and return the exit code; raise any other."""
     is_interrupt = isinstance(error, KeyboardInterrupt)
-    if isinstance(error, SystemError):  # as which Ctrl-C arrives from a compiled loop
+    if isinstance(error, SystemError):  # Ctrl-C in a compiled loop arrives as this error
         is_interrupt = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
     if is_interrupt:
         notes = getattr(error, "__notes__", [])[-1:]

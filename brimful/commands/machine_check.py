@@ -55,7 +55,7 @@ def check_machines() -> Values:
     with join_ranks() as ranks, ranks.waits(WAIT_SECONDS):
         stolen_before = stolen_seconds()
         time.sleep(WATCH_SECONDS)
-        # torchrun's number of the node tells apart containers of one name.
+        # Containers may have one name: torchrun's number of the node tells them apart.
         name = f"{socket.gethostname()} {os.environ.get('GROUP_RANK', '')}".strip()
         host = {
             "rank": ranks.rank,

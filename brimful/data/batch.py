@@ -20,7 +20,7 @@ from brimful.base.types import Values
 
 STEP = 64
 """M is a multiple of this in training, unless it is fixed. oneDNN, which computes products in bfloat16 on a
-CPU, compiles for 1 to 13 ms for each new shape: many times longer than a small model's product takes."""
+CPU, compiles for 1 to 13 ms for each new shape: many times as long as a small model's product takes."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class PackedBatch:
         positions: int32 (T,), restarting at 0 in each sequence.
         segments: uint8 (T,), the token type (0 or 1).
         offsets: int32 (S + 1,), where sequences start; `offsets[-1] == T`.
-        lengths: tokens of each real, then each filler sequence, on the host; sums to T. No empty sequences.
+        lengths: tokens of each real sequence, then of each filler sequence, on the host; sums to T. Empty
+            sequences are not in it.
         real_sequences: number of real sequences, which come first in `lengths`; the others are filler.
         max_length: the most tokens of a sequence.
         mlm_positions: int64 (M,), unused slots 0.

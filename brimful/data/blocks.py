@@ -31,8 +31,8 @@ from brimful.packing.pack_first import best_fit
 
 BLOCK_TOKENS = 64_000_000
 BLOCK_ROWS = 1000
-"""Blocks have at least about this many rows, if the corpus does. Then about a thousandth of the slots are
-empty: those in their last rows."""
+"""A block has at least about this many rows, if the corpus has so many. Then about a thousandth of the slots
+are empty: those in its last rows."""
 BLOCKS_PER_EPOCH = 16
 """Blocks per epoch of a small corpus, if they have enough rows: a new length can only start at a block."""
 PLANNER = f"best-fit, else cutting stock by scipy {version('scipy')}"

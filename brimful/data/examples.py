@@ -32,8 +32,8 @@ class Examples:
     Attributes:
         tokens: int32 ids of each example, each at most `max_length` long.
         segments: uint8 token types of each example.
-        targets: the targets by name. Targets of examples are int64 or float32 (n,) or (n, C), or uint8 bits;
-            targets of tokens are int64, ragged. Empty for unlabelled text.
+        targets: the targets by name; empty for unlabelled text. Targets of examples are int64 or float32,
+            (n,) or (n, C), or uint8 bits; targets of tokens are int64, ragged.
         max_length: the most tokens of an example.
         pad: the id of the padding token.
         texts: int64 (n,), ascending: the text of each example, where a text may have several windows.
@@ -112,8 +112,8 @@ class Examples:
 
     @classmethod
     def chain(cls, parts: Sequence["Examples"]) -> "Examples":
-        """Put the examples of all parts one after the other, each text once; tokens stay where they are, also
-        in a map of a file. All parts have the same targets."""
+        """Put the examples of all parts, which have the same targets, one after the other. Tokens stay where
+        they are, also in a map of a file."""
         first = parts[0]
         if len(parts) == 1:
             return first
@@ -156,10 +156,11 @@ def missing_target(dtype: np.dtype) -> int | float:
 def _shorten_long_texts(
     tokenizer: Tokenizer, texts: Sequence[str], tokens: int, whole: bool, where: Callable[[int], str]
 ) -> list[str]:
-    """Cut very long texts to what can become tokens; the tokenizer truncates nothing yet.
+    """Cut very long texts to the characters that can become tokens of an example. The tokenizer truncates
+    nothing yet.
 
     Args:
-        whole: whether all tokens count: in windows, and in pairs, where the longer text is cut.
+        whole: whether all tokens of a text matter: in windows, and in pairs, where the longer text is cut.
     """
     shortened = list(texts)
     for n, text in enumerate(texts):
@@ -217,7 +218,7 @@ def encode_texts(
     if second is not None:
         second = _shorten_long_texts(tokenizer, second, max_length, whole, where)
         inputs = list(zip(inputs, second, strict=True))
-    # The fast one finds no places of tokens in the texts.
+    # `encode_batch_fast` does not find the places of tokens in the texts.
     encode = tokenizer.encode_batch if characters else tokenizer.encode_batch_fast
     tokens, segments, places = list[Ragged](), list[Ragged](), list[Ragged]()
     counts = []  # of each text's windows
@@ -273,7 +274,7 @@ def encode_texts(
 def _require_room(
     tokenizer: Tokenizer, pairs: Sequence[Any], max_length: int, overlap: int, where: Callable[[int], str]
 ) -> None:
-    """Refuse a pair whose first text is so long that windows of the second would have no tokens beside the
+    """Refuse a pair whose first text is so long that windows of the second would have no tokens besides the
     `overlap` that they share: `tokenizers` panics there. The tokenizer truncates nothing yet."""
     free = max_length - tokenizer.num_special_tokens_to_add(True) - overlap
     for start in range(0, len(pairs), TEXTS_AT_ONCE):

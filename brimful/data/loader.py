@@ -19,8 +19,8 @@ from brimful.base.types import Cursor, Numbers
 from brimful.data.batch import PackedBatch
 
 SWITCH_SECONDS = 3e-4
-"""How long the thread waits for the interpreter's lock while a step computes in Python. It releases the lock
-in each compiled loop, tens of times an update; Python's default would cost 5 ms each time."""
+"""How long the thread waits for the interpreter's lock while a step computes in Python. The thread releases
+the lock in each compiled loop, tens of times an update; Python's default would cost 5 ms each time."""
 
 
 class Stream(Protocol):
@@ -47,7 +47,7 @@ class Update(NamedTuple):
         normalizers: the normalizers of each micro-batch's loss sums, computed on the host.
         cursor: the cursor of the next update.
         waited: seconds that the caller waited for the update.
-        copied: the end of the copies to a GPU, which `prefetch` waits for.
+        copied: the event after the copies to a GPU, which `prefetch` waits for.
     """
 
     batches: list[PackedBatch]

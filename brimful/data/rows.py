@@ -31,7 +31,8 @@ from brimful.packing.histogram import count_lengths
 from brimful.packing.pack_first import best_fit
 
 ROWS_PER_GROUP = 4
-"""The fewest rows among which attention costs are balanced; with fewer, more ranks could be balanced."""
+"""The fewest rows of a group whose attention cost is balanced with other groups. Smaller groups would be more
+groups, for more ranks, but their costs would differ more."""
 
 
 class Row(NamedTuple):

@@ -3,9 +3,9 @@
 Kernels of attention visit every slot, so empty ones cost time, and each new S costs a compilation. S is what
 the first update of its kind needs (in fine-tuning, the first updates of the run), and about two standard
 deviations more. It grows when a micro-batch needs more: no sequence is dropped. Empty sequences add nothing
-to any loss. A resumed pretraining may find another S: the loss of masked language modelling is the same to
-the last bit, sums over sequences are to rounding. T is the capacity of the rows, and `count_prediction_slots`
-gives M: both are a few percent above what is used.
+to any loss. A resumed pretraining may find another S. Then the loss of masked language modelling is the same
+to the last bit, and sums over sequences are the same up to rounding. T is the capacity of the rows, and
+`count_prediction_slots` gives M: both are a few percent above what is used.
 """
 
 import math

@@ -1,5 +1,5 @@
-"""Describe a batch for a person: what the model sees token by token, what it must predict, the text's
-source."""
+"""Describe a batch for a person: what the model sees token by token, what it must predict, and where the text
+is from."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _Token = tuple[int, int, str]
 """The id of a token, the id that the model sees in its place, and the kind: plain, special, masked (the model
 sees [MASK]), random (it sees a random token) or kept (it sees the token that it must predict)."""
-_PREDICTED = ("masked", "random", "kept")
+_PREDICTED_KINDS = ("masked", "random", "kept")
 _DECODER_SPACES = re.compile(r"(?<=[\u2e80-\uffff]) | (?=[\u2e80-\uffff])")
 """WordPiece's decoder puts spaces around each Chinese character."""
 
@@ -107,7 +107,7 @@ class BatchView:
             "source": source.name,
             "epoch": part.epoch + 1,
             "tokens": len(tokens),
-            "predictions": [kind in _PREDICTED for _, _, kind in tokens].count(True),
+            "predictions": [kind in _PREDICTED_KINDS for _, _, kind in tokens].count(True),
             "pair": int(part.block.sequences.pair[index]) if len(places) == 2 else None,
             "places": places,
             "words": [self._word(tokens[begin:end]) for begin, end in pairwise(borders)],
@@ -119,7 +119,7 @@ class BatchView:
         for kind, run in groupby(tokens, itemgetter(2)):
             ids, sees_ids, _ = zip(*run, strict=True)
             entry = {"text": self._text(ids), "ids": ids, "kind": kind}
-            if kind in _PREDICTED:
+            if kind in _PREDICTED_KINDS:
                 sees = self._text(sees_ids)
                 if kind == "masked" and len(ids) > 1:
                     sees = f"{self._text(sees_ids[:1])}×{len(ids)}"

@@ -24,15 +24,15 @@ from brimful.packing.histogram import Plan, check_counts, check_limits, depth_li
 from brimful.packing.pack_first import best_fit
 
 MAX_LENGTHS = 1024
-"""Different lengths in a program: one of this many takes about 0.4 s."""
+"""The most different lengths in a program. A program with so many takes about 0.4 s."""
 MAX_CELLS = 8_000_000
-"""Cells of the knapsack's table, of 12 bytes each."""
+"""The most cells of the knapsack's table, of 12 bytes each."""
 WORK_NANOSECONDS = 3_000_000_000
 """The time for a plan's programs. It is estimated, not measured, so a histogram always has the same plan."""
 PROGRAM_NANOSECONDS, NONZERO_NANOSECONDS = 3_000_000, 15_000
 """Estimates for a program, and for each number in it. A step of the knapsack takes about one nanosecond."""
 MIN_PRICINGS = 10
-"""A program is not worth its time where there is work for fewer knapsacks."""
+"""A program is not worth its time if fewer knapsacks than this fit into `WORK_NANOSECONDS`."""
 MAX_SEQUENCES = 1e7
 """The most sequences of a length in the program, whose solver has absolute tolerances; more are scaled
 down."""

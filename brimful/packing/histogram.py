@@ -162,9 +162,9 @@ def lower_bound(counts: ndarray, capacity: int, max_sequences: int | None = None
     sequences = np.concatenate([[0], np.cumsum(counts)])
     tokens = np.concatenate([[0], np.cumsum(counts * np.arange(capacity + 1))])
     half = capacity // 2
-    # L2 holds for any a up to half the capacity. A sequence longer than half a row needs a row of its own;
-    # beside it there is space for sequences of a tokens to half a row, if it has at most capacity - a. What
-    # these sequences have beyond that space needs more rows.
+    # L2 holds for any a up to half the capacity. A sequence longer than half a row needs a row of its own. If
+    # it has at most capacity - a tokens, its row has space for sequences of a tokens to half a row. Those
+    # tokens of such sequences that exceed all this space need more rows.
     a = np.arange(half + 1)
     partners = sequences[capacity - a + 1] - sequences[half + 1]
     space = partners * capacity - (tokens[capacity - a + 1] - tokens[half + 1])

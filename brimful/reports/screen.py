@@ -21,7 +21,7 @@ from brimful.reports.run_records import read_overview
 MAX_HEADING_CHARACTERS = 16
 """Characters of a line of a heading."""
 MIN_NAME_CHARACTERS = 20
-"""Characters of a line of a name, where names are wrapped for want of width."""
+"""Characters of a line of a name, where names are wrapped to save width."""
 
 
 def show_result(result: Values) -> None:
@@ -49,7 +49,7 @@ def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:
     last columns. All cells are wrapped where even these are too wide.
     """
     for content in tables:
-        # By their places, since a narrow terminal leaves some out.
+        # Columns are known by their places, since a narrow terminal leaves some out.
         columns = list(range(len(content.columns)))
         wrapped: list[int] = []
         while _measure(_draw_table(content, columns), console) > console.width:

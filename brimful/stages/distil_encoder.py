@@ -216,7 +216,7 @@ def _make_student(config: DistilEncoderConfig, teacher: Encoder) -> Encoder:
 
 
 def _without_dropout(encoder: Encoder) -> Encoder:
-    # Dropout is part of the modules, so that it takes another encoder with the same weights.
+    # Dropout is part of the modules: another value needs another encoder, which takes the same weights.
     fresh = Encoder(replace(encoder.config, dropout=0.0, attention_dropout=0.0))
     fresh.load_state_dict(encoder.state_dict(), assign=True)
     fresh.tokenizer, fresh.pooling = encoder.tokenizer, encoder.pooling

@@ -132,7 +132,7 @@ def _evaluate_text(plan: "EvaluatePlan", plans: Path) -> Values:
         for text, corpus in plan.corpora.items():
             if corpus.tokenizer_hash != tokenizer_hash(tokenizer):
                 continue
-            # Its file is named after the fingerprint: a path cannot be the name of a file.
+            # The file of the packing is named after the fingerprint, since a path cannot name a file.
             key = corpus.fingerprint
             batches = make_validation_batches(key, corpus, reader, packing, SequencesConfig(), tokens, plans)
             rows = _measure_rows(encoder, objective, batches, runtime)

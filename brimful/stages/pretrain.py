@@ -133,7 +133,7 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             ),
         )
         if not isinstance(config.rows_per_micro_batch, int):
-            # Only now, with the optimizer's state in place, it is known how many rows fit beside it.
+            # Only now is it known how many rows fit: the optimizer's state takes its memory first.
             if ranks.device.type == "cuda":
                 make = partial(make_modules, plan, directory)
                 rows = choose_rows(trainer.state, trainer.training, plan.runtime, stream, make)

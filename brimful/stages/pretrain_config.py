@@ -28,7 +28,7 @@ RECIPES: dict[str, Values] = {
     },
     "plain": {},
 }
-"""What a recipe changes of the defaults."""
+"""The defaults that a recipe changes."""
 
 FAST_SIZES = ("tiny", "mini")
 """Where `fast` was measured (docs/training.md)."""
@@ -45,7 +45,7 @@ def _is_measured(options: Facts) -> bool:
 
 
 MAX_UPDATE_SIZE = 1 << 24
-"""Rows or sequences."""
+"""The most rows or sequences of an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +117,8 @@ class PretrainConfig:
     recipe: Recipe | None = incidental(None)
     """Defaults of optimizer, masking and schedule. fast: Muon, rates of 2e-3 and 0.02, a mask rate of 0.3, a
     warm-up of 0.05; by default for a new modern tiny or mini, where it was measured. plain: AdamW,
-    a rate of 1e-3, a mask rate of 0.15, a warm-up of 0.1; by default elsewhere. Who gives a rate or an
-    optimizer without a recipe has the optimizer of plain."""
+    a rate of 1e-3, a mask rate of 0.15, a warm-up of 0.1; by default elsewhere. A rate or an
+    optimizer that is given without a recipe replaces the optimizer of fast by that of plain."""
     seed: int = 0
     """Decides initial weights, the order of the data, which sequences share a row, and masks."""
     rows_per_update: int = 4
@@ -157,7 +157,7 @@ class PretrainConfig:
 
     @classmethod
     def defaults(cls, options: Facts) -> Values:
-        """Return the defaults of what a command line, a --config file or keywords leave out.
+        """Return the defaults of the options that a command line, a --config file or keywords leave out.
 
         The options that they give have names such as `masking.rate`.
         """

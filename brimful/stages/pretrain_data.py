@@ -9,7 +9,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from brimful.base.console import pluralise, say, warn
@@ -147,39 +146,45 @@ def announce(config: PretrainConfig, sources: list[Source], initial: Initial) ->
     )
     for warning in initial.warnings:
         warn(warning)
-    proportions = np.array([source.proportion for source in sources])
-    proportions /= proportions.sum()  # of the tokens
-    begun, max_length = np.zeros(len(sources)), 0  # blocks of each source that are read before a phase
+    whole = sum(source.proportion for source in sources)
+    blocks_read = dict.fromkeys((source.name for source in sources), 0.0)
+    max_length = 0
     for phase in config.run_phases():
         longest = phase.packing.max_length
-        # The first block of each source stands for all: (tokens, rows, sequences a row).
-        sizes = np.zeros((3, len(sources)))
-        for place, source in enumerate(sources):
+        # The first block of each source stands for all.
+        block_tokens, rows_per_token, sequences_per_token = {}, 0.0, 0.0
+        for source in sources:
             sequences, plan = source.blocks[longest].preview()
-            sizes[:, place] = plan.tokens, plan.rows, plan.packing_factor
+            block_tokens[source.name] = plan.tokens
+            rows = source.proportion / whole * plan.rows / plan.tokens
+            rows_per_token += rows
+            sequences_per_token += rows * plan.packing_factor
             if config.sequences.paired and not max_length and (sequences.pair == NO_PAIR).all():
                 warn(f"{source.name} gives no pairs: it has one document, or every document has one sentence")
-        block_tokens, block_rows, packing_factors = sizes
-        rows_per_token = proportions / (block_tokens / block_rows)
-        tokens = phase.size / rows_per_token.sum()
-        packed = phase.size * float(np.dot(rows_per_token / rows_per_token.sum(), packing_factors))
+        tokens = phase.size / rows_per_token
         update = pluralise(phase.size, phase.unit.removesuffix("s"))
         say(
-            f"{pluralise(phase.steps, 'update')} of {update}, about {packed:,.0f} sequences and {tokens:,.0f}"
-            f" tokens, sequences of at most {longest}"
+            f"{pluralise(phase.steps, 'update')} of {update}, about"
+            f" {tokens * sequences_per_token:,.0f} sequences and {tokens:,.0f} tokens, sequences of at most"
+            f" {longest}"
         )
-        ended = begun + phase.steps * tokens * proportions / block_tokens
-        if max_length not in (0, longest) and (begun.astype(int) == ended.astype(int)).all():
+        begins_block = False
+        for source in sources:
+            before = blocks_read[source.name]
+            read = phase.steps * tokens * source.proportion / whole / block_tokens[source.name]
+            blocks_read[source.name] = before + read
+            begins_block |= int(before) < int(before + read)
+        if max_length not in (0, longest) and not begins_block:
             warn(
                 "the length of sequences does not change in this phase: it changes when a block of data"
                 " begins, and no block is expected to begin here"
             )
-        begun, max_length = ended, longest
+        max_length = longest
     if config.trainer.hours:
         say(f"the run ends after {config.trainer.hours:g} hours of training at the latest")
     epochs = {}
-    for source, blocks in zip(sources, begun.tolist(), strict=True):
-        epochs[source.name] = blocks / source.blocks[max_length].count
+    for source in sources:
+        epochs[source.name] = blocks_read[source.name] / source.blocks[max_length].count
         say(f"{source.name}: {epochs[source.name]:.3g} epochs of {source.corpus.tokens:,} tokens")
     return epochs
 
@@ -219,7 +224,7 @@ def estimate_disk(plan: PretrainPlan, held: HeldBytes) -> dict[str, int]:
                 shards += (corpus.directory / "shards" / f"{shard.name}.{part}").stat().st_size
     trainer, checkpoints = plan.config.trainer, 0
     if trainer.checkpoint_every:
-        # A new checkpoint is whole before the oldest one goes.
+        # A new checkpoint is complete before the oldest one is removed.
         checkpoints = trainer.keep_checkpoints + 1 + trainer.keeps_best
     return {
         "shards": shards,

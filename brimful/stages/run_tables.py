@@ -72,8 +72,8 @@ def find_held_out(
 def find_run_tables(model: ModelFolder) -> RunTables:
     """Return the tables of a finished run of finetune or distil; a student may have used its teacher's.
 
-    Rows that a run held out of its training table are test or dev as well. Where those rows are not known any
-    more, that table is left out, with a warning. A run of another version gives its layout only.
+    Rows that a run held out of its training table count as test or dev. Where these rows are not known any
+    more, the table is left out, with a warning. A run of another version gives its layout only.
     """
     run = model.path.parent  # the model of a run lies in RUN/model
     if not (run / SUMMARY).is_file() or not (run / CONFIG).is_file():

@@ -10,7 +10,6 @@ from inspect import getfile
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from numpy import ndarray
@@ -21,6 +20,7 @@ from brimful.base.storage import crc32
 from brimful.base.types import Values
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.corpus.text.tokenizer import tokenizer_hash
+from brimful.data.examples import Examples
 from brimful.hf.folders import load_pretrained, require_tokenizer
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
@@ -126,12 +126,12 @@ class ModelTeacher:
 
     @property
     def pooling(self) -> Pooling:
-        """How it makes a vector of a text."""
+        """How the teacher makes a vector of a text."""
         head = self.model.head
         return head.pooling if isinstance(head, SequenceHead) else choose_pooling(self.model.encoder)
 
     def reads_as(self, student: TaskModel, data: Encoded) -> bool:
-        """Whether it makes the student's examples of these texts, and can be imitated token by token."""
+        """Whether the teacher makes the same examples of these texts, so that tokens can be imitated."""
         tokenizer, teacher_tokenizer = student.tokenizer, self.model.tokenizer
         if student.max_length > self.model.encoder.config.max_length:
             return False
@@ -151,7 +151,7 @@ class ModelTeacher:
         return all(np.array_equal(first, second) for first, second in pairs)
 
     def compute_outputs(self, data: Encoded, runtime: Runtime) -> Outputs:
-        """Compute the head's outputs for examples of its own tokens, or take them from the cache.
+        """Compute the outputs of the teacher's head for examples of its tokens, or take them from the cache.
 
         Returns:
             outputs in the order of the task's labels.
@@ -166,7 +166,7 @@ class ModelTeacher:
 
         decides = {"model": self.files, "precision": runtime.precision, "device": runtime.device.type}
         # The cache has the order of the model's own labels, so that other tables can use it.
-        outputs = cache_outputs(decides, data, compute, runtime.world)
+        outputs = cache_outputs(decides, data.examples, compute, runtime.world)
         if self.order == list(range(len(self.order))):
             return outputs
         if isinstance(outputs, ndarray):
@@ -174,12 +174,12 @@ class ModelTeacher:
         return outputs.map_parts(lambda scores: scores[:, self.order])
 
     def answer_table(self, table: Table, runtime: Runtime) -> ndarray:
-        """Answer each row with its own tokenizer and windows: float32 (rows, C), in the order of the task's
-        labels."""
+        """Answer each row with the teacher's tokenizer and windows: float32 (rows, C), in the order of the
+        task's labels."""
         return self.answer_rows(self.model.encode(table), runtime)
 
     def answer_rows(self, data: Encoded, runtime: Runtime) -> Any:
-        """Answer each row, from examples of its own tokens, as `Task.measure` takes answers."""
+        """Answer each row, from examples of the teacher's tokens, as `Task.measure` takes answers."""
         outputs = self.compute_outputs(data, runtime)
         if isinstance(outputs, ndarray):
             outputs = np.array(outputs)  # a copy: torch would warn of a read-only map of the cache's file
@@ -295,24 +295,18 @@ class StudentStart:
         return replace(start, encoder=copy_layers(self.config, start.encoder, layers))
 
 
-def cache_outputs(decides: Values, data: Encoded, compute: Callable[[], Outputs], ranks: World) -> Outputs:
+def cache_outputs(
+    decides: Values, examples: Examples, compute: Callable[[], Outputs], ranks: World
+) -> Outputs:
     """Return the outputs of a model for examples, from the cache if it has them. Every rank calls this.
 
     Args:
         decides: all that decides the outputs, except the examples and this package's code.
         compute: computes the outputs. The main rank calls it.
     """
-    key = {"outputs": decides, "texts": hash_content(data), "code": hash_code(getfile(compute))}
+    digest = hashlib.sha256(examples.lengths.tobytes())
+    for ids, segments in zip(examples.tokens, examples.segments, strict=True):
+        digest.update(ids.tobytes())
+        digest.update(segments.tobytes())
+    key = {"outputs": decides, "tokens": digest.hexdigest(), "code": hash_code(getfile(compute))}
     return cache_column(key, compute, ranks, "a teacher's outputs", "")
-
-
-def hash_content(data: Encoded) -> str:
-    """Hash a table's name, texts, labels and tokens."""
-    head = f"{data.table.path}\n{data.examples.max_length}"
-    digest = hashlib.sha256(head.encode("utf-8", "surrogateescape"))
-    digest.update(data.table.fingerprints.data)
-    for label in data.table.labels or ():
-        digest.update(msgspec.json.encode(label) + b"\n")
-    for ids in data.examples.tokens:
-        digest.update(ids.data)
-    return digest.hexdigest()

@@ -152,7 +152,8 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     def refuse_unread(self, *, pools: bool) -> None:
         """Refuse options that a new run would not read. Runs of earlier versions may have such options.
 
-        `pools` says that the task's head makes one vector of a text.
+        Args:
+            pools: whether the task's head makes one vector of a text.
         """
         if self.pooling != "auto" and not pools:
             raise BrimfulError("pooling is for classifiers and regressions of whole texts: leave it out")

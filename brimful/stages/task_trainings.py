@@ -108,7 +108,7 @@ def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime:
     )
 
     def make_trainer() -> Trainer:
-        # Only here, so that a finished stage opens no files.
+        # The stream is made only here, so that a finished stage opens no files.
         stream: Stream
         if isinstance(texts, Examples):
             stream = make_stream(texts, options.batch, options.micro_batch_tokens, stage.seed, runtime)
@@ -172,9 +172,10 @@ class TaskStart:
 
 
 def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
-    """Copy into a new head the layer before its classifier, where a folder has one.
+    """Copy the layer before a classifier from a folder's tensors into a new head.
 
-    It is the trained pooler of BERT; in modern, the transform of a masked-LM head or of any classifier.
+    The layer is the trained pooler of BERT. In the modern architecture, it is the transform of a masked-LM
+    head or of any classifier.
 
     Returns:
         False where the head or the folder has no such layer.

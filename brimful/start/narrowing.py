@@ -2,9 +2,9 @@
 
 A norm scales each coordinate of the residual stream on its own, so coordinates are kept or dropped, not
 rotated. The coordinates that the matrices read most are kept, as Minitron prunes by width (Muralidharan
-et al. 2024, section 2.2), but without data. Neurons of the feed-forward layers are kept likewise. A
-head's queries and keys enter only as products of each other, and so do its values and output matrix: there
-the largest singular values are kept.
+et al. 2024, section 2.2), but without data. The same holds for neurons of the feed-forward layers. A head's
+queries and keys enter only as products of each other, and so do its values and its output matrix. Of these
+products, the largest singular values are kept.
 """
 
 from collections.abc import Iterator
@@ -102,7 +102,7 @@ def _weigh_coordinates(encoder: Encoder) -> Tensor:
 
 
 def _readers(encoder: Encoder) -> Iterator[tuple[nn.Module, nn.Linear]]:
-    """The matrices that read the stream, and the norm before each."""
+    """Yield the matrices that read the residual stream, each with the norm before it."""
     norm: nn.Module = encoder.embedding_norm
     for layer in _layers(encoder):
         if encoder.config.pre_norm:

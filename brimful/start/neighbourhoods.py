@@ -3,7 +3,7 @@
 The positive pointwise mutual information of two pieces is log(p(a, b) / (p(a) p(b))), where it is above 0
 (Levy, Goldberg and Dagan 2015, "Improving Distributional Similarity", section 2.1). Here b is at most WINDOW
 pieces before or after a, and counts 1 / distance. The vectors are the eigenvectors of this symmetric matrix
-whose eigenvalues are largest in size, times the roots of the sizes.
+whose eigenvalues have the largest absolute values, times the roots of these values.
 
 Floor: tokens * 2 * WINDOW additions to counters that are in the cache, and for each of PRODUCTS products
 2 * entries * width flops.
@@ -28,7 +28,7 @@ SAMPLE_TOKENS = 16_000_000
 PRODUCTS = 4
 """Iterations: each multiplies the vectors by the matrix."""
 EXTRA_VECTORS = 32
-"""Vectors that are iterated beside the result: they make its last vectors converge."""
+"""Vectors that are iterated in addition to the result, so that its last vectors converge."""
 
 
 def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> ndarray:
@@ -51,10 +51,10 @@ def piece_vectors(corpora: Mapping[Corpus, float], width: int, seed: int) -> nda
 
 
 def _eigenvectors(matrix: tuple[ndarray, ndarray, ndarray], number: int, seed: int) -> ndarray:
-    """Eigenvectors times the roots of the eigenvalues' sizes, largest first: orthogonal iteration.
+    """Return eigenvectors times the roots of their absolute eigenvalues, largest first: orthogonal iteration.
 
-    Eigenvectors of nearly equal eigenvalues turn with the last bits of the numbers. So these are float64, on
-    one thread, in memory that torch aligns: the same command gives the same weights.
+    Eigenvectors of nearly equal eigenvalues turn with the last bits of the numbers. So the numbers are
+    float64, on one thread, in memory that torch aligns: the same command gives the same weights.
     """
     size = len(matrix[0]) - 1
     vectors = torch.from_numpy(np.random.default_rng(seed).standard_normal((size, number))).clone()
@@ -62,7 +62,7 @@ def _eigenvectors(matrix: tuple[ndarray, ndarray, ndarray], number: int, seed: i
     with use_threads(1):
         for _ in range(PRODUCTS):
             basis, _ = torch.linalg.qr(vectors)
-            with use_threads(all_threads):  # each row of the product is one thread's: no bit depends on them
+            with use_threads(all_threads):  # one thread computes a row: no bit depends on their number
                 vectors = _product(*matrix, basis.contiguous())
         # Rayleigh-Ritz: the eigenvectors of the matrix within the space of the basis.
         eigenvalues, inner = torch.linalg.eigh(basis.mT @ vectors)
@@ -139,7 +139,7 @@ def _rows(
     for distance in range(1, WINDOW + 1):
         whole += np.float32(2.0) / np.float32(distance)
     whole *= np.float32(len(tokens))
-    neighbours = np.empty(len(shares), np.int32)  # of the present piece, so that only they are set back to 0
+    neighbours = np.empty(len(shares), np.int32)  # of this piece: only their counters are set back to 0
     at = 0
     for piece in range(first, last):
         count = 0

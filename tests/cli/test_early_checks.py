@@ -43,7 +43,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with an encoder, tables good and bad, a folder of the user's, and what tells an export."""
+    """A folder with an encoder, tables good and bad, a folder of the user's, and the record of an export."""
     folder = tmp_path_factory.mktemp("early")
     encoder = small("bert")
     encoder.tokenizer = word_tokenizer()

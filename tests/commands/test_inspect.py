@@ -284,7 +284,7 @@ def test_pieces_of_characters_have_names(shards, tmp_path):
         if "\ufffd" in text:
             assert run["text"] == " ".join(str(tokenizer.id_to_token(i)) for i in run["ids"])
             named += 1
-        assert run["text"] if text else run["text"] == "Ġ"  # a blank
+        assert run["text"] if text else run["text"] == "Ġ"  # a space
         assert "\ufffd" not in run["text"] + "".join(run.get("sees", []))
     assert named > 10
 
@@ -300,7 +300,7 @@ def test_rows_without_colour(first_update, capsys):
     show_findings(found)
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    joined = re.sub("\n│ ", "", out)  # a prediction may be broken at a blank or between Chinese characters
+    joined = re.sub("\n│ ", "", out)  # a prediction may be broken at a space or between Chinese characters
     assert "update 1 · micro-batch 1 of 2 · row 1 of 2 · " in out
     for row in found["rows"]:
         for sequence in row["sequences"]:

@@ -18,7 +18,7 @@ def verify(directory: str) -> dict[str, Any]:
 
 
 def _same_json(one: bytes, other: bytes) -> bool:
-    """Blanks between values mean nothing."""
+    """Spaces between values mean nothing."""
     try:
         return json.loads(one) == json.loads(other)
     except ValueError:

@@ -77,6 +77,15 @@ def written(folder: Path, suffix: str) -> str:
     return str(path)
 
 
+def predicted(model: Path, folder: Path, name: str = "out.jsonl", given: str = ".txt", **options) -> Path:
+    """Predict the texts, and return the file."""
+    done = brimful.predict(
+        model=str(model), input=written(folder, given), output=str(folder / name), **options
+    )
+    assert (done["texts"], done["output"]) == (len(TEXTS), str(folder / name))
+    return folder / name
+
+
 def read(path: Path) -> list[dict]:
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
@@ -94,13 +103,8 @@ def read(path: Path) -> list[dict]:
     ("given", "wanted"), [(".txt", ".jsonl"), (".jsonl", ".tsv"), (".tsv", ".csv"), (".csv", ".parquet")]
 )
 def test_answers_are_those_of_the_texts_alone_in_every_format(classifier, tmp_path, given, wanted):
-    output = tmp_path / f"out{wanted}"
-    done = brimful.predict(
-        model=str(classifier), input=written(tmp_path, given), output=str(output), scores=True
-    )
-    assert (done["texts"], done["output"]) == (len(TEXTS), str(output))
+    rows = read(predicted(classifier, tmp_path, f"out{wanted}", given, scores=True))
     model = TaskModel.load(classifier)
-    rows = read(output)
     assert len(rows) == len(TEXTS)
     for row, text in list(zip(rows, TEXTS, strict=True))[::6]:
         [alone] = model.predict([text], scores=True)
@@ -126,16 +130,12 @@ def test_all_of_a_model_moves_to_the_device(classifier, tmp_path, monkeypatch):
     monkeypatch.setattr(torch_models, "default_device", lambda: torch.device("meta"))
     monkeypatch.setattr(TaskModel, "outputs", outputs)
     with pytest.raises(EnoughError):
-        brimful.predict(
-            model=str(classifier), input=written(tmp_path, ".txt"), output=str(tmp_path / "out.jsonl")
-        )
+        predicted(classifier, tmp_path)
 
 
 @pytest.mark.usefixtures("_slices_of_7")
 def test_an_array_holds_the_scores(classifier, tmp_path):
-    output = tmp_path / "out.npy"
-    brimful.predict(model=str(classifier), input=written(tmp_path, ".txt"), output=str(output))
-    array = np.load(output, allow_pickle=False)
+    array = np.load(predicted(classifier, tmp_path, "out.npy"), allow_pickle=False)
     rows = TaskModel.load(classifier).predict(TEXTS, scores=True)
     assert (array.dtype, array.shape) == (np.float32, (len(TEXTS), 3))
     np.testing.assert_allclose(array, [list(row["scores"].values()) for row in rows], atol=1e-6)
@@ -146,8 +146,7 @@ def test_an_array_holds_the_scores(classifier, tmp_path):
     ("suffix", "pooling"), [(".npy", "mean"), (".parquet", "first"), (".jsonl", "mean"), (".csv", "first")]
 )
 def test_an_encoder_writes_the_vectors_of_embed(plain, tmp_path, suffix, pooling):
-    output = tmp_path / f"out{suffix}"
-    brimful.predict(model=str(plain), input=written(tmp_path, ".txt"), output=str(output), pooling=pooling)
+    output = predicted(plain, tmp_path, f"out{suffix}", pooling=pooling)
     if suffix == ".npy":
         vectors = np.load(output, allow_pickle=False)
         assert vectors.dtype == np.float32
@@ -181,11 +180,10 @@ def test_spans_whose_first_texts_have_none(tagger, tmp_path, monkeypatch, suffix
 
 
 def test_what_a_killed_predict_left_is_removed(classifier, tmp_path):
-    output = tmp_path / "out.jsonl"
-    left = temporary_path(output)
+    left = temporary_path(tmp_path / "out.jsonl")
     left = left.with_name(left.name.replace(f"-{os.getpid()}-", "-0999999999-"))
     left.write_text("half")
-    brimful.predict(model=str(classifier), input=written(tmp_path, ".txt"), output=str(output))
+    predicted(classifier, tmp_path)
     assert not left.exists()
 
 
@@ -241,9 +239,7 @@ def test_what_cannot_be_is_refused(classifier, tagger, plain, tmp_path):
         (classifier, {"pooling": "mean"}, "--pooling is for encoders"),
     ]:
         with pytest.raises(BrimfulError, match=reason):
-            brimful.predict(
-                **{"model": str(model), "input": source, "output": str(tmp_path / "out.jsonl")} | options
-            )
+            brimful.predict(**{"model": str(model), "input": source, "output": "out.jsonl"} | options)
 
 
 @pytest.mark.parametrize("value", [torch.nan, 3e38])
@@ -260,9 +256,7 @@ def test_a_model_of_weights_that_are_not_finite_or_overflow_is_named(classifier,
         if value != 3e38:
             said = rf"{damaged}/model.safetensors: the tensor {name} holds NaN or infinite numbers"
         with pytest.raises(BrimfulError, match=said):
-            brimful.predict(
-                model=str(damaged), input=written(tmp_path, ".txt"), output=str(tmp_path / "out.jsonl")
-            )
+            predicted(damaged, tmp_path)
     encoder = Encoder.load(tmp_path / plain.name)
     for read in (encoder.embed, encoder.encode):
         with pytest.raises(BrimfulError, match="the model's outputs are NaN or infinite"):

@@ -1,4 +1,4 @@
-"""PackedBatch: what holds for every micro-batch, whatever was packed into it."""
+"""PackedBatch: what holds for every micro-batch, whatever sequences it has."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Labelled examples: exactly B an update, each once an epoch, with its own target, packed within bounds."""
+"""Labelled examples: exactly B in an update, each once in an epoch, with its own target, in full batches."""
 
 import json
 from collections import Counter
@@ -123,7 +123,7 @@ def test_a_pair_that_is_no_text_is_named_and_the_tokenizer_stays_as_it_was():
 
 @pytest.mark.parametrize("slots", [5, 6, 7])
 def test_a_fixed_batch_of_the_shortest_examples(slots):
-    """Filler needs a sequence slot beside as many of the shortest examples as fit."""
+    """Filler needs a sequence slot, also where a batch has as many of the shortest examples as fit."""
     examples = make_examples([2] * (slots // 2), 8)
     check_invariants(make_batch(examples, np.arange(slots // 2), slots))
 
@@ -187,7 +187,8 @@ def test_texts_that_are_cut_are_counted():
 
 @pytest.mark.parametrize("overlap", [0, 2])
 def test_a_pair_without_room_for_windows_is_named(overlap, capfd):
-    """Of 8 tokens, 3 are special; `tokenizers` panics where the second has no more room than the overlap."""
+    """Of 8 tokens, 3 are special. `tokenizers` panics where the second text has no more room than the
+    overlap."""
 
     def encoded(first: int, second: int) -> Examples:
         firsts, seconds = ["b"] * 9, ["a"] * 9

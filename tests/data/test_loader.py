@@ -1,11 +1,10 @@
-"""Prefetching changes nothing: not the order, not where an error shows, and no thread outlives it."""
+"""Prefetching changes neither the order nor where an error shows, and its thread ends with it."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -92,7 +91,7 @@ def test_an_error_shows_at_its_update(depth, broken):
 
 @of_all_depths
 def test_updates_are_made_ahead_as_many_as_asked(depth):
-    """`depth` of them beside the one in use: no fewer, and never more; an early stop ends the thread."""
+    """Exactly `depth` of them are ready besides the one in use. An early stop ends the thread."""
     stream = Counting()
     with closing(read(stream, 0, 1000, depth)) as updates:
         for used in range(1, 6):
@@ -104,7 +103,7 @@ def test_updates_are_made_ahead_as_many_as_asked(depth):
 
 
 class Timed(Counting):
-    """Its updates take 40 seconds each by a clock that stands still otherwise."""
+    """A stream whose updates take 40 seconds each, by a clock that otherwise stands still."""
 
     now = 0.0
 
@@ -115,7 +114,7 @@ class Timed(Counting):
 
 @of_all_depths
 def test_waiting_is_measured(depth, monkeypatch):
-    """One that was made meanwhile costs no wait."""
+    """An update that was made during the one before costs no wait."""
     stream = Timed()
     monkeypatch.setattr("brimful.data.loader.time.perf_counter", lambda: stream.now)
     updates = 1 + max(depth, 1)
@@ -126,35 +125,32 @@ def test_waiting_is_measured(depth, monkeypatch):
         assert [update.waited for update in found] == [0.0 if depth else 40.0] * (updates - 1)
 
 
-# CUDA, without it: fakes that write down what is done, and where
+# CUDA, without it: fakes that write down what is done, and in which stream
+
+LOG: list[tuple[str, ...]] = []
+IN_USE = ["main"]
+"""The streams in use, the current one last."""
 
 
 class FakeStream:
-    """A stream of a device that logs events; `here` is the stream that each thread is on."""
+    """A stream of a device that numbers its events."""
 
-    log: ClassVar[list[tuple[str, ...]]] = []
-    here = threading.local()
-
-    def __init__(self, device: object) -> None:
-        self.name, self.events = f"side of {device}", 0
-
-    @classmethod
-    def note(cls, *what: str) -> None:
-        cls.log.append((getattr(cls.here, "stream", "main"), *what))
+    def __init__(self, name: object) -> None:
+        self.name, self.events = str(name), 0
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        self.here.stream = self.name
+        IN_USE.append(self.name)
         yield
-        self.here.stream = "main"
+        IN_USE.pop()
 
     def record_event(self) -> str:
-        self.note("record", self.name)
         self.events += 1
+        LOG.append((IN_USE[-1], "record", self.name, f"event {self.events}"))
         return f"event {self.events}"
 
     def wait_event(self, event: str) -> None:
-        self.note("wait", event)
+        LOG.append((self.name, "wait", event))
 
 
 @dataclass
@@ -168,12 +164,12 @@ class FakeTensor:
 
     def to(self, device: torch.device, *, non_blocking: bool) -> "FakeTensor":
         assert (self.kind, non_blocking) == ("pinned", True)
-        FakeStream.note("copy", self.name)
+        LOG.append((IN_USE[-1], "copy", self.name))
         return FakeTensor(self.name, device.type)
 
     def record_stream(self, stream: FakeStream) -> None:
         assert self.kind == "cuda"
-        FakeStream.note("keep", self.name)
+        LOG.append((stream.name, "keep", self.name))
 
 
 class FakeBatch(list[FakeTensor]):
@@ -183,35 +179,33 @@ class FakeBatch(list[FakeTensor]):
         return FakeBatch(map(change, self))
 
 
-@pytest.mark.parametrize("depth", [0, 2])
-def test_the_order_of_copies(depth, monkeypatch):
-    """Each tensor is pinned and copied on the side stream; the event comes after the last copy of the update;
-    the caller's stream waits for it, and then says of each tensor that it uses it."""
-    monkeypatch.setattr(FakeStream, "log", [])
-    main = FakeStream("main")
+def test_the_order_of_copies(monkeypatch):
+    """Each tensor is pinned and copied in a stream of the loader. After the last copy of an update comes an
+    event. The caller's stream waits for the event, and then says of each tensor that it uses it."""
+    main, stream = FakeStream("main"), Counting()
     monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
     monkeypatch.setattr(torch.cuda, "stream", FakeStream.use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
+    names = [[f"{n}{b}{t}" for b in "ab" for t in "xy"] for n in range(3)]
 
     def take(cursor: Cursor) -> tuple[list[FakeBatch], Cursor]:
         n = cursor["n"]
-        return [FakeBatch(FakeTensor(f"{n}{b}{t}") for t in "xy") for b in "ab"], {"n": n + 1}
+        tensors = list(map(FakeTensor, names[n]))
+        return [FakeBatch(tensors[:2]), FakeBatch(tensors[2:])], {"n": n + 1}
 
-    def on_host(batch: FakeBatch) -> dict[str, float]:
+    def count_on_host(batch: FakeBatch) -> dict[str, float]:
         assert {tensor.kind for tensor in batch} == {"host"}
         return {"sum": 1.0}
 
-    stream, device, side = Counting(), torch.device("cuda:1"), "side of cuda:1"
     monkeypatch.setattr(stream, "take", take)
-    updates = prefetch(stream, {"n": 0}, 3, normalizers=on_host, device=device, depth=depth)
+    side = "cuda:1"
+    updates = prefetch(stream, {"n": 0}, 3, normalizers=count_on_host, device=torch.device(side), depth=0)
     for n, update in enumerate(updates):
-        found = [(tensor.name, tensor.kind) for batch in update.batches for tensor in batch]
-        names = [f"{n}{b}{t}" for b in "ab" for t in "xy"]
-        assert found == [(name, "cuda") for name in names]
+        assert [(t.name, t.kind) for batch in update.batches for t in batch] == [
+            (x, "cuda") for x in names[n]
+        ]
         assert update.normalizers == [{"sum": 1.0}] * 2
-        log = list(FakeStream.log)
-        record = [i for i, entry in enumerate(log) if entry == (side, "record", side)][n]
-        wait = log.index(("main", "wait", f"event {n + 1}"))
-        for name in names:
-            assert log.index((side, "copy", name)) < record < wait < log.index(("main", "keep", name))
-    assert sum(entry[1] == "copy" for entry in FakeStream.log) == 12
+        event = f"event {n + 1}"
+        copies, keeps = [(side, "copy", x) for x in names[n]], [("main", "keep", x) for x in names[n]]
+        assert [*copies, (side, "record", side, event), ("main", "wait", event), *keeps] == LOG
+        LOG.clear()

@@ -19,7 +19,7 @@ from brimful.data.masking import MaskingVocabulary, count_prediction_slots, mask
 MASK = 4
 SPECIAL = [0, 2, 3, MASK]
 ORDINARY = np.arange(5, 200, 3, dtype=np.int32)
-"""Apart from the tokens of texts, so that what is random shows."""
+"""Not among the tokens of texts, so that random tokens are recognised."""
 VOCABULARY = MaskingVocabulary(MASK, ORDINARY)
 
 
@@ -47,7 +47,7 @@ class Text:
 
 
 def make_text(seed: int, lengths: list[int], *, inner: float) -> Text:
-    """Sequences that mostly begin and end with special tokens; a share of those within is special, too."""
+    """Sequences that mostly begin and end with special tokens; of the others, the fraction `inner` is."""
     draw = np.random.default_rng(seed)
     offsets = np.cumsum([0, *lengths]).astype(np.int32)
     T = int(offsets[-1])

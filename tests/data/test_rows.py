@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("six_row_blocks")
 
 
 def all_tokens(corpus: Corpus) -> Counter[int]:
-    """What an epoch should give."""
+    """The tokens that an epoch should give."""
     return Counter(token for shard in corpus.shards for token in shard.tokens.tolist())
 
 
@@ -197,7 +197,7 @@ def masks(stream: RowStream, updates: int) -> dict[tuple[int, ...], tuple[int, .
 
 @pytest.mark.parametrize("unit", ["words", "tokens"])
 def test_masks_do_not_hang_on_packing(corpus, tmp_path, seed, unit, monkeypatch):
-    # Slots for all: what doesn't fit is the one thing that depends on neighbours.
+    # Slots for all predictions: only which of them do not fit depends on neighbours.
     monkeypatch.setattr(rows_module, "count_prediction_slots", lambda tokens, *_: tokens)
 
     def shown(name: str, phase: Phase, key: int = seed, micro: int = 1) -> dict:

@@ -1,4 +1,4 @@
-"""Documents -> stretches, and pairs of them: each token once, never too long, cut elsewhere each epoch."""
+"""Documents -> stretches and pairs of them: each token once, never too long, with new cuts in each epoch."""
 
 import tempfile
 from pathlib import Path
@@ -26,7 +26,7 @@ SENTENCES = SequencesConfig()
 
 
 def cut_corpus(shards: list[list[Document]], *arguments: object) -> Stretches:
-    """The stretches of all documents of a corpus that is there for a moment."""
+    """The stretches of all documents of a temporary corpus."""
     with tempfile.TemporaryDirectory() as name:
         corpus = write_corpus(Path(name), shards)
         return cut_documents(corpus, np.arange(corpus.documents), *arguments)
@@ -115,7 +115,7 @@ def test_no_border_stays(seed, document, kind):
 
     found = cuts(seed, 0)
     assert found == cuts(seed, 0)
-    # That all 12 are cut alike by chance: below 8 ** -12.
+    # The probability that all 12 are cut alike by chance is below 8 ** -12.
     assert found not in (cuts(seed, 1), cuts(seed + 1, 0))
     assert len({tuple(each) for each in found.values()}) > 1
 
@@ -193,7 +193,7 @@ def document_of(corpus: Corpus, segment: Range) -> tuple[int, int]:
 
 
 def check(corpus: Corpus, sequences: Sequences, max_length: int) -> None:
-    """What holds of every epoch's pairs."""
+    """Check what holds for the pairs of every epoch."""
     seen = [np.zeros(len(shard.tokens), dtype=int) for shard in corpus.shards]
     assert (sequences.length <= max_length).all()
     for first, second, label in ranges(sequences):
@@ -238,7 +238,7 @@ def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed):
     stretches, bits = random_stretches(seed, n, room, documents=2000)
     sequences = pair_stretches(stretches, bits, room, np.uint64(seed))
     random = int((sequences.pair == 1).sum())
-    # Few have no partner but their own document's: those of the longest first segments, which fit with few.
+    # Few find no partner outside their own document: those of the longest first segments, which fit with few.
     alone = int((sequences.pair == NO_PAIR).sum())
     assert alone < 0.001 * n
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n, 0.5)
@@ -249,18 +249,18 @@ def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed):
     first = (sequences.length - sequences.second_length - PAIR_SPECIAL_TOKENS)[chosen]
     ends = np.array([own[begin] for begin in sequences.begin[chosen].tolist()])
     instead_of = ends - sequences.begin[chosen] - first
-    # Any that fits would be about a quarter of the room away.
+    # Partners drawn from all that fit would differ in length by about a quarter of the room.
     assert np.abs(sequences.second_length[chosen] - instead_of).mean() < 0.03 * room
-    # A permutation that leads elsewhere: from far and near, before and after.
+    # Partners are from far and near, before and after.
     distance = sequences.second_begin[chosen] - sequences.begin[chosen]
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], random, 0.5)
     assert low <= (distance > 0).sum() <= high
-    assert np.abs(distance).mean() > 0.3 * stretches.end[-1]  # a third, were both drawn evenly
+    assert np.abs(distance).mean() > 0.3 * stretches.end[-1]  # a third, if both were drawn evenly
 
 
 @pytest.mark.timeout(60)
 def test_a_corpus_of_one_document(seed):
-    """No other document is there: the segments that would need one stay alone, and nobody looks for ever."""
+    """Without another document, the segments that would need one stay alone, and the search ends."""
     n = 20_000
     stretches, bits = random_stretches(seed, n, 126, documents=1)
     sequences = pair_stretches(stretches, bits, 126, np.uint64(seed))
@@ -276,7 +276,7 @@ def test_one_document_is_most_of_the_corpus(seed):
     stretches.document[1000:] = 20
     sequences = pair_stretches(stretches, bits, 60, np.uint64(seed))
     chosen = sequences.pair == 1
-    # About 500 stretches of the other documents are to get partners: they find them and are found.
+    # About 500 stretches of the other documents are to get partners. Each also becomes a partner.
     assert 800 < chosen.sum() < 1200
     large = stretches.begin[1000]
     assert ((sequences.begin[chosen] < large) | (sequences.second_begin[chosen] < large)).all()

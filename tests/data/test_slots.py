@@ -1,4 +1,4 @@
-"""S: enough for every micro-batch, little above what is needed, and it changes nothing but shapes."""
+"""S is enough for every micro-batch and little above what is needed, and it changes nothing but shapes."""
 
 from contextlib import ExitStack, closing
 from itertools import pairwise
@@ -116,7 +116,7 @@ def test_a_phase_after_one_of_short_sequences_has_fewer_slots(tmp_path, seed):
 
 
 def test_a_smaller_micro_batch_has_fewer_slots(tmp_path, seed):
-    """And the search for the rows of a micro-batch gives it the same S."""
+    """The search for the rows of a micro-batch gives a smaller one the same S as training does."""
     corpora = {"toy": (toy_corpus(tmp_path / "data", [9] * 200, seed), 1.0)}
     phases = [Phase(9, SHORT, 8)]
     with closing(toy_stream(corpora, phases, tmp_path, seed, micro=4, fixed_shapes=True)) as stream:
@@ -128,7 +128,7 @@ def test_a_smaller_micro_batch_has_fewer_slots(tmp_path, seed):
 
 
 def test_the_loss_does_not_depend_on_the_slots(corpus_dir, tmp_path, seed):
-    """Not in a bit, nor do its gradients."""
+    """Loss and gradients are the same to the last bit."""
     torch.manual_seed(seed)
     encoder = encoder_of("modern").double()
     objective = MaskedLM(MaskedLMHead(encoder).double(), {})

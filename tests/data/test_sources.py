@@ -51,30 +51,24 @@ def take(source: Source, place: Place) -> tuple[BlockRows, Place]:
     return row, source.advance(place, row)
 
 
-def test_resuming_late_opens_as_few_blocks_as_early(tmp_path, seed, monkeypatch):
+@pytest.mark.parametrize("epoch", [0, 5000])
+def test_resuming_late_opens_as_few_blocks_as_early(tmp_path, seed, monkeypatch, epoch):
     # Of blocks of about six rows, a few in 10,000 have no more than three.
     monkeypatch.setattr(blocks_module, "BLOCK_ROWS", 12)
     lengths = np.random.default_rng(seed).integers(1, 120, 120)
     corpus = toy_corpus(tmp_path / "data", lengths.tolist(), seed)
-    first = toy_source(corpus, [SHORT], tmp_path / "first", seed)
-    block = first.blocks[24].open(0, 1)
-    late = {"max_length": 24, "epoch": 5000, "block": 1, "row": 2, "tokens": 10**12}
-    late |= {"data": first.blocks[24].identity, "plan": None}
-    early = late | {"epoch": 0, "tokens": 10**4}
-    assert block.rows > 3
-    for number, place in enumerate((early, late)):
-        source, blocks = watched(corpus, tmp_path / str(number), seed)
-        row, after = take(source, place)
-        finish_planning(source)
-        epoch = place["epoch"]
-        assert blocks.count > 2
-        assert blocks.opened == [(epoch, 1), (epoch, 2)]
-        assert row.epoch == epoch
-        assert after["tokens"] == place["tokens"] + row.tokens.sum()
+    source, blocks = watched(corpus, tmp_path / "plans", seed)
+    place = source.start() | {"max_length": 24, "epoch": epoch, "block": 1, "row": 2, "tokens": 10**12}
+    row, after = take(source, place)
+    finish_planning(source)
+    assert blocks.count > 2
+    assert blocks.opened == [(epoch, 1), (epoch, 2)]
+    assert row.epoch == epoch
+    assert after["tokens"] == place["tokens"] + row.tokens.sum()
 
 
 def test_the_next_block_is_planned_ahead(corpus, tmp_path, seed):
-    """Before its first row is asked for; and what is read leaves the disk."""
+    """It is planned before its first row is asked for, and a plan that was read leaves the disk."""
     source, blocks = watched(corpus, tmp_path, seed)
     place = source.start()
     for _ in range(60):
@@ -112,7 +106,7 @@ def test_an_error_of_planning_ahead_comes_when_its_block_does(corpus, tmp_path, 
     counts=st.lists(st.integers(1, 40), min_size=1, max_size=6),
 )
 def test_a_mixture_takes_row_by_row_from_who_is_furthest_behind(seed, weights, counts):
-    """However many are asked for at once: against a loop that asks for one."""
+    """However many rows are asked for at once, they are those of a loop that asks for one at a time."""
     draw = np.random.default_rng(seed)
     with TemporaryDirectory() as folder, ExitStack() as opened:
         sources = []

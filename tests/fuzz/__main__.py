@@ -42,19 +42,6 @@ def list_cases(seed: int, weights: dict[str, int]) -> Iterator[str]:
                     yield f"{seed}:{name}:{turn * weight + round_}"
 
 
-def _print_table(results: list[dict[str, Any]]) -> None:
-    kinds = sorted({kind for result in results for kind, _ in result["faults"]})
-    header = ["verb", "cases", "ok", "refused", *kinds]
-    print(f"| {' | '.join(header)} |\n{'|---' * len(header)}|")
-    verbs = [result["target"].split("-")[0] for result in results]
-    for verb in [*sorted(set(verbs)), "all"]:
-        members = [result for result, its in zip(results, verbs, strict=True) if verb in (its, "all")]
-        counts = Counter(result["ended"] for result in members)
-        for result in members:
-            counts.update({kind for kind, _ in result["faults"]})
-        print(f"| {' | '.join([verb, str(len(members)), *(str(counts[name]) for name in header[2:])])} |")
-
-
 def _print_faults(results: list[dict[str, Any]]) -> None:
     cases: dict[tuple[str, str], list[str]] = defaultdict(list)
     for result in results:
@@ -102,9 +89,8 @@ def main() -> int:
                 failed = sum(bool(result["faults"]) for result in results)
                 print(f"{len(results):,} cases, {failed:,} with faults", file=sys.stderr)
     _print_faults(results)
-    _print_table(results)
-    seconds = time.monotonic() - started
-    print(f"seed {options.seed}: {len(results):,} cases in {seconds:.0f} s by {options.workers} processes")
+    endings = Counter(result["ended"] for result in results)
+    print(f"seed {options.seed}: {dict(endings)} in {time.monotonic() - started:.0f} s")
     return int(any(result["faults"] for result in results))
 
 

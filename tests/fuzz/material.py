@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+import yaml
 import zstandard
 from safetensors.torch import load_file
 
@@ -33,12 +34,8 @@ FAMILIES = ("bert", "prenorm", "modern", "roberta", "electra")
 def _write_files() -> None:
     """The example of each documented form, a corpus in other formats, and two layouts."""
     shutil.copytree(FORMS, ".", dirs_exist_ok=True)
-    texts = [
-        *chained_documents(40, seed=1),
-        'He said "no"; a<b & c.',
-        "Zwei Wörter, naïve.",
-        "数据很好。good",
-    ]
+    texts = chained_documents(40, seed=1)
+    texts += ['He said "no"; a<b & c.', "Zwei Wörter, naïve.", "数据很好。good"]
     lines = "".join(f"{text}\n" for text in texts)
     Path("docs.txt").write_text(lines, "utf-8")
     Path("docs.txt.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
@@ -62,12 +59,7 @@ def _write_models() -> None:
         encoder = small(family, vocabulary_size=tokenizer.get_vocab_size(), **shape)
         encoder.tokenizer = tokenizer
         save_model(Path(family), encoder, MaskedLMHead(encoder))
-    _write_pickled()
-    _write_bpe()
-
-
-def _write_pickled() -> None:
-    """The weights as a pickle, the tokenizer as a list of pieces."""
+    # One more with its weights as a pickle and its tokenizer as a list of pieces.
     folder = Path("pickled")
     encoder, head, _ = load_model("bert")
     save_model(folder, encoder, head)
@@ -78,36 +70,35 @@ def _write_pickled() -> None:
     (folder / "tokenizer.json").unlink()
     settings = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
     write_json(folder / "tokenizer_config.json", settings)
-
-
-def _write_bpe() -> None:
+    # And a tokenizer of byte-level BPE.
     folder = Path("bpe")
     folder.mkdir()
     letters = [chr(n) for n in range(33, 127)] + ["Ġ", "Ċ"]
     names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *letters, "th", "Ġa"]
     write_json(folder / "vocab.json", {name: n for n, name in enumerate(names)})
     (folder / "merges.txt").write_text("#version: 0.2\nt h\nĠ a\n", "utf-8")
-    markers = {"cls": "<s>", "sep": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
-    settings = {f"{name}_token": text for name, text in {**markers, "bos": "<s>", "eos": "</s>"}.items()}
-    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer", **settings})
+    ends = {"cls_token": "<s>", "sep_token": "</s>", "bos_token": "<s>", "eos_token": "</s>"}
+    others = {"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    settings = {"tokenizer_class": "RobertaTokenizer", **ends, **others}
+    write_json(folder / "tokenizer_config.json", settings)
 
 
 SETTINGS = {
-    "prepare": "paths: [docs.txt]\nout: out\ntokenizer: data\nworkers: 1\nread:\n  split: line\n"
-    "clean:\n  min_characters: 1\nvalidation_share: 0.1\n",
-    "pretrain": "data: data\nout: out\nmodel: tiny\narchitecture: bert\nprecision: fp32\nseed: 1\n"
-    "packing:\n  capacity: 64\n  max_length: 32\nmasking:\n  rate: 0.2\ntrainer:\n  steps: 1\n"
-    "  log_every: 1\noptimizer:\n  learning_rate: 1e-3\nschedule:\n  warmup: 0.1\n",
-    "finetune": "encoder: bert\ntrain: classes.csv\ntest: classes-doccano.jsonl\nout: out\nepochs: 1\n"
-    "batch: 8\nmax_length: 24\nseed: [0]\nlearning_rates: [0.001]\nladder: none\nprecision: fp32\n"
-    "columns:\n  text: text\n  label: label\ntrainer:\n  log_every: 1\n",
-    "distil": "teacher: ft\nout: out\nstudent_layers: 1\nseed: 0\nbatch: 8\nprecision: fp32\n"
-    "layers:\n  epochs: 1\nlogits:\n  epochs: 1\n",
-    "predict": "model: ft\ninput: corpus.jsonl\noutput: out.jsonl\nscores: true\nprecision: fp32\n"
-    "max_length: 20\ncolumns:\n  text: text\n",
-    "export": "run: ft\nout: out\nformat: hf\n",
-    "report": "runs: [ft]\nout: out.html\n",
-    "pack": "data: data\ncapacity: 64\nmax_length: 32\nalgorithm: spfhp\n",
+    "prepare": "{paths: [docs.txt], out: out, tokenizer: data, workers: 1, read: {split: line},"
+    " clean: {min_characters: 1}, validation_share: 0.1}",
+    "pretrain": "{data: data, out: out, model: tiny, architecture: bert, precision: fp32, seed: 1,"
+    " packing: {capacity: 64, max_length: 32}, masking: {rate: 0.2}, trainer: {steps: 1, log_every: 1},"
+    " optimizer: {learning_rate: 1e-3}, schedule: {warmup: 0.1}}",
+    "finetune": "{encoder: bert, train: classes.csv, test: classes-doccano.jsonl, out: out, epochs: 1,"
+    " batch: 8, max_length: 24, seed: [0], learning_rates: [0.001], ladder: none, precision: fp32,"
+    " columns: {text: text, label: label}, trainer: {log_every: 1}}",
+    "distil": "{teacher: ft, out: out, student_layers: 1, seed: 0, batch: 8, precision: fp32,"
+    " layers: {epochs: 1}, logits: {epochs: 1}}",
+    "predict": "{model: ft, input: corpus.jsonl, output: out.jsonl, scores: true, precision: fp32,"
+    " max_length: 20, columns: {text: text}}",
+    "export": "{run: ft, out: out, format: hf}",
+    "report": "{runs: [ft], out: out.html}",
+    "pack": "{data: data, capacity: 64, max_length: 32, algorithm: spfhp}",
 }
 """A file of settings of each verb."""
 ROWS = "--train classes.csv --test classes-doccano.jsonl"
@@ -162,4 +153,4 @@ def build(folder: Path, said: Path) -> None:
     _killed(f"distil {student} --student-layers 1 --out half-student --trainer.checkpoint-every 1",
             "*logits/checkpoints/step-2", said)  # fmt: skip
     for verb, settings in SETTINGS.items():
-        Path(f"{verb}.yaml").write_text(settings, "utf-8")
+        Path(f"{verb}.yaml").write_text(yaml.safe_dump(yaml.safe_load(settings), sort_keys=False), "utf-8")

@@ -2,12 +2,12 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -38,18 +38,9 @@ def _write(name: str, text: str, code: int = 0) -> int:
     return _refuse("in.jsonl, line 1 is wrong") if code else 0
 
 
-def _say(line: str) -> int:
+def _say(line: str, answer: str = "{}") -> int:
     print(line, file=sys.stderr)
-    return _write("out.jsonl", "{}")
-
-
-def _crash(line: str) -> int:
-    raise KeyError("text")
-
-
-def _spin(line: str) -> int:
-    while True:
-        time.sleep(0)
+    return _write("out.jsonl", answer)
 
 
 def _eat(line: str) -> int:
@@ -62,12 +53,9 @@ def _eat(line: str) -> int:
 PLANTED: dict[str, tuple[Callable[[str], int], str]] = {
     "right": (lambda line: _write("out.jsonl", "{}"), ""),
     "refused": (lambda line: _refuse("in.jsonl, line 3: no text; name the column"), ""),
-    "warned": (
-        lambda line: (_say("warning: in.jsonl has 1 row without a text"), _write("out.jsonl", "[]"))[1],
-        "",
-    ),
-    "an exception": (_crash, "traceback"),
-    "no end": (_spin, "hang"),
+    "warned": (lambda line: _say("warning: in.jsonl has 1 row without a text", "[]"), ""),
+    "an exception": (lambda line: {}["text"], "traceback"),
+    "no end": (lambda line: max(itertools.count()), "hang"),
     "much memory": (_eat, "memory"),
     "a signal": (lambda line: os.kill(os.getpid(), 11) or 0, "signal"),
     "another exit code": (lambda line: 3, "exit code"),

@@ -1,4 +1,4 @@
-"""`brimful pretrain` killed, on a full disk, with damaged checkpoints: it goes on to the same bits."""
+"""`brimful pretrain` that was killed, met a full disk or lost a checkpoint goes on to the same bits."""
 
 import random
 import shutil
@@ -77,7 +77,7 @@ def test_killed_many_times(chained, other, seed, tmp_path, call: Call, mixed):
 
 @pytest.fixture(scope="module")
 def interrupted(chained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `pretrained` would be, killed with checkpoints at 10 and 15; beside it data of its own."""
+    """The run of `pretrained`, killed when it had checkpoints at 10 and 15, with a copy of its data."""
     folder = tmp_path_factory.mktemp("interrupted")
     data, out = shutil.copytree(chained, folder / "data"), folder / "run"
     line = command("pretrain", "--data", data, "--out", out, "--seed", 3, *SMALL)

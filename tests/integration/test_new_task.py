@@ -11,8 +11,6 @@ import pytest
 import torch
 
 import brimful
-from brimful.data.example_batches import make_batch
-from brimful.data.examples import Examples
 from brimful.tasks import registry, task_model
 from builders.encoders import small, word_tokenizer
 from builders.tables import write_rows
@@ -78,24 +76,3 @@ def test_the_new_task_is_trained_measured_and_predicted(task, tmp_path):
     assert predicted == [json.loads(line)["prediction"] for line in told]
     brimful.report(runs=[str(tmp_path / "run")], out=str(tmp_path / "page.html"))
     assert "mean number of grades between" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_the_new_loss_is_the_same_packed_and_alone(task):
-    random = np.random.default_rng(1)
-    tokens = [random.integers(5, 90, n).astype(np.int32) for n in (3, 9, 5, 20)]
-    segments = [np.zeros(len(ids), np.uint8) for ids in tokens]
-    examples = Examples(tokens, segments, {"grade": np.array([0, 2, 1, 2])}, 32, 0)
-    grades = task(["low", "middle", "high"])
-    encoder = small("bert").eval()
-    head = grades.new_head(encoder).eval()
-
-    def loss(rows: list[int], **slots: int) -> float:
-        batch = make_batch(examples, np.array(rows), **slots)
-        return grades.losses(head(encoder(batch), batch), batch)["grades"].item()
-
-    together = loss([0, 1, 2, 3], slots=64, sequence_slots=7)  # with filler and empty sequences
-    assert together == pytest.approx(sum(loss([row]) for row in range(4)), rel=1e-5)
-    wanted = float(torch.softmax(torch.tensor([1.0, 2.0, 4.0]), -1).cumsum(-1)[:2].square().sum())
-    batch = make_batch(examples, np.array([1]))
-    found = grades.losses(torch.tensor([[1.0, 2.0, 4.0]]), batch)["grades"].item()
-    assert found == pytest.approx(wanted, rel=1e-6)

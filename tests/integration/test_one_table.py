@@ -1,4 +1,4 @@
-"""`brimful finetune` with one table: test and dev are cut from it, and whoever reads it again finds them."""
+"""`brimful finetune` with one table: test and dev are cut from it, and other verbs find the same rows."""
 
 import json
 import random
@@ -29,7 +29,7 @@ STAGES = {"layers": {"epochs": 0.0}, "logits": {"epochs": 0.1}, "student_layers"
 
 @pytest.fixture(scope="module")
 def inputs(corpus_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A thin encoder, and a table in which a fifth of the rows are there again, in another form."""
+    """A thin encoder, and a table in which a fifth of the rows are copies of others in another form."""
     folder = tmp_path_factory.mktemp("one")
     save_model(folder / "encoder", thin_encoder(corpus_dir))
     draw, rows = random.Random(1), labelled_rows(600, seed=1)
@@ -102,7 +102,7 @@ def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp
 
 @pytest.mark.slow
 def test_an_export_is_compared_on_the_rows_held_out(one, inputs, tmp_path):
-    """Of a student, on those of its teacher's run, and whatever it is calibrated by."""
+    """The export of a student is compared on the rows of its teacher's run, whatever texts calibrate it."""
     held = read_held_out(one, inputs["train"])
     distil(teacher=str(one), out=str(tmp_path / "student"), **STAGES)
     (tmp_path / "more.txt").write_text("a text of its own\n")

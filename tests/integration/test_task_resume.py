@@ -75,7 +75,7 @@ def without_clock(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def made(directory: Path) -> dict[str, Any]:
-    """All that a finished run says, but for what the clock decides; and which files it left."""
+    """All that a finished run says, except what the clock decides; and which files it left."""
     # Files of TensorBoard have the time in their names.
     paths = [path for path in sorted(directory.rglob("*")) if path.parent.name != "tensorboard"]
     return {
@@ -154,7 +154,7 @@ def updates_of(directory: Path) -> int:
 
 @contextmanager
 def signalled(number: int, method: str, name: str, step: int | None = None) -> Iterator[None]:
-    """Within it a training of this name gets a signal when it calls this method, at this step."""
+    """Within the context, a training of this name gets a signal when it calls this method, at this step."""
     before = getattr(Trainer, method)
 
     def then(self: Trainer, *arguments: Any) -> Any:

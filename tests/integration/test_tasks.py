@@ -97,7 +97,7 @@ def test_a_pair_task_reads_both_texts(pretrained, tables, tmp_path, call: Call):
 
 
 def test_bad_tables_and_settings_are_one_clear_line(pretrained, tables, tmp_path, call: Call):
-    """Tables alone: tests/tables."""
+    """Faults of a single table: tests/tables."""
     pairs, test = tables["pairs"], tables["test"]
     for name, value, message in (
         ("train", [pairs], f"{pairs} has pairs of texts, {test} single ones"),

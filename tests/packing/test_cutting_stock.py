@@ -27,7 +27,7 @@ HARD = {a + d: 3 * n for a, n in [(150, 40), (170, 70), (192, 30)] for d in rang
 
 
 def list_patterns(lengths: list[int], capacity: int, depth: int) -> Iterator[tuple[int, ...]]:
-    """All patterns of these lengths, falling, the empty one among them."""
+    """All patterns of these lengths, longest first, and the empty pattern."""
     yield ()
     if depth:
         for i, length in enumerate(lengths):

@@ -1,4 +1,4 @@
-"""The report: self-contained, escaped, the same bytes each time, and content with whatever a run holds."""
+"""The report: self-contained, escaped, the same bytes each time, whatever files a run has."""
 
 import json
 import os

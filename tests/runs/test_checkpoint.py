@@ -107,7 +107,7 @@ def test_what_a_killed_process_left_half_written_is_ignored_and_swept(seed, tmp_
 
 
 def test_what_is_written_behind_is_what_was_given(seed, tmp_path, monkeypatch):
-    """Though training goes on, and changes tensors while the disk is slow."""
+    """Training goes on, and changes tensors while the disk is slow."""
     slow = threading.Event()
 
     def late(*arguments):
@@ -153,8 +153,8 @@ def test_what_cannot_be_written_behind_is_told(tmp_path, when):
 
 @pytest.mark.parametrize("number", [None, 1, checkpoint.FORMAT + 1])
 def test_another_format_is_refused_in_one_line(seed, tmp_path, monkeypatch, number):
-    """It is not skipped as a damaged one would be: to start over would overwrite a run. The model of a run of
-    the format before is read."""
+    """A checkpoint of another format is not skipped as a damaged one is: to start over would overwrite a run.
+    The model of a run of the earlier format is read."""
     write(tmp_path, 4)
     commit, named = checkpoint.commit, {} if number is None else {"format": number}
     monkeypatch.setattr(checkpoint, "commit", lambda *files, format, **facts: commit(*files, **facts | named))

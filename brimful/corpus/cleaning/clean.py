@@ -6,6 +6,7 @@ Every rule takes time linear in the size of a document, except a user's pattern,
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import ne
 from typing import Literal
 
 from brimful.base.config import require_positive
@@ -211,16 +212,10 @@ class Cleaner:
         self.counts[name] += times
         examples = self.examples.setdefault(name, [])
         if len(examples) < _EXAMPLES:
-            begin = max(_find_difference(before, after) - _EXCERPT_CHARACTERS // 2, 0)
+            change = [*map(ne, before, after), True].index(True)
+            begin = max(change - _EXCERPT_CHARACTERS // 2, 0)
             excerpt = slice(begin, begin + _EXCERPT_CHARACTERS)
             examples.append(Example(*source, before[excerpt], after[excerpt]))
-
-
-def _find_difference(before: str, after: str) -> int:
-    for place, (old, new) in enumerate(zip(before, after, strict=False)):
-        if old != new:
-            return place
-    return min(len(before), len(after))
 
 
 def _make_rules(config: CleanConfig) -> list[_Rule]:

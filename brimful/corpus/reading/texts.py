@@ -41,36 +41,29 @@ def read_texts(
             an issue. A file is read once for each of its fields.
 
     Raises:
-        BrimfulError: `find_inputs` refuses the paths, at once; while reading, `read_documents` refuses a
-            file, or a prepared corpus is damaged.
+        BrimfulError: `find_inputs` refuses the paths, `read_documents` refuses a file, or a prepared corpus
+            is damaged.
     """
     config = config or ReadConfig(split="line")
     inputs = find_inputs(paths, out)
     require_forms(inputs, [config.field], config.encoding)
-    return _documents([item.path for item in inputs], config, issues, more_fields)
-
-
-def _documents(
-    paths: list[str],
-    config: ReadConfig,
-    issues: dict[str, Counter[str]] | None,
-    more_fields: Sequence[str],
-) -> Iterator[str]:
-    for path in paths:
+    for path in [item.path for item in inputs]:
         path_issues: Counter[str] = Counter()
         record = Path(path).with_suffix(".json")
         if _PREPARED_PART.search(path) and record.is_file():
             read_commit(record, verify=True, remedy="run prepare again")
         form = form_of(path, [config.field], config.encoding)
-        for _, text in read_documents(Span(path=path), config, path_issues):
-            yield read_page(text) if form == "html" else text
-        fields = {*more_fields, SECOND_FIELD} - {config.field}
-        for field in sorted(fields) if form not in ("text", "html") else ():
+        fields = [config.field]
+        if form not in ("text", "html"):
+            fields += sorted({*more_fields, SECOND_FIELD} - {config.field})
+        for field in fields:
             field_issues: Counter[str] = Counter()
             try:
                 for _, text in read_documents(Span(path=path), replace(config, field=field), field_issues):
-                    yield text
+                    yield read_page(text) if form == "html" else text
             except MissingFieldError:
+                if field == config.field:
+                    raise
                 field_issues.clear()
                 if field in more_fields:
                     field_issues[f"no field {field!r}"] = 1

@@ -92,6 +92,7 @@ def test_files_of_other_programs(suffix: str, written: str, expected: list[str],
         ("my text\nHello, there\n", "did you mean 'my text'", {"field": "my text"}, ["Hello, there"]),
         ('"text"\t"n"\n"1"\t"a"\t5\n"2"\t"b"\t6\n', "2 columns in its header and 3", {}, []),
         ("text,n\na,1,\nb,2,\n", "2 columns in its header and 3", {}, []),
+        ("text,n\nx\\ty,\\N\n", "read.quote", {"quote": "none"}, ["x\\ty"]),
     ],
 )
 def test_what_is_in_doubt_is_refused_with_the_option(
