@@ -43,7 +43,7 @@ def shuffle_word(x: np.uint64, size: np.uint64, bits: np.uint64, words: ndarray)
         words: `make_shuffle_words` of the key, uint64 (2 * rounds,).
     """
     mask, half = (_ONE << bits) - _ONE, (bits + _ONE) >> _ONE
-    # Unless size is tiny, more than half of range(2**bits) lies in range(size), so few results go on.
+    # Unless size is tiny, range(size) is more than half of range(2**bits): less than half the results go on.
     while True:
         for i in range(0, len(words), 2):
             x = (x * words[i] + words[i + 1]) & mask

@@ -100,7 +100,7 @@ class Option:
         return list(dict.fromkeys(words))
 
     def takes(self, text: str, texts: Sequence[str]) -> bool:
-        """Return whether the next argument of a command line is a value too, after the values `texts`."""
+        """Return whether `text`, the next argument of a command line, is one more value after `texts`."""
         if text.startswith("--"):
             return False
         if self.switch:

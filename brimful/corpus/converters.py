@@ -230,9 +230,7 @@ def convert(kind: str, paths: Iterable[str], encoding: str = "utf-8") -> Iterato
         for file in _files_below(path, kind, encoding):
             issues: Counter[str] = Counter()
             try:
-                for text in map(str.strip, CONVERTERS[kind](file, encoding, issues)):
-                    if text:
-                        yield text
+                yield from filter(None, map(str.strip, CONVERTERS[kind](file, encoding, issues)))
             except OSError as error:
                 raise BrimfulError(f"{file}: {error}") from error
             for issue, number in (+issues).items():

@@ -169,7 +169,7 @@ def cut_documents(
         starts, ends = shard.ends(own - first[index])
         bits = shard.sentence_bits, shard.word_bits
         limits = room, config.kind != "chunks", config.short_share
-        # A guess that is nearly always enough: two stretches for each full one, and for each document.
+        # A guess that is nearly always enough: two stretches for each `room` tokens, and for each document.
         n = 2 * len(own) + 2 * int((ends - starts).sum()) // room + 1
         stretches = np.empty((0, 3), dtype=np.int64)
         while n > len(stretches):

@@ -36,8 +36,8 @@ from brimful.tasks.registry import TASKS, find_task
 WEIGHT_SUFFIXES = (".safetensors", ".onnx", ".data", ".xml", ".bin")
 """The suffixes of the files that hold an exported model."""
 TEST_PARTS = ("test", "given")
-"""The parts of the data by which no training has chosen; exports are compared with other models only on their
-rows."""
+"""The parts of the data that no training has used to choose. Exports are compared with other models on rows
+of these parts only."""
 FILL_IN = "(fill in)"
 PIPELINES = {
     "classes": ("text-classification", "One label for each text, with its probability."),
@@ -131,7 +131,7 @@ def _list_details(gate: Facts) -> list[list[str]]:
 
 
 def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, list[ModelResult]]:
-    """Return the results of the export and its model on test rows; None and none if the metric is unknown."""
+    """Return the test rows and the results of export and model on them; None and [] without a metric."""
     is_task = gate.get("part") in TEST_PARTS and gate.get("task") in TASKS
     metrics = find_task(gate["task"]).metrics if is_task else ()
     primary = next((one for one in metrics if one.name == gate.get("metric")), None)
@@ -156,7 +156,7 @@ def _compare_with_source(facts: Facts, gate: Facts) -> tuple[MeasuredOn | None, 
 
 
 def fill_card(export: Export, form: Format, name: str, summary: Summary) -> str:
-    """Return README.md, with the YAML that model hubs read first, and the verdict of the model's own run.
+    """Return README.md: it begins with YAML for model hubs, and has the verdict of the model's own run.
 
     Args:
         name: the name of the model.

@@ -35,7 +35,7 @@ relative error below 5e-6 for 0 <= t <= 11."""
 _DENSITY = np.float32(0.3989422804014327)
 """1 / sqrt(2 * pi)."""
 _LARGEST_INPUT = np.float32(20.0)
-"""The largest |x| that is multiplied by a power of 2: those powers never become 0."""
+"""The largest |x| in a product with a power of 2: those powers never become 0, even for an infinite x."""
 _LN_2 = np.float32(0.6931471805599453)
 _LARGEST_EXPONENT = np.float32(100.0)
 """The largest exponent of 2, below the overflow of `exp2`. Only scores of 30,000 have rounding errors so
@@ -180,8 +180,8 @@ def gate_gradients(up: Array, gradients: Array, d_up: Array, out: Array) -> None
 
     Args:
         up: bfloat16 (T, 2 * inner).
-        gradients: bfloat16 (T, inner), by the output.
-        d_up: bfloat16 (T, 2 * inner), written: by the input.
+        gradients: bfloat16 (T, inner), with respect to the output.
+        d_up: bfloat16 (T, 2 * inner), written: the gradients with respect to `up`.
         out: bfloat16 (T, inner), written: the output.
     """
     tokens, inner = gradients.shape
@@ -398,14 +398,14 @@ def _score_gradients(row: Array, d_row: Array, means: Array, scale: np.float32) 
 def softmax_backward(p: Array, d_p: Array, places: Array, scale: np.float32, normalizer: Array) -> None:
     """Replace scores by probabilities, and the gradients of probabilities by those of scores.
 
-    The gradient by a score is p * (d_p - sum of p * d_p over the query's keys) * scale. Probabilities are
+    The gradient of a score is p * (d_p - sum of p * d_p over the query's keys) * scale. Probabilities are
     divided by their sum again, since the scores are rounded: otherwise gradients have twice the error.
     Padding stays finite; the zeros of padded rows multiply it. (LLVM vectorises the loops over queries only
     as functions of their own.)
 
     Args:
         p: bfloat16 (matrices, keys, queries), scores, then probabilities.
-        d_p: bfloat16 (matrices, keys, queries), gradients by probabilities, then by scores.
+        d_p: bfloat16 (matrices, keys, queries), gradients of probabilities, then of scores.
     """
     width = p.shape[2]
     power_scale = scale * LOG2_E

@@ -114,7 +114,7 @@ def norm_gradients(
         d_x: float32 (T, hidden), another gradient with respect to x.
         whole: float32 (T, hidden), written: the sum of both gradients with respect to x.
         y: bfloat16 (T, hidden), written: the output.
-        d_weight: float32 (hidden,), to which the gradient by the weight is added.
+        d_weight: float32 (hidden,), to which the weight's gradient is added.
     """
     tokens, hidden = x.shape
     width = np.float32(hidden)

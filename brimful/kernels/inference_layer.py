@@ -317,7 +317,7 @@ def forward(
     capture: CaptureFunction | None,
     output_slots: Tensor | None,
 ) -> Tensor:
-    """Compute `Layer.forward`: in float32 where norms come first or the run is, else in bfloat16."""
+    """Compute `Layer.forward`: float32 if norms come first or the run is in float32, else bfloat16."""
     run = _ACTIVE.runs[-1]
     first_norm = layer.attention_norm
     if run.integers:

@@ -34,7 +34,8 @@ class _Rotate(torch.autograd.Function):
         cosine, sine = ctx.saved_tensors
         if not torch.compiler.is_compiling():
             return _stack_rotated(d_q, d_k, d_v, cosine, -sine), None, None
-        # Inductor makes two kernels of that form and one of this, which eagerly takes four times as long.
+        # Inductor makes two kernels of the form above, and one of this form. Eagerly, this form takes
+        # four times as long.
         x = torch.stack((d_q, d_k, d_v), 1).unflatten(-1, (2, -1))  # (T, 3, heads, 2, head_dim / 2)
         cosine, sine = cosine[:, None, :, None], sine[:, None, :, None]  # (T, 1, 1, 1, head_dim / 2)
         is_first = torch.arange(2, device=x.device)[:, None] == 0

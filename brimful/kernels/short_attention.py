@@ -132,7 +132,7 @@ def backward(
     normalizer: np.ndarray,
     gradients: tuple[TensorRows, TensorRows, TensorRows],
 ) -> None:
-    """Compute a group's gradients by q, v and k: `inputs` are k, q, v, and the gradient by the output."""
+    """Compute a group's gradients: `inputs` are k, q, v and the output's gradient, `gradients` of q, v, k."""
     from brimful.kernels.bfloat16_loops import copy, softmax_backward
 
     count = _round_up(len(places))

@@ -70,7 +70,7 @@ def _sums_exactly(largest: int) -> bool:
 def is_wide() -> bool:
     """Whether numbers between int8 products are float32.
 
-    They are without VNNI and AMX, where oneDNN's bfloat16 is hundreds of times slower.
+    They are float32 without VNNI and AMX, where oneDNN's bfloat16 is hundreds of times slower.
     """
     return find_largest_weight() < WHOLE
 

@@ -12,9 +12,9 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of weights * cross-entropy(hidden @ weight.T + bias, labels).
 
-    Matrix products have the dtype of `hidden`, or autocast's. Softmax and sums are in float32 or wider, as
-    are gradients until they are multiplied by the incoming gradient, so loss scaling does not change their
-    rounding.
+    Matrix products have the dtype of `hidden`, or autocast's. Softmax and sums are in float32 or wider.
+    Gradients are too until they are multiplied by the incoming gradient, so that loss scaling does not change
+    their rounding.
 
     Args:
         hidden: (M, d).

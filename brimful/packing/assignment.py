@@ -1,7 +1,7 @@
 """From a plan to sequence indices: which sequence takes which place in which row.
 
-Sequences of one length take their places in a keyed random order. So a row holds unrelated sequences, and
-others in each epoch, while the plan, which sees only lengths, stays the same.
+Sequences of one length take their places in a keyed random order. So a row holds unrelated sequences,
+different ones in each epoch. The plan sees only lengths and stays the same.
 """
 
 import numpy as np

@@ -37,16 +37,17 @@ _Member = tuple[dict[str, Any], int, Tensor]
 class NarrowWeights(torch.optim.Optimizer):
     """An optimizer that keeps 16-bit parameters in 16 bits, while an inner optimizer steps in float32.
 
-    Parameters in other formats go to the inner optimizer as they are. This one takes scaled gradients, by
-    torch's contract (see `brimful.precision.scaler`), whether or not the inner one does. States are the inner
-    optimizer's, in float32. Besides, `state[parameter]` holds "roundings" (how often it was rounded, part
-    of the next key), "compensation" or "master". The inner optimizer must treat each parameter independently:
-    its `step` and step hooks run once per chunk, on tensors that stand for the parameters.
+    Parameters in other formats go to the inner optimizer as they are. `NarrowWeights` takes scaled
+    gradients, by torch's contract (see `brimful.precision.scaler`), whether or not the inner optimizer does.
+    States are the inner optimizer's, in float32. Besides, `state[parameter]` holds "roundings" (how often the
+    parameter was rounded, part of the next key), "compensation" or "master". The inner optimizer must treat
+    each parameter independently: its `step` and step hooks run once per chunk, on tensors that stand for the
+    parameters.
 
     Args:
         optimizer: the inner optimizer, new, with the parameters. This optimizer takes over its groups.
         rounding: see the beginning of this file.
-        seed: of stochastic rounding: the same on all ranks, a different one for each optimizer of a run.
+        seed: the seed of stochastic rounding, the same on all ranks, different for each optimizer.
 
     Raises:
         BrimfulError: the optimizer has made a step, parameters are sharded, or the rounding is unknown.

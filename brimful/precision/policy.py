@@ -28,7 +28,7 @@ THRESHOLD = 1e-7
 def has_fast_bf16(device: torch.device) -> bool:
     """Whether bfloat16 products are faster than float32 ones (docs/inference.md).
 
-    They are on Ampere and newer GPUs, and on CPUs with AVX-512-BF16 or AMX.
+    They are faster on Ampere and newer GPUs, and on CPUs with AVX-512-BF16 or AMX.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
@@ -46,7 +46,7 @@ def has_onednn_bf16() -> bool:
 def resolve(precision: P, device: torch.device) -> P:
     """Replace `auto` by the format that suits the device.
 
-    It is bfloat16 where its products are fast, float16 on GPUs that have only that (V100, T4), else float32.
+    It is bfloat16 where its products are fast, float16 on other GPUs with fast float16, else float32.
 
     Raises:
         BrimfulError: bf16 on a GPU that does not have it.

@@ -7,9 +7,10 @@ device, and independent of torch's generators.
 
 Least work: 6 bytes per number, 4 read and 2 written. In addition each number needs 16 random bits, made by
 about 15 integer operations on words that serve four numbers, and rounding takes 6 (bfloat16) or 12 (float16)
-more operations. On a CPU these stay within the cache, but they take most of the time: 15 to 30 times the
-floor (`bench.precision.rounding`). 16 bits of the hash took 1.1 to 1.4 ns of a thread, the same as torch's
-Mersenne Twister, which other devices don't have. A hash of 32 bits and numpy's SFC64 took 0.7 ns.
+more operations. On a CPU their numbers stay within the cache, but the operations take most of the time, 15 to
+30 times that of the least work (`bench.precision.rounding`). 16 bits of the hash took 1.1 to 1.4 ns of a
+thread, the same as torch's Mersenne Twister, which other devices don't have. A hash of 32 bits and numpy's
+SFC64 took 0.7 ns.
 """
 
 from collections.abc import Iterator
@@ -60,8 +61,8 @@ def round_stochastically(source: Tensor, dtype: torch.dtype, key: int) -> Tensor
     for part, out, keys in _blocks(source.contiguous().view(-1), rounded.view(-1), key):
         noise = _draw_noise(keys, part.shape[1], random_bits)  # (blocks, numbers)
         result = round_block(part.clamp(-largest, largest), noise)
-        # Infinities and NaN stay as they are. Reading a value does not wait on a CPU, where the sum tells
-        # cheaply that all are finite.
+        # Infinities and NaN stay as they are. On a CPU, a value can be read without waiting, and a finite sum
+        # shows cheaply that all numbers are finite.
         if part.device.type != "cpu" or not part.sum().isfinite():
             result = torch.where(part.isfinite(), result, part)
         out.copy_(result)
@@ -102,7 +103,7 @@ def _round_to_float16(x: Tensor, noise: Tensor) -> Tensor:
     exponent = x.view(torch.int32).bitwise_and(_EXPONENT_BITS).clamp_(min=127 - 14 << 23)
     factor = exponent.bitwise_xor_(_EXPONENT_BITS).add_(28 << 23).view(torch.float32)  # 2^(10 + 19 - e)
     fixed = (x * factor).to(torch.int32).add_(noise).bitwise_and_(-1 << 19)
-    # The sign separately: fixed point has no -0.
+    # The sign is copied, since fixed point has no -0.
     return fixed.to(torch.float32).div_(factor).copysign_(x)
 
 
@@ -124,8 +125,8 @@ def _counters(device: torch.device) -> Tensor:
 
 def _mix(x: Tensor) -> Tensor:
     """Apply `base.randomness.mix` (SplitMix64: Steele et al. 2014) to int64 numbers, in place."""
-    # torch has no uint64: constants above 2^63 become negative, and a shift copies the sign bit, so that the
-    # copies are masked.
+    # torch has no uint64, so constants above 2^63 become negative. A shift copies the sign bit, so the copies
+    # are masked.
     x.add_(0x9E3779B97F4A7C15 - (1 << 64))
     shifted = torch.empty_like(x)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, None)):

@@ -1,4 +1,4 @@
-"""A run directory, a prepared folder or an export as plain values: whatever files there are."""
+"""A run directory, a prepared folder or an export as plain values, from the files that it has."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ def load_runs(directories: Sequence[Path]) -> list[Run]:
     """Read run directories; another folder stands for the runs directly inside it.
 
     Raises:
-        BrimfulError: a folder is neither, or a file in a run is damaged.
+        BrimfulError: a folder is no run and has none directly inside it, or a file in a run is damaged.
     """
     paths: list[Path] = []
     for directory in directories:
@@ -147,7 +147,7 @@ def _read_record(directory: Path) -> tuple[Values | None, Summary | None]:
 
 
 def _read_all_metrics(directory: Path) -> dict[str, list[Values]]:
-    """Return the lines of each metrics.jsonl by its folder: "" or, for a training, `trials/rate-0.0003`."""
+    """Return the lines of each metrics.jsonl by its folder: "", or `trials/seed-0/final` for a training."""
     files = [directory / METRICS]
     for folder in TRAININGS:
         files += sorted((directory / folder).rglob(METRICS))

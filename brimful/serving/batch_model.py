@@ -43,8 +43,8 @@ class BatchModel:
 
     Attributes:
         task: the name of its task; "embeddings" for an encoder.
-        width: the numbers of an encoder's vector; 0 for a task.
-        abstains: whether its rows have a probability.
+        width: the length of an encoder's vectors; 0 for a task.
+        abstains: whether its rows have a probability, below which a request can have no answer.
         labels: the labels that have scores; empty where no text has scores.
         pairs: whether it reads pairs of texts; None if that is unknown.
         workers: the most batches of it that are computed at the same time, each on its part of the cores.
@@ -66,7 +66,7 @@ class BatchModel:
         self._pad = served.encode(served.make_table(["a"], ["a"] if self.pairs else None), None).examples.pad
 
     def read(self, texts: list[str], second: list[str] | None, overlap: int | None) -> list[QueuedText]:
-        """Tokenize texts or pairs. Windows share `overlap` tokens; None cuts a text.
+        """Tokenize texts or pairs. Windows share `overlap` tokens; with None, long texts are cut.
 
         Only one thread may call this at a time.
         """
@@ -255,6 +255,6 @@ def open_models(options: Sequence[ModelOptions], call: Callable[..., Any]) -> di
         if name in models:
             raise BrimfulError(f"two models are called {name}, as their folders are; rename one")
         models[name] = BatchModel(name, open_served(each))
-    for model in models.values():  # once all are open, so that each is measured beside the others' memory
+    for model in models.values():  # once all are open, so that each is measured with the others in memory
         model.measure(call)
     return models

@@ -117,7 +117,7 @@ class DistilConfig(TaskOptions, StudentOptions):
     """Table to measure teacher and student on; by default the one of the teacher's run, or the rows of its
     training table that it held out as test."""
     seed: int | tuple[int, ...] = 0
-    """Decides random weights and the order of texts. Each of several has a student; metrics are means."""
+    """Decides random weights and the order of texts. Each seed has a student; metrics are means."""
     temperature: float = 1.0
     """Divides the logits of teacher and student that are compared. Only for tasks with probabilities."""
     layers: LayerStageConfig = LayerStageConfig(epochs=0.0, learning_rate=5e-4)

@@ -140,7 +140,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             if held_out:
                 _announce_held_out(config, held_out, data)
         table_facts: Values = {}
-        if ranks.is_main:  # the others read the summary that it writes
+        if ranks.is_main:  # other ranks read the summary that this rank writes
             has_dev_table = config.dev_table is not None
             findings, table_facts = check_before(data, start.encoder, own_dev=has_dev_table)
             if not folder.resuming:

@@ -172,9 +172,10 @@ class TaskStart:
 
 
 def start_transform(head: TaskHead, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
-    """Copy into a new head the layer before its classifier, where a folder has one.
+    """Copy the layer before a classifier from a folder's tensors into a new head.
 
-    It is the trained pooler of BERT; in modern, the transform of a masked-LM head or of any classifier.
+    The layer is the trained pooler of BERT. In the modern architecture, it is the transform of a masked-LM
+    head or of any classifier.
 
     Returns:
         False where the head or the folder has no such layer.

@@ -64,7 +64,7 @@ def trained_model(
             f"sequences.kind={sequences.kind} needs token types, and the model of {folder} has none:"
             " leave sequences.kind out"
         )
-    # The ids must be the same. Text that is cut otherwise is only worth a warning.
+    # The ids must be the same. A tokenizer that cuts text differently only gets a warning.
     try:
         old = load(folder)
     except BrimfulError as error:

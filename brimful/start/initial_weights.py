@@ -2,15 +2,15 @@
 
 With random queries and keys, attention begins as a mean over the sequence, and the loss stays near the
 entropy of the tokens until heads have found the tokens beside a gap. With random embeddings it then takes
-many updates until pieces with the same neighbours are alike. The data gives both before the first update:
+many updates until pieces with the same neighbours are alike. Here both are set before the first update:
 
 - `look_at_neighbours`: heads of the first layers look at the tokens beside a gap.
 - `start_from_neighbourhoods`: pieces have the vectors of their neighbourhoods (neighbourhoods.py), the head
   passes hidden states on as they are, and its biases are the logarithms of the pieces' frequencies.
 
 The score of constant queries and keys depends only on their distance once they are rotated (Su et al. 2021,
-"RoFormer", section 3.4.2). So all embeddings get a common part, from which a head takes the pairs of its
-queries and keys that turn fast enough to tell neighbours apart:
+"RoFormer", section 3.4.2). So all embeddings get a common part. A head makes constants of it in the pairs of
+its queries and keys that turn fast enough to tell neighbours apart:
 
     score(m, n) = gain * sum over pairs of cos(angle * (n - m - offset)) / sqrt(head_dim)
 
@@ -39,7 +39,7 @@ MIN_ANGLE = 1 / 8
 SCORE_MARGIN = 4.0
 """How far the score of the token that a head looks at is above those beside it: 55 times the probability."""
 RANDOM_SHARE = 0.5
-"""The share of random embeddings beside the vectors: pieces that occur in the same places still differ."""
+"""The factor of the random embeddings that vectors are added to: pieces with equal vectors still differ."""
 FREQUENCY_FLOOR = 1e-7
 """Added to all frequencies, so that pieces which do not occur have finite scores."""
 
@@ -49,10 +49,10 @@ def look_at_neighbours(encoder: Encoder) -> None:
     """Change the weights of a new encoder with rotary positions, so that heads look at neighbours."""
     config = encoder.config
     width, half = config.hidden_size, config.head_dim // 2
-    # Its mean is 0, so that LayerNorm leaves it in place.
+    # The mean of the common part is 0, so that LayerNorm leaves it in place.
     common = torch.tensor([1.0, -1.0]).repeat(-(-width // 2))[:width]  # (width,)
     encoder.embedding.weight[: config.vocabulary_size] += config.initializer_range * common
-    # Common and random part are equally long, and the norm of the embeddings makes them sqrt(width) together.
+    # The common and the random part are equally long. LayerNorm makes their sum sqrt(width) long.
     reader = common / common.norm() / math.sqrt(width / 2)
     # The last of several layers sees the whole sequence.
     looking_layers = max(1, min(MAX_LAYERS, config.layers - 1))
@@ -84,7 +84,7 @@ def start_from_neighbourhoods(
         frequencies: float64 (vocabulary,), the proportion of each piece among all.
     """
     rows = torch.from_numpy(vectors)
-    # A vector is longer the more often its piece occurs; the root goes halfway to one length for all.
+    # A vector is longer the more often its piece occurs. Division by the root of its length lessens this.
     rows = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-6).sqrt()
     occurring = rows[rows.any(1)]
     if len(occurring):

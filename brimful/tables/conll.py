@@ -28,7 +28,7 @@ _RANGE = re.compile(r"\d+[-.]\d+")
 """The number of a contraction or an empty word in CoNLL-U."""
 _COLUMNS_OF_CONLL_U = 10
 _NUMBERED_SHARE = 0.8
-"""Least share of the different words that end in a number, in a file of characters with numbers."""
+"""The least proportion of distinct words with a number behind them in a file of numbered characters."""
 
 
 class Sentence(NamedTuple):
@@ -46,8 +46,8 @@ def read_sentences(path: Path, *, labelled: bool, columns: Columns) -> tuple[lis
         The texts, and whether all words are characters, some of them of scripts without spaces.
 
     Raises:
-        BrimfulError: a line has other columns than the first, or no tag; the first column counts words, or
-            words have numbers behind them.
+        BrimfulError: a line has more or fewer columns than the first, or no tag; the first column counts
+            words; or words have numbers behind them.
     """
     word = _find_column(columns.text, OWN.text, 0)
     reader = _LineReader(path, word, _find_column(columns.label, OWN.label, -1), labelled)
@@ -205,5 +205,5 @@ def is_unspaced(character: str) -> bool:
 
 
 def is_character(word: str) -> bool:
-    """Whether a word is one character, also with marks that belong to it."""
+    """Whether a word is one character, with or without marks that belong to it."""
     return len(word) < 2 or all(unicodedata.category(mark) in ("Mn", "Mc", "Me", "Cf") for mark in word[1:])

@@ -43,8 +43,7 @@ def place_spans(path: Path, noun: str, places: Sequence[Place], unit: str) -> li
         unit: the unit of offsets: `characters`, `utf-16` or `bytes`.
 
     Raises:
-        BrimfulError: the texts at the offsets are other ones than the spans carry, or a span is outside its
-            text.
+        BrimfulError: the text at a span's offsets is not the span's own, or a span is outside its context.
     """
     spans, wrong = [], []
     for place in places:

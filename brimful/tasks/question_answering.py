@@ -40,7 +40,7 @@ from brimful.tasks.task import Metric, Task
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _HAN = re.compile(r"([\u4e00-\u9fa5])")
-"""Han characters by CMRC's script."""
+"""Han characters, as CMRC's evaluation script defines them."""
 _CMRC_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 """Characters that CMRC's script drops. Its list has `……` too, which no single character equals."""
 _SEPARATE = re.compile(r"(\.{2,}|\.$|,(?!\d)|[;@#$%&?!()\[\]{}<>\"«»‘—])")
@@ -148,9 +148,10 @@ class QuestionAnswering(Answers, Task):
     def measure(self, answers: list[Prediction], data: Encoded) -> Numbers:
         """Return exact match and F1, as SQuAD and as CMRC 2018 define them (`SCORES`), and n.
 
-        Where some questions have no answer, also `exact` and `f1` of the two kinds of questions apart, as
-        SQuAD 2.0 reports them. If the task can predict that there is none, also the primary metric with
-        the threshold that is best on these rows, and that threshold: `best_f1` and `best_f1_threshold`.
+        If some questions have no answer and others have one, also return `exact` and `f1` of each of these
+        kinds, as SQuAD 2.0 reports them. If the task can also predict that a question has no answer, return
+        the primary metric with the threshold that is best on these rows, and that threshold: `best_f1` and
+        `best_f1_threshold`.
         """
         golds = _list_golds(data)
         texts = list(map(self.text_of, answers))
@@ -192,7 +193,7 @@ class QuestionAnswering(Answers, Task):
         without = _score_texts(name, [""] * n, golds)
         gains = (_score_texts(name, spans, golds) - without)[order]
         totals = without.sum() + np.concatenate([[0.0], np.cumsum(gains)])  # (n + 1,), for k = 0 to n
-        # Equal margins have equal answers: no threshold divides them.
+        # No threshold divides questions with equal margins: all of them get spans, or none does.
         can_divide = np.concatenate([[True], margins[1:] > margins[:-1], [True]])
         best = int(np.where(can_divide, totals, -np.inf).argmax())
         edges = np.concatenate([margins[:1] - 1, margins, margins[-1:] + 1])
@@ -241,7 +242,7 @@ def exact(prediction: str, answer: str) -> float:
 def f1(prediction: str, answer: str) -> float:
     """Return F1 of the words that both have; 1 for two answers without words.
 
-    Words stand between spaces, so Chinese without spaces is one word, as in SQuAD's script: `lcs_f1` is the
+    As in SQuAD's script, words stand between spaces, so Chinese without spaces is one word. `lcs_f1` is the
     score for Chinese.
     """
     ours, theirs = _normalise(prediction).split(), _normalise(answer).split()
@@ -254,7 +255,7 @@ def cmrc_exact(prediction: str, answer: str) -> float:
 
 
 def lcs_f1(prediction: str, answer: str) -> float:
-    """Return CMRC's F1: of the longest run of words and Han characters that both have.
+    """Return CMRC's F1, from the longest run of words and Han characters that both have.
 
     Contractions such as `don't` are one word; nltk divides them.
     """
@@ -273,7 +274,7 @@ def _normalise_cmrc(text: str) -> str:
 
 
 def _split_cmrc(text: str) -> list[str]:
-    """The words and Han characters of a text, by CMRC's script."""
+    """The words and Han characters of a text, divided as by CMRC's evaluation script."""
     words = []
     for run in _HAN.split(_normalise_cmrc(text)):
         words += _SEPARATE.sub(r" \1 ", run.strip()).split()

@@ -1,6 +1,6 @@
 """The tasks, and which one a model folder holds, and how its model reads texts.
 
-Their names can be read without an import; `find_task` and `find_form` import one task.
+The names of tasks can be read without importing a task. `find_task` and `find_form` import one.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -118,8 +118,9 @@ _TYPES: Values = {
 def find_saved_form(folder: ModelFolder, usual: str, outputs: int) -> type["PredictionForm"]:
     """Import the form of the task of a model folder, without torch.
 
-    It follows from `problem_type` in config.json. Without it, one output for each text is a regression, and
-    several are the classes of one label, as in `transformers`.
+    A model for tokens or questions has its task from its class. For others, `problem_type` in config.json
+    decides. Without that key, one output for each text is a regression, and several are the classes of one
+    label, as in `transformers`.
 
     Args:
         usual: the problem_type of models of this class (`hf.model_folder.PROBLEMS`).
@@ -148,7 +149,7 @@ def open_form(form: type[F], folder: ModelFolder, names: list[str], *, of_texts:
 
     Args:
         names: the names of the outputs; `labels` of the result are the same, perhaps in another order.
-        of_texts: whether outputs are of whole texts: no others have a temperature.
+        of_texts: whether outputs are of whole texts: only these may have a temperature.
 
     Raises:
         BrimfulError: a setting has a wrong value, or the labels are not labels of the task.

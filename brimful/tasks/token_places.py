@@ -8,7 +8,7 @@ from brimful.data.ragged import Ragged
 
 
 def trim_spaces(places: ndarray, text: str) -> ndarray:
-    """Return the characters of tokens (n, 2) without white space at their ends, which some tokenizers count.
+    """Return the characters of tokens (n, 2) without the white space that some of them have at their ends.
 
     A token of white space becomes empty. Only the characters from the first token to the last are looked at,
     since a long text is read in windows.
@@ -18,7 +18,7 @@ def trim_spaces(places: ndarray, text: str) -> ndarray:
     is_space = np.array(list(map(str.isspace, text[first:end])), dtype=bool)
     if not is_space.any():
         return places
-    # The places of characters that count, with one before all tokens and one after them.
+    # The places of characters other than white space, and a place before all tokens and one after them.
     letters = np.concatenate([[-1], first + np.flatnonzero(~is_space), [np.iinfo(np.int64).max]])
     starts = np.minimum(letters[np.searchsorted(letters, places[:, 0])], places[:, 1])
     ends = np.maximum(letters[np.searchsorted(letters, places[:, 1]) - 1] + 1, starts)
@@ -26,9 +26,9 @@ def trim_spaces(places: ndarray, text: str) -> ndarray:
 
 
 def find_word_units(words: list[tuple[int, int]], places: ndarray) -> tuple[ndarray, ndarray]:
-    """Find what can be tagged of a text that is divided into words.
+    """Find the taggable units of a text that is divided into words.
 
-    The token that holds the first character of a word speaks for it. Words that share a token are one unit.
+    The token with the first character of a word stands for the word. Words that share a token are one unit.
     Words without a token (a zero-width space, say) are left out.
 
     Args:
@@ -72,7 +72,7 @@ def merge_windows(outputs: Ragged, examples: Examples) -> tuple[list[ndarray], l
             positions.append(start + within)
             start += size - (examples.overlap or 0)
         position = np.concatenate(positions)
-        # By position, and the farthest from a cut first, which is then the first of its position.
+        # Sorted by position, and at one position the farthest from a cut first: `unique` takes the first.
         order = np.lexsort((-np.concatenate(distances), position))
         chosen = order[np.unique(position[order], return_index=True)[1]]
         places.append(np.concatenate(own_places)[chosen])

@@ -71,21 +71,19 @@ _LONGEST_MARK_RUN = 30
 
 @dataclass(frozen=True)
 class Survey:
-    """The bits that occur in a text, its number of runs of symbols, and its number of other characters."""
+    """The bits that occur in a text, and its share of symbols, 0 to 1.
+
+    A run of symbols, such as a ruler or a dot leader, counts as one.
+    """
 
     bits_found: int
-    symbol_runs: int
-    others: int
-
-    @property
-    def symbol_share(self) -> float:
-        """The share of symbols, 0 to 1. A run of symbols, such as a ruler or a dot leader, counts as one."""
-        return self.symbol_runs / max(self.symbol_runs + self.others, 1)
+    symbol_share: float
 
 
 def survey(text: str) -> Survey:
     """Find the bits and the runs of symbols of a text, in one pass over its characters."""
-    return Survey(*_compiled(_look)(code_points(text), _table()))
+    bits_found, symbol_runs, others = _compiled(_look)(code_points(text), _table())
+    return Survey(bits_found, symbol_runs / max(symbol_runs + others, 1))
 
 
 def squeeze_blanks(text: str) -> tuple[str, int]:

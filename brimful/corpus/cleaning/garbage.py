@@ -89,7 +89,7 @@ def _looks_like_base64(run: str) -> bool:
     if size < SHORTEST_BASE64 or len(_SEPARATORS.findall(run)) * 10 > size:
         return False
     # In random base64, the kind of character changes after 1.6 characters, and digits begin after 7.4, on
-    # average. The limits are about twice as many, to leave room for chance.
+    # average. The limits are about twice these lengths, to leave room for chance.
     return len(_KINDS.findall(run)) * 3 >= size and len(_DIGITS.findall(run)) * 16 >= size
 
 

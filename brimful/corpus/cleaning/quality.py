@@ -16,7 +16,7 @@ _PART_SHARE = 0.1
 
 
 def count_stop_words(text: str) -> int:
-    """Count the stop words that occur in a text, of Gopher's eight English ones (Rae et al. 2021, A.1.1)."""
+    """Count how many of Gopher's eight English stop words (Rae et al. 2021, A.1.1) occur in a text."""
     return len(_STOP_WORDS.intersection(map(str.lower, _WORD.findall(text))))
 
 

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -76,7 +76,7 @@ def read_rows(lines: Lines, dialect: Dialect, report: Report, first: int = 1) ->
         first: the number of the first line.
     """
     if dialect.quote:
-        return iter(_QuotedRows(lines, dialect, report, first))
+        return _read_quoted(lines, dialect, report, first)
     return _split_lines(lines, dialect, report, first)
 
 
@@ -91,99 +91,72 @@ def _split_lines(lines: Lines, dialect: Dialect, report: Report, first: int) -> 
         yield number, row.split(delimiter) if row else []
 
 
-class _QuotedRows:
-    """Iterates over the rows of a dialect with quotes, each with the number of its first line.
+def _read_quoted(lines: Lines, dialect: Dialect, report: Report, first: int) -> NumberedFields:
+    """Yield the rows of a dialect with quotes.
 
     An empty line gives an empty row, and so does a row that is given up. A quote counts as never closed if
     the file or 16 MB end before it closes, or if it closes within a word of a later line. Then the first line
     of its row is given up, and the lines after it are read again. Until a good row has been read from new
     lines, lines of another width than the first row are lost.
-
-    Args:
-        lines: lines with their ends; None stands for a line that was too long.
-        report: takes the lost lines.
-        first: the number of the first line.
     """
+    csv.field_size_limit(2 * LONGEST_ROW_CHARACTERS)
+    reader = partial(
+        csv.reader,
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote,
+        skipinitialspace=dialect.skips_blanks,
+    )
+    lines_again: deque[str | None] = deque()
+    # The lines of the current row, and their cost; `first` is the number of the first one.
+    row_lines: list[Any] = []
+    cost = 0
 
-    def __init__(self, lines: Iterable[str | None], dialect: Dialect, report: Report, first: int) -> None:
-        csv.field_size_limit(2 * LONGEST_ROW_CHARACTERS)
-        self._reader = partial(
-            csv.reader,
-            delimiter=dialect.delimiter,
-            quotechar=dialect.quote,
-            skipinitialspace=dialect.skips_blanks,
-        )
-        self._report = report
-        self._new_lines = iter(lines)
-        self._lines_again: deque[str | None] = deque()
-        # The lines of the current row, their cost, and the number of the first one.
-        self._row_lines: list[Any] = []
-        self._cost = 0
-        self._first = first
-
-    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
-        rows = self._reader(self._hold_lines(), strict=True)
-        spare, width, is_doubtful = _SPARE_CHARACTERS, 0, False
-        while True:
-            try:
-                row = next(rows, None)
-            except csv.Error as error:
-                rows = self._reader(self._hold_lines(), strict=True)  # a reader can't go on after an error
-                if len(self._row_lines) > 1 or "end of data" in str(error):
-                    spare -= self._cost
-                    yield self._first, []
-                    self._give_up(whole_row=spare < 0)
-                    is_doubtful = True
-                    continue
-                row = self._read_leniently()
-            if row is None:
-                return
-            width = width or len(row)
-            if is_doubtful and len(row) not in (0, width):
-                self._lose_lines(0)
-            else:
-                is_doubtful = is_doubtful and bool(self._lines_again or not row)
-                spare += self._cost
-                yield self._first, row
-            self._go_on()
-
-    def _read_leniently(self) -> list[str]:
-        """Return the row of a line with text after a closing quote; an empty row if the line is too long."""
-        if self._row_lines[0] is None:
-            return []
-        self._report.lose(AFTER_QUOTE, self._first)
-        return next(self._reader(self._row_lines, strict=False), [])
-
-    def _hold_lines(self) -> Iterator[Any]:
+    def hold_lines() -> Iterator[Any]:
         """Yield the lines, and hold them until their row ends; None makes the reader fail."""
+        nonlocal cost
         while True:
-            if self._lines_again:
-                line = self._lines_again.popleft()
+            line = lines_again.popleft() if lines_again else next(lines, "")
+            if line == "":  # lines have their ends, so this is the end of the file
+                return
+            row_lines.append(line)
+            cost += len(line or "") + _LINE_CHARACTERS
+            yield line if cost <= LONGEST_ROW_CHARACTERS or len(row_lines) == 1 else None
+
+    rows = reader(hold_lines(), strict=True)
+    spare, width, is_doubtful = _SPARE_CHARACTERS, 0, False
+    while True:
+        is_unclosed = False
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            rows = reader(hold_lines(), strict=True)  # a reader can't go on after an error
+            row = []
+            is_unclosed = len(row_lines) > 1 or "end of data" in str(error)
+            if not is_unclosed and row_lines[0] is not None:
+                report.lose(AFTER_QUOTE, first)
+                row = next(reader(row_lines, strict=False), [])
+        if row is None:
+            return
+        width = width or len(row)
+        lost_lines = range(0)
+        if is_unclosed:
+            spare -= cost
+            yield first, []
+            report.lose(UNCLOSED, first)
+            is_doubtful = True
+            if spare < 0:
+                lost_lines = range(1, len(row_lines))
             else:
-                try:
-                    line = next(self._new_lines)
-                except StopIteration:
-                    return
-            self._row_lines.append(line)
-            self._cost += len(line or "") + _LINE_CHARACTERS
-            yield line if self._cost <= LONGEST_ROW_CHARACTERS or len(self._row_lines) == 1 else None
-
-    def _give_up(self, *, whole_row: bool) -> None:
-        """Give up the first line of a row and read its other lines again; or give up the whole row."""
-        self._report.lose(UNCLOSED, self._first)
-        if whole_row:
-            self._lose_lines(1)
+                lines_again.extendleft(reversed(row_lines[1:]))
+                del row_lines[1:]
+        elif is_doubtful and len(row) not in (0, width):
+            lost_lines = range(len(row_lines))
         else:
-            self._lines_again.extendleft(reversed(self._row_lines[1:]))
-            del self._row_lines[1:]
-        self._go_on()
-
-    def _lose_lines(self, begin: int) -> None:
-        for number in range(begin, len(self._row_lines)):
-            self._report.lose(AFTER_UNCLOSED, self._first + number)
-
-    def _go_on(self) -> None:
-        """Go on to the next row."""
-        self._first += len(self._row_lines)
-        self._row_lines.clear()
-        self._cost = 0
+            is_doubtful = is_doubtful and bool(lines_again or not row)
+            spare += cost
+            yield first, row
+        for number in lost_lines:
+            report.lose(AFTER_UNCLOSED, first + number)
+        first += len(row_lines)
+        row_lines.clear()
+        cost = 0

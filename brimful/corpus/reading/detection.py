@@ -1,7 +1,8 @@
 """The charset of a file, by its byte order mark, by what a page declares, and by its bytes.
 
 The bytes override a declared charset in two cases. Either they are UTF-8; or more than a quarter of those
-beyond ASCII are invalid in it, and resiliparse's detector (uchardet) names another that decodes all bytes.
+beyond ASCII are invalid in the declared charset, and resiliparse's detector (uchardet) names one that decodes
+all of them.
 """
 
 import codecs

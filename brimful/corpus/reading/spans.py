@@ -28,7 +28,7 @@ def divide(item: Input, config: ReadConfig, size: int) -> list[Span]:
     except OSError:  # the reader reports it
         return whole
     form = form_of(item.path, [config.field], config.encoding)
-    if compressed or split_suffix(item.path)[1]:
+    if compressed:
         return whole
     if form == "parquet":
         return _divide_row_groups(item.path, config.field, size) or whole

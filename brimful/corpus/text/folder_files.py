@@ -64,6 +64,12 @@ def read_model_values(folder: Path) -> Values:
     return {}
 
 
+def normalizer_steps(state: Values) -> list[Values]:
+    """Return the steps of the normalizer in a tokenizer.json, which may be one step or none."""
+    normalizer = state["normalizer"] or {"normalizers": []}
+    return normalizer.get("normalizers", [normalizer])
+
+
 def require_ids(ids: Iterable[int], file: Path) -> None:
     """Refuse an id that is too large for any vocabulary.
 

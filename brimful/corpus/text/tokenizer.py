@@ -15,6 +15,7 @@ from brimful.corpus.text.folder_files import (
     VOCABULARIES,
     find_vocabulary_file,
     lowers_text,
+    normalizer_steps,
 )
 from brimful.corpus.text.folder_tokenizer import BACKENDS, read_folder
 from brimful.corpus.text.markers import ids_around, plain_markers
@@ -108,9 +109,7 @@ def lower_first(tokenizer: "Tokenizer") -> tuple["Tokenizer", set[str]]:
     from tokenizers import Regex, Tokenizer, normalizers
 
     state = json.loads(tokenizer.to_str())
-    steps: list[dict] = []
-    if state["normalizer"] is not None:
-        steps = state["normalizer"].get("normalizers", [state["normalizer"]])
+    steps = normalizer_steps(state)
     lowering = [normalizers.Replace(Regex(_FINAL_SIGMA), "ς"), normalizers.Lowercase()]
     lowering_steps = [json.loads(step.__getstate__()) for step in lowering]
     if steps[:2] == lowering_steps:

@@ -11,6 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
+from brimful.corpus.text.folder_files import normalizer_steps
 from brimful.corpus.text.folding import Folding, normalizer
 
 if TYPE_CHECKING:
@@ -105,9 +106,7 @@ def with_nfkc(tokenizer: "Tokenizer") -> "Tokenizer":
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.to_str())
-    steps = []
-    if state["normalizer"] is not None:
-        steps = state["normalizer"].get("normalizers", [state["normalizer"]])
+    steps = normalizer_steps(state)
     if {"NFKC", "Precompiled"} & {step["type"] for step in steps}:
         return tokenizer
     state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, *steps]}

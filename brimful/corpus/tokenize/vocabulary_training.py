@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 Model = Literal["wordpiece", "bpe"]
 SMALLEST_VOCABULARY = 64
-# Long Han runs rarely repeat, so the trainers' memory grows with the text, by about 30 and 100 bytes a
-# character.
+# Long Han runs rarely repeat, so memory grows with the text: by about 30 bytes a character for WordPiece and
+# 100 for BPE.
 MAX_CHARACTERS_IN_RUNS = {"wordpiece": 30_000_000, "bpe": 10_000_000}
 BATCH_CHARACTERS = 1 << 20
 BYTES = 256
@@ -222,7 +222,7 @@ def train_pieces(texts: Iterable[str], size: int, folding: Folding | None) -> "T
     has fewer tokens, each with more meaning. The differences from BERT's WordPiece:
 
     - continuations have no `##`: a piece has one id wherever it stands, since Chinese has no spaces;
-    - characters outside the alphabet are set apart, since WordPiece makes [UNK] of a whole run with one;
+    - characters outside the alphabet are set apart, since one of them would make a whole run [UNK];
     - longer runs are cut at 32 characters, since longest match looks at every substring of a run; a piece has
       at most four characters, like nearly all Chinese words, and occurs at least four times.
 
