@@ -24,25 +24,11 @@ from typing import Any
 FOLDERS = ("model", "packing", "data", "train", "precision", "tasks")
 CHECKOUT = Path(__file__).parents[1]
 COPIED = ("brimful", "tests", "bench", "docs", "recipes", "pyproject.toml", "README.md", "Makefile")
-NEIGHBOURS: dict[type[ast.AST], Any] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
+PAIRS = "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, And Or"
+NEIGHBOURS: dict[type[ast.AST], Any] = {ast.FloorDiv: ast.Mult}
+for pair in PAIRS.split(", "):
+    one, other = (getattr(ast, name) for name in pair.split())
+    NEIGHBOURS |= {one: other, other: one}
 
 
 @dataclass

@@ -84,17 +84,12 @@ _SHARED = {
 _BERT_KEYS = {*_SHARED.values(), "max_position_embeddings", "type_vocab_size"}
 """Keys of every configuration of BERT, also of those that name no model_type."""
 _SHARED |= {"pad_id": "pad_token_id", "initializer_range": "initializer_range"}
-_FOREIGN_KEYS = {  # keys of models with the same sizes that are not BERT
-    "embedding_size",
-    "num_hidden_groups",
-    "use_relative_position",
-    "max_relative_position",
-    "relative_attention",
-    "rotary_value",
-    "task_type_vocab_size",
-    "intra_bottleneck_size",
+_FOREIGN_KEYS = (
+    *("embedding_size", "num_hidden_groups", "use_relative_position", "max_relative_position"),
+    *("relative_attention", "rotary_value", "task_type_vocab_size", "intra_bottleneck_size"),
     "local_attention",
-}
+)
+"""Keys of models that have the same sizes as BERT, and are others."""
 Size = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Rate = Annotated[float, Meta(ge=0, le=1)]
 Theta = Annotated[float, Meta(ge=1e-3, le=1e12)]
@@ -154,7 +149,7 @@ def _find_model_type(values: Values, where: str) -> str:
     if model_type is not None:
         raise BrimfulError(f"{where}: model_type {model_type!r:.60} is not supported; known: {names}")
     is_named_bert = re.search(r'"Bert(Model|For|LM)', json.dumps(values.get("architectures") or "BertModel"))
-    has_keys = values.keys() >= _BERT_KEYS and not values.keys() & _FOREIGN_KEYS
+    has_keys = values.keys() >= _BERT_KEYS and values.keys().isdisjoint(_FOREIGN_KEYS)
     if is_named_bert and has_keys and values.get("type_vocab_size") != 1:  # 1 is RoBERTa's
         return "bert"
     raise BrimfulError(f'{where} does not say what it describes: add "model_type", one of {names}')
@@ -328,11 +323,10 @@ def class_names(folder: ModelFolder, classes: int, weights: str) -> list[str] | 
     names = folder.values.get("id2label")
     if not names:
         return None
-    if not isinstance(names, dict) or not all(isinstance(name, str | int | float) for name in names.values()):
-        raise BrimfulError(f"{weights}: id2label of its config.json is not an object of names by number")
-    if names.keys() != set(map(str, range(classes))):
+    numbers = list(map(str, range(classes)))
+    is_named = isinstance(names, dict) and names.keys() == set(numbers)
+    if not is_named or not all(isinstance(name, str | int | float) for name in names.values()):
         raise BrimfulError(
-            f"{weights} has {classes} outputs, and id2label of its config.json {len(names)} names, from"
-            f" {min(names):.40} to {max(names):.40}: it must name 0 to {classes - 1}"
+            f"{weights} has {classes} outputs: id2label of its config.json must name 0 to {classes - 1}"
         )
-    return [str(names[str(index)]) for index in range(classes)]
+    return [str(names[number]) for number in numbers]

@@ -16,27 +16,46 @@ from tokenizers import Tokenizer
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, check_seal
-from brimful.base.storage import atomic_directory, read_object, require_folder_place, write_tensors
+from brimful.base.storage import (
+    atomic_directory,
+    read_object,
+    require_folder_place,
+    write_json,
+    write_tensors,
+)
 from brimful.base.types import Values
-from brimful.corpus.text.folder_files import find_vocabulary_file
+from brimful.corpus.text.folder_files import (
+    MODULES,
+    PROMPTS,
+    SETTINGS,
+    find_settings_file,
+    find_vocabulary_file,
+)
 from brimful.corpus.text.tokenizer import read as read_tokenizer
 from brimful.corpus.text.tokenizer import require_rows
 from brimful.corpus.text.tokenizer import save as save_tokenizer
 from brimful.hf.config_json import FAMILIES, class_names, family_of, shape_of, write_config
 from brimful.hf.int8_steps import FILE as INT8
 from brimful.hf.int8_steps import forget_steps, products, read_steps
-from brimful.hf.model_folder import CLASSIFIER, POOLINGS, ModelFolder
-from brimful.hf.sentence_modules import THEIRS, module_files, write_modules
+from brimful.hf.model_folder import (
+    CLASSIFIER,
+    FLAGS,
+    IDENTITY,
+    NORMALIZE,
+    POOLING,
+    POOLINGS,
+    WEIGHTS,
+    ModelFolder,
+)
 from brimful.hf.tensor_names import (
     Head,
     Tensors,
     add_prefix,
     classifier_weight,
-    count_layers,
     decoder_module,
     decoder_weight,
     from_hf,
-    has_masked_lm_head,
+    has_layer,
     hf_names,
     to_hf,
     word_matrix,
@@ -53,7 +72,7 @@ from brimful.model.heads import (
     TokenHead,
 )
 from brimful.model.initial_weights import skip_initial_weights
-from brimful.model.shape import Pooling
+from brimful.model.shape import Pooling, TextPooling
 
 E = TypeVar("E", bound=Encoder)
 AnyFolder = ModelFolder | Path | str
@@ -67,6 +86,8 @@ HEADS: dict[type[Head], str] = {
     SpanHead: "ForQuestionAnswering",
 }
 """The ending of the name of a model's class in `transformers`, by the head."""
+THEIRS = {ours: theirs for theirs, ours in POOLINGS.items()}
+"""The names of our poolings in sentence-transformers."""
 _FILES = (
     "config.json",
     "generation_config.json",
@@ -160,9 +181,8 @@ def named_tensors(folder: ModelFolder, encoder: Encoder) -> tuple[Tensors, str]:
             f"{path} lacks the tensor {missing[0]}{more}; its first is {min(tensors)}. It is not the model"
             " of its config.json, or has the names of a wrapper: save the model itself by its save_pretrained"
         )
-    layers = count_layers(tensors, config)
-    if layers > config.layers:
-        warn(f"{path} has {layers} layers; config.json says {config.layers}: the others are left out")
+    if has_layer(tensors, config, config.layers):
+        warn(f"{path} has more layers than the {config.layers} of config.json: the others are left out")
     return tensors, str(path)
 
 
@@ -211,15 +231,21 @@ def load_pretrained(folder: AnyFolder) -> tuple[Encoder, MaskedLMHead | None]:
     """
     encoder, tensors, where = _load(ModelFolder.open(folder, "encoder"), Encoder)
     forget_steps(encoder)  # of int8: they do not fit weights that training changes
+    head = _pretraining_head(encoder, tensors, where)
+    if head is None:
+        return encoder, None
+    from_hf(head, encoder.config, tensors, where)
+    return encoder, head.eval()
+
+
+def _pretraining_head(encoder: Encoder, tensors: Tensors, where: str) -> MaskedLMHead | None:
+    """Return a head of the first kind of pretraining whose tensors are all there, without weights."""
     for kind in (PretrainingHead, MaskedLMHead):
         with skip_initial_weights():
             head = kind(encoder)
         if hf_names(head, encoder.config) <= tensors.keys():
-            if not _is_tied(encoder, tensors, where):
-                break
-            from_hf(head, encoder.config, tensors, where)
-            return encoder, head.eval()
-    return encoder, None
+            return head if _is_tied(encoder, tensors, where) else None
+    return None
 
 
 def _head_kind(encoder: Encoder, name: str, tensors: Tensors, where: str) -> type[Head] | None:
@@ -230,15 +256,12 @@ def _head_kind(encoder: Encoder, name: str, tensors: Tensors, where: str) -> typ
             kind = head
     if name and not (kind and issubclass(kind, MaskedLMHead)):
         return kind
-    # A head for pretraining must have its tensors: some folders keep the name of a class without its head,
-    # others have no name, and Electra's ForPreTraining is another head.
-    if not has_masked_lm_head(tensors, encoder.config) or not _is_tied(encoder, tensors, where):
+    # Tensors decide on a head of pretraining: some folders keep the name of a class without its head, others
+    # have no name, and Electra's ForPreTraining is another head.
+    pretrained = _pretraining_head(encoder, tensors, where)
+    if pretrained is None:
         return None
-    with skip_initial_weights():
-        pair_names = hf_names(PairHead(encoder), encoder.config)
-    if pair_names <= tensors.keys() and (kind is PretrainingHead or not name):
-        return PretrainingHead
-    return MaskedLMHead
+    return MaskedLMHead if kind is MaskedLMHead else type(pretrained)
 
 
 def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tensors) -> Head:
@@ -363,6 +386,64 @@ def save_model(
         if encoder.tokenizer is not None:
             has_types = config.reads_segments and token_types
             save_tokenizer(encoder.tokenizer, temporary, model_max_length=length, segments=has_types)
+
+
+def module_files(folder: ModelFolder) -> list[Path]:
+    """List the files of a folder that describe or hold its modules, without the encoder's."""
+    files = [folder.path / MODULES, folder.path / PROMPTS, find_settings_file(folder.encoder_path)]
+    for _, path in folder.modules:
+        if path:
+            files += [folder.path / path / name for name in ("config.json", *WEIGHTS)]
+    return [file for file in files if file is not None and file.is_file()]
+
+
+def write_modules(
+    folder: Path,
+    width: int,
+    pooling: TextPooling,
+    max_length: int,
+    classifier: Tensors | None = None,
+    *,
+    unit: bool = False,
+    prompt: str = "",
+) -> None:
+    """Write the files that make an encoder's folder one of sentence-transformers, from version 3 on.
+
+    Its modules are a Transformer (the folder itself), a Pooling and, for a linear `SequenceHead`, its
+    classifier as a Dense without activation.
+
+    Args:
+        width: the size of the encoder's hidden states.
+        max_length: the length, in tokens, at which texts are cut.
+        classifier: linear.weight (classes, width) and linear.bias, if there is one.
+        unit, prompt: as in `TextReading`.
+    """
+    flags = {flag: THEIRS[pooling] == mode for mode, flag in FLAGS.items()}
+    settings: dict[tuple[str, str], Values] = {
+        ("Pooling", POOLING): {"word_embedding_dimension": width, **flags}
+    }
+    if classifier is not None:
+        settings["Dense", CLASSIFIER] = {
+            "in_features": width,
+            "out_features": len(classifier["linear.weight"]),
+            "bias": True,
+            "activation_function": IDENTITY,
+        }
+    if unit:
+        settings["Normalize", NORMALIZE] = {}
+    for (_, path), values in settings.items():
+        (folder / path).mkdir()  # in a new folder: `atomic_directory`
+        write_json(folder / path / "config.json", values)
+    if classifier is not None:
+        write_tensors(folder / CLASSIFIER / "model.safetensors", classifier)
+    write_json(folder / SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
+    if prompt:
+        write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
+    entries = []
+    for number, (kind, path) in enumerate([("Transformer", ""), *settings]):
+        type_name = f"sentence_transformers.models.{kind}"
+        entries.append({"idx": number, "name": str(number), "path": path, "type": type_name})
+    write_json(folder / MODULES, entries)
 
 
 def _holds_only_model(directory: Path) -> bool:

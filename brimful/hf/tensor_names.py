@@ -5,7 +5,7 @@ heads they depend on the prefix of the family (`config_json.FAMILIES`).
 """
 
 import re
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from torch import Tensor
 
@@ -105,12 +105,6 @@ _HEADS: dict[type[Head], dict[str, dict[str, str]]] = {
 }
 """By the prefix of the family. RoBERTa, Electra and ModernBERT have no pair head; our pair head has names of
 our own there."""
-_DECODER = {
-    "bert.": "cls.predictions.decoder",
-    "roberta.": "lm_head.decoder",
-    "electra.": "generator_lm_head",
-    "model.": "decoder",
-}
 _LINEAR = {"classifier": "linear"}
 """A head that consists of its classifier, under the names of a Dense of sentence-transformers."""
 
@@ -127,7 +121,9 @@ def _module_names(kind: type[Head], config: EncoderConfig) -> dict[str, str]:
 
 def decoder_weight(config: EncoderConfig) -> str:
     """Return the name in `transformers` of the decoder's matrix, which is tied to the embeddings."""
-    return f"{_DECODER[family_of(config).prefix]}.weight"
+    # In older families, a module that has the bias alone holds the decoder.
+    holds_decoder = family_of(config).prefix in ("bert.", "roberta.")
+    return f"{decoder_module(config)}.{'decoder.' if holds_decoder else ''}weight"
 
 
 def decoder_module(config: EncoderConfig) -> str:
@@ -138,15 +134,6 @@ def decoder_module(config: EncoderConfig) -> str:
 def word_matrix(config: EncoderConfig) -> str:
     """Return the name in `transformers` of the embedding matrix of words, without prefix."""
     return f"{_ENCODER[config.architecture]['embedding'][0]}.weight"
-
-
-def has_masked_lm_head(tensors: Container[str], config: EncoderConfig) -> bool:
-    """Whether there is a part of a masked-LM head among the names of tensors in `transformers`."""
-    names = _module_names(MaskedLMHead, config)
-    parts = [f"{names['']}.bias"]
-    if not config.modern:  # there a classifier has the same transform, without the vocabulary's bias
-        parts += [f"{names['dense']}.weight", f"{names['norm']}.weight"]
-    return any(name in tensors for name in parts)
 
 
 def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
@@ -234,12 +221,7 @@ def add_prefix(tensors: Tensors, names: Collection[str], prefix: str, where: str
     return prefixed
 
 
-def count_layers(tensors: Iterable[str], config: EncoderConfig) -> int:
-    """Return the number of layers of the encoder in a folder: the highest number in a name plus 1."""
-    layer = re.compile(rf"{re.escape(family_of(config).prefix + _LAYERS[config.architecture])}\.(\d+)\.")
-    highest = -1
-    for name in tensors:
-        match = layer.match(name)
-        if match:
-            highest = max(highest, int(match[1]))
-    return highest + 1
+def has_layer(tensors: Iterable[str], config: EncoderConfig, index: int) -> bool:
+    """Whether there is a tensor of layer number `index` among the names in `transformers`."""
+    start = f"{family_of(config).prefix}{_LAYERS[config.architecture]}.{index}."
+    return any(name.startswith(start) for name in tensors)

@@ -7,8 +7,8 @@ from pathlib import Path
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import crc32, read_object, require_shape
 from brimful.corpus.text.folder_files import find_tokenizer_files
+from brimful.hf.folders import module_files
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.sentence_modules import module_files
 from brimful.hf.weights import weight_files
 
 INPUTS = "inputs.json"

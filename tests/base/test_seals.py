@@ -7,7 +7,7 @@ import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS, EXPORT, check_seal, seal
-from brimful.base.storage import atomic_directory, commit, crc32
+from brimful.base.storage import atomic_directory, commit
 from brimful.exporting.formats import require_no_own_files
 
 
@@ -65,15 +65,3 @@ def test_an_export_over_files_of_the_user_is_refused(tmp_path):
     with pytest.raises(BrimfulError, match="damaged or not Brimful"):
         again(out, ["config.json"])
     assert (out / "mine" / "deep" / "notes").read_text() == "mine"
-
-
-def test_an_edited_page_is_the_users_own(tmp_path):
-    out = tmp_path / "out"
-    with atomic_directory(out) as folder:
-        (folder / "model").write_text("weights")
-        (folder / "README.md").write_text("page")
-        commit(folder / EXPORT, [folder / "model"], pages={"README.md": crc32(folder / "README.md")})
-    require_no_own_files(out / EXPORT)
-    (out / "README.md").write_text("mine")
-    with pytest.raises(BrimfulError, match=r"out has README\.md, of your own or edited since"):
-        require_no_own_files(out / EXPORT)

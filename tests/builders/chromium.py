@@ -114,7 +114,7 @@ class Browser:
         message, _, self._unread = self._unread.partition(b"\0")
         return dict(json.loads(message))
 
-    def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Tab:
+    def open(self, url: str, *, width: int = 1280, dark: bool = False) -> Tab:
         """A page of its own memory: what another one keeps is not seen."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
@@ -122,7 +122,7 @@ class Browser:
         tab = Tab(self, session)
         for domain in ("Page", "Runtime", "Log"):
             tab.call(f"{domain}.enable")
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         tab.call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         tab.call("Emulation.setEmulatedMedia", features=[scheme])

@@ -16,9 +16,9 @@ from brimful.model.shape import EncoderConfig
 MAX_LENGTH = 48
 
 
-def encoder_of(architecture: str, vocabulary: int = 800, heads: int = 2) -> Encoder:
+def encoder_of(architecture: str, vocabulary: int = 800) -> Encoder:
     """A small encoder with local and global layers."""
-    shape = {"hidden_size": 32, "layers": 3, "heads": heads, "intermediate_size": 48}
+    shape = {"hidden_size": 32, "layers": 3, "heads": 2, "intermediate_size": 48}
     shape |= {"max_length": MAX_LENGTH, "local_attention": 16, "global_every": 2}
     return Encoder(EncoderConfig(architecture=architecture, vocabulary_size=vocabulary, **shape))
 

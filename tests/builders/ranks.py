@@ -13,10 +13,6 @@ PRINTED = (
 )
 
 
-def on_two_ranks(script: str, directory: Path, *arguments: object) -> str:
-    return on_ranks(2, script, directory, *arguments)
-
-
 def on_ranks(count: int, script: str, directory: Path, *arguments: object) -> str:
     """Run a script in the root of the repository until all its ranks have ended well; what is on stderr.
 

@@ -34,15 +34,13 @@ def toy_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def toy_corpus(
-    directory: Path, lengths: Sequence[int], seed: int, *, first: int = 0, shards: int = 2
-) -> Corpus:
+def toy_corpus(directory: Path, lengths: Sequence[int], seed: int, *, first: int = 0) -> Corpus:
     """Documents with `lengths` tokens. The ids of all tokens differ: they count from 5 + `first` on."""
     draw = np.random.default_rng(seed)
     (directory / "shards").mkdir(parents=True)
     toy_tokenizer().save(str(directory / "tokenizer.json"))
     at, batches = len(SPECIAL) + first, []
-    for part in np.array_split(np.array(lengths), min(shards, len(lengths))):
+    for part in np.array_split(np.array(lengths), min(2, len(lengths))):
         total = int(part.sum())
         starts = np.zeros(total, dtype=bool)
         starts[np.cumsum([0, *part[:-1]])] = True

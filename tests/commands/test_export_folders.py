@@ -23,9 +23,8 @@ from brimful.corpus.text.tokenizer import load
 from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.exporting import gate as export_check
 from brimful.hf import folders
-from brimful.hf.folders import load_model, save_model
+from brimful.hf.folders import load_model, save_model, write_modules
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.sentence_modules import write_modules
 from brimful.hf.text_reading import reads_token_types
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
 from brimful.runs.inputs import model_files

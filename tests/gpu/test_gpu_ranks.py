@@ -11,7 +11,7 @@ from on_gpu import DEVICE, NEEDS_GPU, new_seed
 from brimful.base.distributed import World
 from brimful.train import data_parallel
 from brimful.train.gradients import Gradients
-from builders.ranks import ROOT, on_two_ranks
+from builders.ranks import ROOT, on_ranks
 from builders.uneven import curve, uneven_trainer
 
 pytestmark = NEEDS_GPU
@@ -94,7 +94,7 @@ def test_a_group_of_one_on_nccl_changes_no_gradient(nccl, compiled):
 def test_two_ranks_on_one_gpu_have_the_losses_of_one(tmp_path):
     """20 updates, uncompiled and as CUDA graphs; a rank may have no micro-batch."""
     seed = new_seed()
-    on_two_ranks(RANK, tmp_path, seed)
+    on_ranks(2, RANK, tmp_path, seed)
     for compiled in (False, True):
         torch.compiler.reset()
         alone = uneven_trainer(

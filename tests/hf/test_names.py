@@ -124,4 +124,4 @@ def test_what_is_missing_or_twice_has_its_cause(tmp_path):
     write(tensors, num_hidden_layers=2)
     with record_warnings() as said:
         load_model(tmp_path)
-    assert any("has 3 layers; config.json says 2: the others are left out" in text for text in said)
+    assert any("has more layers than the 2 of config.json: the others are left out" in text for text in said)

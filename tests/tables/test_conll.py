@@ -1,9 +1,7 @@
 """CoNLL columns of all kinds: the words of the file, and the spans of seqeval."""
 
-import gzip
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,9 +23,10 @@ SCHEMES = {  # the marks of a scheme, as BIOES calls them, and its own names for
     "BMES": ("BIES", {"I": "M"}),
     "BMEWO": ("BIES", {"I": "M", "S": "W"}),
     "IOE": ("IE", {}),
+    "lower case": ("BIES", {"B": "b", "I": "i", "E": "e", "S": "s"}),
 }
-FORMS = ["{mark}-{label}", "{label}-{mark}", "{mark}_{label}"]
-LABELS = ["PER", "LOC", "creative-work", "PER.NAM"]
+FORMS = ["{mark}-{label}", "{label}-{mark}", "{mark}_{label}", "{label}_{mark}"]
+LABELS = ["PER", "LOC", "S", "creative-work", "PER.NAM", "人名"]
 WORDS = ["王", "小", "明", "。", "Anna", "2019", "#tag", "don't", "é", "😀", "(", "한국", "Ünï", '"', "O"]
 
 
@@ -199,17 +198,3 @@ def test_lines_that_break_the_layout_are_refused(tmp_path: Path, content: str, c
     with pytest.raises(BrimfulError, match=message) as error:
         read(tmp_path / "a.conll", content, **columns)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["a.zip", "a.conll.gz", "a.jsonl.zip"])
-def test_packed_files_are_read(tmp_path: Path, name: str):
-    rows = "王\tB-PER\n小\tI-PER\n" if name[0] == "a" and "json" not in name else ""
-    content = (rows or '{"text": "王小", "spans": [[0, 2, "PER"]]}\n').encode()
-    path = tmp_path / name
-    if name.endswith(".gz"):
-        path.write_bytes(gzip.compress(content))
-    else:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("in.txt" if rows else "in.jsonl", content)
-    table = read_tagged(path, labelled=True)
-    assert (table.texts, table.labels) == (["王小"], [[LabelledSpan(0, 2, "PER")]])

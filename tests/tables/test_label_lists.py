@@ -32,29 +32,24 @@ def read(path: Path) -> tuple[list[list[str]], list[str]]:
     return list(labels), said
 
 
-SPELLINGS = {
-    "json": lambda names: json.dumps(names),
-    "json, compact": lambda names: json.dumps(names, ensure_ascii=False, separators=(",", ":")),
-    "python": repr,
-    "bar": "|".join,
-    "semicolon": "; ".join,
-}
-
-
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("separator", ["|", "; "])
 @given(rows=st.lists(st.lists(st.sampled_from(NAMES), unique=True, max_size=6), min_size=1, max_size=6))
-def test_every_spelling_of_a_list_is_the_list(spelling: str, rows: list[list[str]], tmp_path_factory):
+def test_names_with_separators_are_a_list(separator: str, rows: list[list[str]], tmp_path_factory):
     path = tmp_path_factory.mktemp("lists") / "a.csv"
-    found, said = read(write(path, [SPELLINGS[spelling](names) for names in rows]))
+    found, said = read(write(path, [separator.join(names) for names in rows]))
     assert found == rows
     assert [line for line in said if "backslashes" not in line] == []
+
+
+def compact(names: list[str]) -> str:
+    return json.dumps(names, ensure_ascii=False, separators=(",", ":"))
 
 
 @given(rows=st.lists(st.lists(st.text("ab ,;|'\"[]\\é"), max_size=4), min_size=1, max_size=4))
 def test_lists_of_any_text_are_those_of_json_and_python(rows: list[list[str]], tmp_path_factory):
     wanted = [list(dict.fromkeys(name.strip() for name in names if name.strip())) for names in rows]
     folder = tmp_path_factory.mktemp("lists")
-    for name, spell in (("json.csv", json.dumps), ("python.csv", repr)):
+    for name, spell in (("json.csv", json.dumps), ("compact.csv", compact), ("python.csv", repr)):
         assert read(write(folder / name, [spell(names) for names in rows]))[0] == wanted
     lines = [json.dumps({"text": "t", "label": names}) for names in rows]
     (folder / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")

@@ -1,43 +1,9 @@
-"""Schemes of tags: names are read whatever their form is, and spans are those of seqeval."""
+"""Schemes of tags: what the names of a set mean together."""
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.tables.schemes import Tag, read_tags, spans_of
-
-FORMS = {  # how a mark and a label make a name, and what each mark is called
-    "plain": ("{mark}-{label}", {}),
-    "behind": ("{label}-{mark}", {}),
-    "underscore": ("{mark}_{label}", {}),
-    "behind an underscore": ("{label}_{mark}", {}),
-    "lower case": ("{mark}-{label}", {mark: mark.lower() for mark in "BIES"}),
-    "bilou": ("{mark}-{label}", {"E": "L", "S": "U"}),
-    "bmes": ("{mark}-{label}", {"I": "M"}),
-    "bmewo": ("{mark}_{label}", {"I": "M", "S": "W"}),
-}
-
-
-@given(
-    st.sampled_from(sorted(FORMS)),
-    st.sampled_from(["I", "BI", "IE", "BIE", "BIES"]),
-    st.lists(
-        st.sampled_from(["PER", "LOC", "S", "B", "creative-work", "PER.NAM", "人名"]), min_size=1, unique=True
-    ),
-    st.booleans(),
-)
-def test_a_name_is_read_in_every_form(form: str, marks: str, labels: list[str], outside: bool):
-    assume(any(len(label) > 1 for label in labels))  # I-S may be either way round
-    shape, called = FORMS[form]
-    wanted = {
-        shape.format(mark=called.get(mark, mark), label=label): Tag(mark, label)
-        for label in labels
-        for mark in marks
-    }
-    if outside:
-        wanted["O"] = Tag("O", "")
-    assert read_tags(wanted) == wanted
 
 
 @pytest.mark.parametrize(

@@ -269,11 +269,8 @@ def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         read_texts(tmp_path / "absent.txt")
 
 
-def test_a_text_file_is_a_table_where_columns_have_numbers(tmp_path: Path) -> None:
+def test_columns_without_numbers_are_refused_in_a_text_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "很好\t3\n不好, 真的\t1\n好\t2\n")
-    layout = FileLayout(columns=Columns(text="1", label="2"))
-    table = read_table(path, labelled=True, layout=layout)
-    assert (table.texts, table.labels) == (["很好", "不好, 真的", "好"], ["3", "1", "2"])
     assert "--columns.text 1 --columns.label 2" in refused(path)
     with pytest.raises(BrimfulError, match=r"columns between tabs.*--columns\.text 1"):
         read_texts(path)
@@ -281,7 +278,12 @@ def test_a_text_file_is_a_table_where_columns_have_numbers(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("data", "delimiter"),
-    [("a\t1\nb\t2\nc\t1\n", ""), ("a\t1\nb\t2\n", ""), ("a,1\nb,2\n", ""), ("a; b,1\nc,2\n", ",")],
+    [
+        ("很好\t3\n不好; x\t1\n好\t2\n", ""),
+        ("a\t1\nb\t2\n", ""),
+        ("a,1\nb,2\n", ""),
+        ("a; b,1\nc,2\n", ","),
+    ],
 )
 def test_columns_with_numbers_are_read_from_any_text_file(data: str, delimiter: str, tmp_path: Path) -> None:
     dialect = DialectOptions(delimiter=delimiter)
@@ -291,9 +293,12 @@ def test_columns_with_numbers_are_read_from_any_text_file(data: str, delimiter: 
 
 
 def test_the_file_in_an_archive_has_the_name_that_counts(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("b.csv", "text,label\na,1\n")
-    assert read_table(tmp_path / "a.zip", labelled=True).texts == ["a"]
+    spans = '{"text": "a", "spans": [[0, 1, "X"]]}\n'
+    files = {"b.csv": "text,label\na,1\n", "in.txt": "a\tB-X\n", "in.jsonl": spans}
+    for name, read in zip(files, (read_table, read_tagged, read_tagged), strict=True):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.writestr(name, files[name])
+        assert read(tmp_path / f"{name}.zip", labelled=True).texts == ["a"]
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"a\nb\n"))
     assert read_texts(tmp_path / "c.txt.gz").texts == ["a", "b"]
 

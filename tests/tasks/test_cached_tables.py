@@ -26,7 +26,7 @@ from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.registry import find_task
 from brimful.tasks.row_groups import group_alike_rows
 from brimful.tasks.task import Task
-from builders.ranks import on_two_ranks
+from builders.ranks import on_ranks
 
 QUESTION: dict[str, Any] = {"id": "q", "question": "who", "context": "it was a man of the town " * 4}
 QUESTION["answers"] = {"text": ["a man"], "answer_start": [7]}
@@ -247,7 +247,7 @@ dist.destroy_process_group()
 @pytest.mark.usefixtures("table_file")
 def test_one_rank_encodes_and_the_other_maps_the_same_file(tmp_path):
     (tmp_path / "bad.tsv").write_text("text\nb\n")
-    assert on_two_ranks(RANK, tmp_path).count("have an empty text") == 1
+    assert on_ranks(2, RANK, tmp_path).count("have an empty text") == 1
     assert (tmp_path / "error-0").read_text() == (tmp_path / "error-1").read_text()
     assert (tmp_path / "read-0").exists()
 

@@ -11,9 +11,8 @@ import brimful
 from brimful import BrimfulError, Encoder, distil, export, finetune, predict
 from brimful.base.config import read_yaml
 from brimful.base.distributed import World
-from brimful.hf.folders import load_model, save_model
+from brimful.hf.folders import load_model, save_model, write_modules
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.sentence_modules import write_modules
 from brimful.hf.text_reading import reads_token_types
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
