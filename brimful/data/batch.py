@@ -98,14 +98,6 @@ class PackedBatch:
         return self.map(lambda tensor: tensor.to(device))
 
 
-def split_filler(slots: int, max_length: int) -> list[int]:
-    """Divide unused slots into filler sequences of at most `max_length` tokens; return their lengths."""
-    lengths = [max_length] * (slots // max_length)
-    if slots % max_length:
-        lengths.append(slots % max_length)
-    return lengths
-
-
 def make_blank(
     lengths: Sequence[int],
     *,
@@ -131,7 +123,10 @@ def make_blank(
     T = used if slots is None else slots
     if used > T or any(not 1 <= length <= max_length for length in lengths):
         raise ValueError(f"{len(lengths)} sequences of {used} tokens do not fit {T} slots of {max_length}")
-    all_lengths = [*lengths, *split_filler(T - used, max_length)]
+    whole, rest = divmod(T - used, max_length)
+    all_lengths = [*lengths, *[max_length] * whole]  # with those of filler
+    if rest:
+        all_lengths.append(rest)
     S = len(all_lengths) if sequence_slots is None else sequence_slots
     if len(all_lengths) > S:
         raise ValueError(f"{len(all_lengths)} sequences do not fit {S} sequence slots")

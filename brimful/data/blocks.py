@@ -122,9 +122,8 @@ class Blocks:
 
     def next(self, epoch: int, block: int) -> tuple[int, int]:
         """Epoch and number of the block after this one."""
-        if block + 1 < self.count:
-            return epoch, block + 1
-        return epoch + 1, 0
+        epochs, following = divmod(block + 1, self.count)
+        return epoch + epochs, following
 
     def open(self, epoch: int, block: int) -> Block:
         """Read a block's plan from disk, or make and commit it."""

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from numpy import ndarray
 
+from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
-from brimful.data.examples import Examples, missing_target
+from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 
 TOKEN_GRAIN = 128
@@ -33,7 +34,8 @@ def make_batch(
     )
     targets = {}
     for name, values in examples.targets.items():
-        missing, dtype = missing_target(values.dtype), values.dtype
+        dtype = values.dtype
+        missing = {"i": IGNORED, "u": 0}.get(dtype.kind, np.nan)  # in missing bits, no bit is set
         if isinstance(values, Ragged):  # a target for each token: (T, ...)
             padded = np.full((batch.tokens.numel(), *values.width), missing, dtype)
             np.concatenate([values[i] for i in index], out=padded[: batch.real_tokens])

@@ -16,7 +16,7 @@ from tokenizers import Encoding, Tokenizer
 
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED, Values
+from brimful.base.types import Values
 from brimful.corpus.text.long_texts import WHOLE_TEXT_CHARACTERS, cut_text, require_tokenizable
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.ragged import Ragged, list_ranges
@@ -141,16 +141,9 @@ class Examples:
         """Average the outputs of examples (n, C) over the windows of each text: float32 (texts, C)."""
         if self.texts is None:
             return outputs
-        counts = np.bincount(self.texts)
         # In float64: a sum of windows in float32 would depend on their order.
-        total = np.zeros((len(counts), *outputs.shape[1:]), dtype=np.float64)
-        np.add.at(total, self.texts, outputs)
-        return (total / counts[:, None]).astype(np.float32)
-
-
-def missing_target(dtype: np.dtype) -> int | float:
-    """Return the value of a missing target of this dtype; in missing bits, no bit is set."""
-    return {"i": IGNORED, "u": 0}.get(dtype.kind, np.nan)
+        total = np.add.reduceat(outputs, self.first_of_text, dtype=np.float64)
+        return (total / self.count_of_text[:, None]).astype(np.float32)
 
 
 def _shorten_long_texts(

@@ -97,8 +97,8 @@ class SequenceReader:
         self.masking = masking
         self.vocabulary = MaskingVocabulary(mask_id(tokenizer), list_ordinary_ids(tokenizer))
         self._maskable = np.ones(max(tokenizer.get_vocab().values()) + 1, dtype=np.bool_)
-        for marker in (self.special.pad, self.special.cls, self.special.sep, self.vocabulary.mask):
-            self._maskable[marker] = False
+        special = self.special
+        self._maskable[[special.pad, special.cls, special.sep, self.vocabulary.mask]] = False
 
     def batch(
         self,

@@ -116,8 +116,7 @@ class Plan:
     @property
     def tokens(self) -> int:
         """Number of real tokens."""
-        ends = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])[self.offsets]
-        return int((np.diff(ends) * self.repeats).sum())
+        return int(self.counts() @ np.arange(self.capacity + 1))
 
     @property
     def efficiency(self) -> float:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful.data.batch import make_blank, pack, split_filler
+from brimful.data.batch import make_blank, pack
 from builders.batches import check_invariants
 
 PAD = 0
@@ -24,7 +24,8 @@ def test_pack(sizes, room, more_sequences, typed):
     max_length, lengths = sizes
     sequences = [np.arange(length) + 100 * i + 1 for i, length in enumerate(lengths)]
     segments = [np.arange(length) % 2 for length in lengths] if typed else None
-    filler = split_filler(room or 0, max_length)
+    whole, rest = divmod(room or 0, max_length)
+    filler = [max_length] * whole + [rest] * (rest > 0)
     layout = {"max_length": max_length, "pad": PAD}
     if room is not None:
         layout["slots"] = sum(lengths) + room

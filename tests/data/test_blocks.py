@@ -68,10 +68,8 @@ def test_blocks_share_out_all_documents(tmp_path, seed, size):
         assert all(len(part) in (size // blocks.count, -(-size // blocks.count)) for part in epoch)
         assert all((np.diff(part) > 0).all() for part in epoch)
     if size == 5000:
-        for one, other in ((0, 1), (1, 2), (0, 2)):
-            # Two random sixteenths of a block's 312 documents share about 20.
-            shared = [len(np.intersect1d(a, b)) for a in epochs[one] for b in epochs[other]]
-            assert max(shared) < 80
+        # Two random sixteenths of 5000 documents share about 20.
+        assert max(len(np.intersect1d(a, b)) for a in epochs[0] for b in epochs[1]) < 80
         other_seed = blocks_of(size, 10**9, tmp_path, seed + 1)
         assert not np.array_equal(other_seed.documents(0, 0), epochs[0][0])
 

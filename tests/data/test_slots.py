@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from brimful.data.batch import PackedBatch
 from brimful.data.config import PackingConfig, Phase
-from brimful.data.example_stream import ExampleStream
-from brimful.data.examples import Examples
 from brimful.data.rows import RowStream
 from brimful.data.slots import SequenceSlots
 from brimful.model.heads import MaskedLMHead
@@ -143,19 +141,3 @@ def test_the_loss_does_not_depend_on_the_slots(corpus_dir, tmp_path, seed):
             results.append([loss.detach(), *(each for each in gradients if each is not None)])
     for other in results[1:]:
         assert all(map(torch.equal, results[0], other))
-
-
-def test_the_slots_of_examples_grow_seldom(seed, monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr("brimful.data.slots.say", lines.append)
-    tokens = [np.ones(n, dtype=np.int32) for n in np.random.default_rng(seed).integers(3, 64, 400)]
-    examples = Examples(tokens, [ids.astype(np.uint8) for ids in tokens], {}, 64, 0)
-    stream = ExampleStream(examples, sequences=32, tokens=512, seed=seed, fixed_shapes=True)
-    cursor, slots = stream.start(), []
-    for _ in range(60):
-        batches, cursor = stream.take(cursor)
-        slots.append(slots_of(batches[0]))
-        assert max(len(batch.lengths) for batch in batches) <= slots[-1]
-        assert sum(batch.real_sequences for batch in batches) == 32
-    assert slots[-1] < 512 // 2 / 4
-    assert len(lines) == len(set(slots)) - 1 <= 2

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brimful.base.draws import shuffle_indices
-from brimful.base.randomness import derive_key, hash_words
+from brimful.base.randomness import hash_words
 from brimful.packing.assignment import assign
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit
@@ -47,18 +47,6 @@ def test_the_same_as_place_by_place(problem: tuple, pack, dtype: type, word: int
     assert row_offsets.dtype == order.dtype == np.int64
     assert sorted(order.tolist()) == list(range(len(lengths)))
     assert (row_offsets.tolist(), order.tolist()) == naive_assign(plan, lengths, np.uint64(word))
-
-
-def test_places_are_fair(seed: int) -> None:
-    """Over keys, a sequence lands in every place of its length equally often, whatever the other lengths."""
-    lengths = np.array([5] * 10 + [3] * 7)
-    plan = best_fit(count_lengths(lengths), 8)
-    orders = np.array([assign(plan, lengths, derive_key(seed, i))[1] for i in range(4000)])
-    for sequence, places in ((0, 10), (9, 10), (10, 7), (16, 7)):
-        times = np.bincount(np.nonzero(orders == sequence)[1])
-        times = times[times > 0]
-        assert len(times) == places
-        assert np.abs(times - 4000 / places).max() < 6 * (4000 / places) ** 0.5
 
 
 @pytest.mark.parametrize(
