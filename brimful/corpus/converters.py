@@ -29,7 +29,7 @@ _NO_TEXT = re.compile(
     r"<(url|docno|docid)>.*?</\1>|</?[a-z][\w:.-]*(?:\s[^<>]*=[^<>]*)?\s*/?>", re.IGNORECASE | re.DOTALL
 )
 _WIKI_TEXT = re.compile(r"<text\b[^>]*>(.*?)</text>", re.DOTALL)
-_WIKI_OTHER = re.compile(r"<redirect\b|<ns>(?!0<)")  # a redirect, or a page that is no article
+_WIKI_NO_ARTICLE = re.compile(r"<redirect\b|<ns>(?!0<)")  # a redirect, or a page of discussion or help
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _XML_BREAK = re.compile(r"</[^<>]*>(?=<\w)|<\w[^<>]*/>")
 _XML_MARKUP = re.compile(
@@ -128,7 +128,7 @@ def _convert_wiki_page(page: str) -> str:
     except ImportError as error:
         raise BrimfulError("dumps of wikis need: pip install mwparserfromhell") from error
     text = _WIKI_TEXT.search(page)
-    if not text or _WIKI_OTHER.search(page):
+    if not text or _WIKI_NO_ARTICLE.search(page):
         return ""
     return mwparserfromhell.parse(html.unescape(text[1])).strip_code()
 
