@@ -1,4 +1,4 @@
-"""Made-up English and Chinese texts that are the same everywhere: nothing but integers decides them."""
+"""Made-up English and Chinese texts that are the same everywhere, since they depend only on integers."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -48,7 +48,7 @@ class Draw:
 
 
 def english_sentence(draw: Draw) -> str:
-    """A sentence of 6 to 20 words, now and then with a number or a rare word in it."""
+    """A sentence of 6 to 20 words, sometimes with a number or a rare word."""
     words = ["the", draw.one(ADJECTIVES), draw.one(NOUNS), draw.one(VERBS), "a", draw.one(NOUNS)]
     for _ in range(draw.below(4)):
         words += [draw.one(PLACES), "the", draw.one(ADJECTIVES), draw.one(NOUNS)][draw.below(2) :]
@@ -82,7 +82,7 @@ def documents(count: int, seed: int) -> list[str]:
 
 
 def labelled(count: int, seed: int) -> list[tuple[str, str]]:
-    """Texts and labels, bad, good or mixed, by a word or two that stand in them."""
+    """Texts with the labels bad, good and mixed; one or two words of a text decide its label."""
     draw, rows = Draw(seed), []
     for _ in range(count):
         label = draw.one(("bad", "good", "mixed"))

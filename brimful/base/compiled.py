@@ -35,7 +35,7 @@ def compiled(function: Function) -> Any:
 
 
 def compiled_briefly(function: Function) -> Any:
-    """Compile for calls of microseconds: other threads wait meanwhile, since turns would cost more."""
+    """Compile for calls of microseconds: other threads wait, since to change threads would take longer."""
     return _compile(function, nogil=False)
 
 

@@ -39,7 +39,7 @@ class _Loader(yaml.SafeLoader):
             raise _refused(self.peek_event(), "an alias: write the value instead")
         node = super().compose_node(parent, index)
         if isinstance(node, yaml.ScalarNode):
-            # Python uses U+DC80 to U+DCFF for the bytes of a path that are not UTF-8: those may stand.
+            # Python uses U+DC80 to U+DCFF for the bytes of a path that are not UTF-8: these are allowed.
             character = re.search("[\0\ud800-\udc7f\udd00-\udfff]", node.value)
             if character:
                 raise _refused(node, f"the character U+{ord(character[0]):04X} may not stand in a text")

@@ -66,7 +66,7 @@ def say(message: str) -> None:
     if not _printing:
         logging.getLogger("brimful").info("%s", text)
         return
-    # In yellow, which comes after the escapes, since it is itself made of control characters.
+    # The colour comes after the escapes, since it consists of control characters.
     if message.startswith(WARNING) and _on_terminal() and "NO_COLOR" not in os.environ:
         text = f"\x1b[33m{text}\x1b[0m"
     print(text, file=sys.stderr)

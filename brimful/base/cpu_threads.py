@@ -2,7 +2,8 @@
 
 An operation of 30 microseconds gains nothing from OpenMP: one thread for each job is faster than all threads
 for each operation, and a job's result does not depend on the number of threads, to the last bit. The jobs run
-on the threads of torch's OpenMP runtime, which spin between two operations: others would compete with them.
+on the threads of torch's OpenMP runtime. These spin between two operations, so other threads would compete
+with them.
 """
 
 import ctypes
@@ -58,7 +59,7 @@ def run_jobs(job: Callable[..., None], items: Iterable[tuple], *, device: torch.
         return
 
     def run_on_one_thread(*item: Any) -> None:
-        torch.set_num_threads(1)  # else MKL divides its work as for several threads
+        torch.set_num_threads(1)  # otherwise MKL divides its work for several threads
         with torch.inference_mode():
             job(*item)
 

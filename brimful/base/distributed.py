@@ -145,7 +145,7 @@ def join_ranks() -> Iterator[World]:
     try:
         _limit_waits(MAX_WAIT_SECONDS)
         if on_cuda:
-            dist.all_reduce(torch.zeros(1, device=device))  # NCCL takes its memory first
+            dist.all_reduce(torch.zeros(1, device=device))  # NCCL reserves its memory before the run does
         yield World(rank, size, device)
     except RuntimeError as error:
         if not is_rank_failure(error):

@@ -19,7 +19,7 @@ from brimful.base.storage import LOCK, make_write_error, require_utf8
 _TAKEN_ERRORS = (errno.EACCES, errno.EAGAIN)
 _UNSUPPORTED_ERRORS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _held: set[Path] = set()
-"""The folders locked by this process. Opening and closing a lock file again would release its lock."""
+"""The folders that this process has locked. To open and close a lock file again would release its lock."""
 
 
 class FolderLock:

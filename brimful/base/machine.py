@@ -48,7 +48,7 @@ def processor_name() -> str:
 
 
 def drop_pages(memory: mmap.mmap) -> None:
-    """Give back the resident pages of a map of a file, which come again when they are read."""
+    """Give back the resident pages of a map of a file; the system loads them again when they are read."""
     if hasattr(mmap, "MADV_DONTNEED"):
         memory.madvise(mmap.MADV_DONTNEED)
 

@@ -16,8 +16,8 @@ SUMMARY = "summary.json"
 CHECKSUMS = "checksums.json"
 EXPORT = "export.json"
 PAGES = "pages"
-"""The key of an export's record with the CRCs of files that its user may edit. These are checked only before
-another export replaces the files."""
+"""The key of an export's record with the CRCs of files that its user may edit. The CRCs are checked only
+before another export replaces the files."""
 
 
 def seal(folder: Path) -> None:

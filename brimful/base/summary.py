@@ -97,9 +97,9 @@ class ModelResult:
     """A model that was measured on test rows.
 
     Attributes:
-        is_own: whether it is this run's model, which is named after its folder next to other runs.
+        is_own: whether it is this run's model, which has the name of its folder where runs are compared.
         folder: the folder of the run that the model is from, if that is another run.
-        role: a "model" that a verb writes, a "baseline" beside it, or a "guess" that reads no text.
+        role: a "model" that a verb writes, a "baseline" to compare it with, or a "guess" that reads no text.
         error: the standard error of `value` over test rows and seeds.
         pairs: the standard error of the difference from other models, by their names, where both were
             measured on the same rows.

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 Values = dict[str, Any]
 Facts = Mapping[str, Any]
 Numbers = dict[str, float]
-"""By name: values (a JSON object, keyword arguments), values that are only read, and numbers (metrics)."""
+"""Mappings by name: of values (a JSON object, keyword arguments), of values only to read, and of metrics."""
 Cursor = Values
 """The state of a stream of updates, in JSON values."""
 IGNORED = -100

@@ -112,7 +112,7 @@ def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
     label = layout.columns.label
     answered: list[tuple[int, FileRow]] = []
     for file in files:
-        with record_warnings(), readable(file):  # they come again when the table is read
+        with record_warnings(), readable(file):  # the warnings come again when the table is read
             if suffix_of(file) != ".jsonl":
                 continue
             for number, row in open_rows(file, [layout.columns.text], layout)[1]:

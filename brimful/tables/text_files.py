@@ -22,7 +22,7 @@ _ENDLESS = 1 << 62
 _OTHER_ENCODINGS = ("WINDOWS-1252", "GB18030")
 _NOT_WESTERN = re.compile("[^\\x00-\\x7f]{2}|[\\x80-\\x9f\\ufffd]")
 _PAGE_SUFFIXES = (".md", ".html", ".htm")
-"""Suffixes of files that a folder of tables often holds too, such as README.md."""
+"""Suffixes of files that are no tables and are common in folders of tables, such as README.md."""
 _PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
 _PART = re.compile(r"(train|dev|val|test)(?:ing|elopment|id|idation)?(?![a-z])")
 """Matches the start of the name of a file or folder that is one part of a data set."""
@@ -145,7 +145,7 @@ def _read_runs(path: Path, kind: str) -> Iterator[str]:
         )
     for runs_before, text in enumerate(chain([first] if first else [], runs)):
         if any(issue.startswith(UNDECODABLE) for issue in issues):
-            # Earlier runs are not read again: if they are not ASCII, the file is refused.
+            # Earlier runs stay as they were read: if they are not ASCII, the file is refused.
             yield from islice(_read_windows_1252(path, kind, issues), runs_before, None)
             break
         yield text

@@ -82,12 +82,7 @@ def test_yaml_numbers(tmp_path, text, value):
 
 
 FINETUNE = {"encoder": "e: f", "train": "# t", "test": "'", "out": "-", "seed": [1, 2]}
-EXPORT = {
-    "run": "on",
-    "out": "=",
-    "format": "onnx",
-    "read": {"split": "paragraph"},
-}  # a line cannot be joined
+EXPORT = {"run": "on", "out": "=", "format": "onnx", "read": {"split": "paragraph"}}
 SCHEMAS = {
     "brimful.corpus.pipeline.config:PrepareConfig": {"paths": ["a", "汉字"], "out": "1e-3"},
     "brimful.stages.pretrain_config:PretrainConfig": {

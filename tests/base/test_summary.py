@@ -58,14 +58,11 @@ def test_a_difference_that_may_be_chance_says_so():
 
 
 def test_no_model_is_named_the_best_that_only_guesses_or_is_a_baseline():
-    guess = model("majority", 0.9, role="guess")
-    assert summary.judge_models(TEST, [model("own", 0.8), guess]).startswith(
-        "No model is ahead of the most frequent"
-    )
-    baseline = model("TF-IDF", 0.9, role="baseline")
-    sentence = summary.judge_models(TEST, [model("own", 0.8), baseline])
-    assert sentence.startswith("No model is ahead of TF-IDF")
-    assert "own is 10.0" in sentence
+    roles = {"guess": "the most frequent label", "baseline": "other"}
+    for role, name in roles.items():
+        sentence = summary.judge_models(TEST, [model("own", 0.8), model("other", 0.9, role=role)])
+        assert sentence.startswith(f"No model is ahead of {name}")
+        assert ("own is 10.0" in sentence) == (role == "baseline")
 
 
 def test_numbers_as_words():
@@ -74,12 +71,8 @@ def test_numbers_as_words():
     assert shorts == ["4.21\u202fM", "1\u202fk", "12", "0.0002"]
     durations = [numbers.format_duration(value) for value in (3.21, 42.3, 582, 7500)]
     assert durations == ["3.2\u202fs", "42\u202fs", "9\u202fmin 42\u202fs", "2\u202fh 05\u202fmin"]
-    assert [numbers.format_value(value) for value in (True, None, 1234, [1, 2])] == [
-        "yes",
-        "none",
-        "1,234",
-        "1, 2",
-    ]
+    values = [numbers.format_value(value) for value in (True, None, 1234, [1, 2])]
+    assert values == ["yes", "none", "1,234", "1, 2"]
     assert numbers.format_value("x" * 600).endswith(" …")
     assert numbers.format_metric(0.821, 0.007, share=True) == "82.1\u202f±\u202f0.7\u202f%"
     assert numbers.format_metric(0.821, 0.007, share=False) == "0.821\u202f±\u202f0.007"

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brimful.corpus.engines import local_pool
+
 SECONDS = 60
 """Of a processor; five times as many by the clock, since other programs may run."""
 MEMORY = 4 << 30
@@ -42,35 +44,25 @@ class Run:
     memory: int
 
 
-class InlinePool:
+class InlinePool(local_pool.LocalPool):
     """The workers of `prepare`, in this process: a new interpreter for each case would take seconds."""
 
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self._ended: list[tuple[int, Any]] = []
-
     def start(self, number: int, function: Callable[[Any], Any], task: Any) -> None:
-        from brimful.corpus.engines.local_pool import attempt
-
-        self._ended.append((number, pickle.loads(attempt(pickle.dumps((function, task))))))
+        self._busy[number] = pickle.loads(local_pool.attempt(pickle.dumps((function, task))))
 
     def wait(self) -> list[tuple[int, Any]]:
-        ended, self._ended = self._ended, []
+        ended = list(self._busy.items())
+        self.stop()
         return ended
 
     def stop(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+        self._busy.clear()
 
 
 def prepare_parent() -> None:
     """Set this process up so that what it forks is quick: no threads, no fsync, workers inline."""
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "COLUMNS": "200"}
     import torch
-
-    from brimful.corpus.engines import local_pool
 
     torch.set_num_threads(1)
     os.fsync = lambda descriptor: None  # type: ignore[assignment]

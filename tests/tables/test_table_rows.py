@@ -136,9 +136,7 @@ def test_what_is_written_is_read_back(suffix: str, rows: list[tuple[str, str]]) 
         write_rows(path, written)
         found = [row for _, row in open_rows(path, ["text"], QUOTED, every=True)[1]]
 
-    def same(text: str) -> str:
-        return "\n".join(re.split("\r\n?|\n", text)) if suffix in (".tsv", ".csv") else text
-
-    assert [(row["text"], row["text_b"], str(row["n"])) for row in found] == [
-        (same(row["text"]), same(row["text_b"]), str(row["n"])) for row in written
-    ]
+    ends = "\r\n?|\n" if suffix in (".tsv", ".csv") else "\n"
+    assert [str(row["n"]) for row in found] == [str(n) for n in range(len(rows))]
+    wanted = [tuple(re.sub(ends, "\n", text) for text in row) for row in rows]
+    assert [(row["text"], row["text_b"]) for row in found] == wanted

@@ -48,8 +48,9 @@ def read_chunks(path: str, issues: Counter[str]) -> Iterator[bytes]:
     if split_suffix(path)[1] == ".zip":
         return _read_member(path, issues)
     compression = compression_of(path)
-    chunks = read_range(path, 0, None)
-    return _unpack(chunks, compression, issues) if compression else chunks
+    if compression:
+        return _unpack(read_range(path, 0, None, _PIECE_BYTES), compression, issues)
+    return read_range(path, 0, None)
 
 
 def member_of(path: str) -> str:
@@ -105,9 +106,9 @@ def _new_stream(compression: str) -> Any:
     return zstandard.ZstdDecompressor(max_window_size=_ZSTD_LARGEST_WINDOW).decompressobj()
 
 
-def _unpack(chunks: Iterable[bytes], compression: str, issues: Counter[str]) -> Iterator[bytes]:
+def _unpack(pieces: Iterable[bytes], compression: str, issues: Counter[str]) -> Iterator[bytes]:
     stream = _new_stream(compression)
-    for piece in _cut_pieces(chunks):
+    for piece in pieces:
         while piece:
             if stream.eof:
                 piece = piece.lstrip(b"\0")  # padding between the members of an archive
@@ -128,16 +129,10 @@ def _unpack(chunks: Iterable[bytes], compression: str, issues: Counter[str]) -> 
         issues["archive cut short"] += 1
 
 
-def _cut_pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    for chunk in chunks:
-        for begin in range(0, len(chunk), _PIECE_BYTES):
-            yield chunk[begin : begin + _PIECE_BYTES]
-
-
-def read_range(path: str, begin: int, end: int | None) -> Iterator[bytes]:
-    """Yield the bytes `begin` to `end` of a file that is not compressed."""
-    with open(path, "rb") as file:
+def read_range(path: str, begin: int, end: int | None, size: int = CHUNK) -> Iterator[bytes]:
+    """Yield the bytes `begin` to `end` of a file as they are stored, `size` bytes at a time."""
+    with open(path, "rb", buffering=CHUNK) as file:
         file.seek(begin)
-        while chunk := file.read(CHUNK if end is None else min(CHUNK, end - begin)):
+        while chunk := file.read(size if end is None else min(size, end - begin)):
             yield chunk
             begin += len(chunk)

@@ -7,7 +7,7 @@ import pytest
 import rjieba
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from brimful.corpus.text.character_classes import HAN, character_classes
 from brimful.corpus.text.characters import code_points
@@ -29,22 +29,6 @@ LEXICON = ["无创dna", "Coca Cola", "腾讯控股(00700)", "AI"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def wordpiece() -> Tokenizer:
-    return train(TEXTS * 3, 400)
-
-
-def byte_bpe() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=350, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXTS * 3, trainer)
-    return tokenizer
-
-
 def unigram() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
@@ -56,9 +40,11 @@ def unigram() -> Tokenizer:
     return tokenizer
 
 
-TOKENIZERS = {"wordpiece": wordpiece(), "byte-level BPE": byte_bpe(), "Unigram": unigram()}
-
-
+TOKENIZERS = {
+    "wordpiece": train(TEXTS * 3, 400),
+    "byte-level BPE": train(TEXTS * 3, 350, model="bpe"),
+    "Unigram": unigram(),
+}
 SEGMENTER = HanSegmenter()
 
 
