@@ -114,15 +114,11 @@ class Examples:
     def chain(cls, parts: Sequence["Examples"]) -> "Examples":
         """Put the examples of all parts, which have the same targets, one after the other. Tokens stay where
         they are, also in a map of a file."""
-        first = parts[0]
-        if len(parts) == 1:
-            return first
-        texts, begin, has_windows = list[ndarray](), 0, False
+        first, texts, begin = parts[0], list[ndarray](), 0
         for part in parts:
-            has_windows = has_windows or part.texts is not None
             texts.append(begin + part.text_of_example)
-            if len(part):
-                begin = int(texts[-1][-1]) + 1
+            begin += len(part.first_of_text)
+        has_windows = any(part.texts is not None for part in parts)
         targets: dict[str, ndarray | Ragged] = {}
         for name, target in first.targets.items():
             values: Any = [part.targets[name] for part in parts]
@@ -273,13 +269,12 @@ def _require_room(
     for start in range(0, len(pairs), TEXTS_AT_ONCE):
         part = pairs[start : start + TEXTS_AT_ONCE]
         firsts = tokenizer.encode_batch_fast([first for first, _ in part], add_special_tokens=False)
-        long = [index for index, first in enumerate(firsts) if len(first) >= free]
-        # A pair that fits as a whole needs no windows.
-        for index, pair in zip(long, tokenizer.encode_batch_fast([part[i] for i in long]), strict=True):
-            if len(pair) > max_length:
+        for index, first in enumerate(firsts):
+            # A pair that fits as a whole needs no windows.
+            if len(first) >= free and len(tokenizer.encode(*part[index])) > max_length:
                 raise BrimfulError(
-                    f"{where(start + index)}: the first text has {len(firsts[index])} tokens, which leaves no"
-                    f" room for windows of its second in {max_length}; raise max_length, or lower the overlap"
+                    f"{where(start + index)}: the first text has {len(first)} tokens, which leaves no room"
+                    f" for windows of its second in {max_length}; raise max_length, or lower the overlap"
                 )
 
 

@@ -15,7 +15,7 @@ from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Blocks
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
 from brimful.data.pairs import NO_PAIR, pair_stretches
-from brimful.data.sequences import Sequences, Stretches, cut_documents, make_sequences
+from brimful.data.sequences import Sequences, Stretches, cut_documents
 from builders.corpora import Document, corpora, kinds, write_corpus
 
 FALSE_ALARM = 1e-8
@@ -143,19 +143,6 @@ def test_the_share_of_short_stretches(seed, share):
     short = np.bincount(sizes[sizes < room], minlength=room)[1:]
     statistic = ((short - short.mean()) ** 2 / short.mean()).sum()
     assert statistic < chi2.isf(FALSE_ALARM, room - 2)
-
-
-def test_single_segments_and_their_identities():
-    """No place of another shard has the same identity."""
-    stretches = cut_corpus([["Sw" * 30] * 20], 14, SENTENCES, np.uint64(1))
-    lengths = stretches.end - stretches.begin + 2
-    shard = np.repeat([0, 1], len(lengths))
-    sequences = make_sequences(shard=shard, begin=np.tile(stretches.begin, 2), length=np.tile(lengths, 2))
-    assert len(sequences.pair) == len(sequences.second_length) == 0
-    identity = sequences.identity(np.arange(len(sequences)))
-    assert identity.dtype == np.uint64
-    assert np.array_equal(identity[: len(lengths)], stretches.identity())
-    assert len(np.unique(identity)) == len(sequences)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])

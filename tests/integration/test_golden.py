@@ -42,7 +42,7 @@ OLD = Path(__file__).parents[1] / "data" / "old"
 WRITES = os.environ.get("BRIMFUL_WRITE_GOLDENS") == "1"
 SHARD_PARTS = ("tok", "word.bits", "sent.bits", "idx", "src")
 BATCH_PARTS = ("tokens", "positions", "segments", "offsets", "mlm_positions", "mlm_labels")
-"""Tensors of a batch; its lengths and targets are looked at too."""
+"""The tensors of a batch that are hashed; so are its lengths and targets."""
 
 EXACT = 1e-9
 """Largest relative difference of what is computed in float64."""
@@ -51,7 +51,7 @@ TOLERANCES = {
     "accuracy": 1e-6,  # and so is this
     "muon": 1e-4,  # its iteration computes in float32
 }
-"""Other tolerances, of all that lies below such a key."""
+"""Other tolerances, for all values below such a key."""
 
 
 def differences(found: Any, golden: Any, where: str, tolerance: float = EXACT) -> list[str]:
@@ -75,7 +75,7 @@ def differences(found: Any, golden: Any, where: str, tolerance: float = EXACT) -
 
 
 def compare(name: str, found: dict[str, Any]) -> None:
-    """Compare a section of the golden values with what was found, or write it."""
+    """Compare a section of the golden values with what was found, or write what was found."""
     goldens = json.loads(GOLDENS.read_text(encoding="utf-8")) if GOLDENS.exists() else {}
     if WRITES:
         values = dict(sorted({**goldens, name: found}.items()))
@@ -108,7 +108,7 @@ def hashes_of_corpus(folder: Path) -> dict[str, Any]:
 
 @dataclass
 class Watched:
-    """What models did: the batches that were trained on, and what came out where none was trained."""
+    """What models did: the batches of training, and the outputs of models that were not in training."""
 
     batches: list[Any] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
@@ -137,7 +137,7 @@ class Watched:
 
 @contextmanager
 def watched() -> Iterator[Watched]:
-    """Watch all models meanwhile."""
+    """Watch all models within the context."""
     watcher = Watched()
     handle = nn.modules.module.register_module_forward_hook(watcher)
     try:
@@ -159,7 +159,7 @@ def exact_angles(encoder: Encoder) -> None:
 
 @pytest.fixture
 def float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """New models are float64 meanwhile, and computed by one thread."""
+    """During the test, new models are float64, and one thread computes."""
     begin = Encoder.__init__
 
     def begin_exactly(encoder: Encoder, *arguments: Any, **options: Any) -> None:
@@ -300,7 +300,7 @@ DRAWN = {"attention": "random", "vocabulary": "random"}
 
 
 def pretrain(corpus: Path, out: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Pretrain a tiny model; its batches, the plan of its first block, and its figures."""
+    """Pretrain a tiny model; return its batches, the plan of its first block, and its metrics."""
     values: dict[str, Any] = {"rows_per_micro_batch": 1, "recipe": "plain", "precision": "fp32", "seed": 3}
     if "sequences_per_update" not in options:
         values["rows_per_update"] = 4
@@ -369,7 +369,7 @@ def test_from_encoder_to_export(golden_corpus: Path, tmp_path: Path, architectur
 
 
 def hidden_of(folder: str) -> list[float]:
-    """One number of each of the first tokens of four texts, from all its hidden states."""
+    """Return one number for each of the first 32 tokens of the texts, from its hidden state."""
     with watched() as models:
         brimful.Encoder.load(folder).embed(TEXTS)
     hidden = torch.cat(models.hidden)
@@ -391,7 +391,7 @@ def outputs_of(folder: str, scratch: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A copy of what an earlier commit wrote; see the README there."""
+    """A copy of the folders that an earlier commit wrote; see their README."""
     shutil.copytree(OLD, tmp_path / "old")
     return tmp_path / "old"
 

@@ -1,5 +1,5 @@
-"""Tokens in a text: those that a folder adds are found and its markers are not, alike in shards, vectors, and
-exports of what was trained from it."""
+"""Tokens in a text: those that a folder adds are found, and its markers are not. Shards, vectors and exports
+agree."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`prepare` killed at random instants, again and again: the shards are those of a run left in peace."""
+"""`prepare` that was killed at random moments makes the same shards as a run that was not."""
 
 import os
 import random
@@ -56,7 +56,7 @@ def test_kills_and_the_same_bytes(tmp_path: Path, corpus_dir: Path) -> None:
     for number in range(8):
         lines = [" ".join(draw.choices(WORDS, k=draw.randint(3, 60))) for _ in range(200)]
         (texts / f"{number}.txt").write_text("\n".join(lines), encoding="utf-8")
-    assert Corpus.open(corpus_dir).documents  # it has compiled the loops, if no test did before
+    assert Corpus.open(corpus_dir).documents  # making it has compiled the loops
     begun = time.monotonic()
     assert start(texts, tmp_path / "reference", "train:600").wait() == 0
     duration = time.monotonic() - begun
@@ -65,7 +65,7 @@ def test_kills_and_the_same_bytes(tmp_path: Path, corpus_dir: Path) -> None:
     kills = completed = 0
     out = tmp_path / "out-0"
     while kills < KILLS:
-        # Every third run has other settings: what it replaces must never be taken for the others' work.
+        # Every third run has other settings: runs must never take its files for their own work.
         # In odd folders the tokenizer is trained by whichever run comes first: all have the same settings.
         trained = completed % 2 == 1
         other = kills % 3 == 2 and not trained

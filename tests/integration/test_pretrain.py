@@ -15,18 +15,7 @@ from brimful.stages import pretrain_data
 from brimful.train.compilation import find_missing_compiler
 from brimful.train.metrics import read_metrics
 from builders.training import lines
-from builders.verbs import (
-    SMALL,
-    WEIGHTS,
-    Call,
-    command,
-    kill_when,
-    ranks_of,
-    run,
-    sha256,
-    start,
-    wait_for,
-)
+from builders.verbs import SMALL, WEIGHTS, Call, command, kill_when, ranks_of, run, sha256, start, wait_for
 
 
 def test_a_finished_run_has_all_its_parts(pretrained):
@@ -100,7 +89,7 @@ def test_a_compiled_run_resumes_and_has_the_losses_of_an_eager_one(chained, pret
     ],
 )
 def test_when_a_rank_is_lost_the_other_says_so_and_ends(chained, tmp_path, rank, number, limit, message):
-    """One that is killed at once, one that does not answer at the limit."""
+    """The lost rank was killed, or does not answer within the limit."""
     out, more = tmp_path / "run", ("--trainer.steps", 60, "--trainer.hang-limit", limit)
     with start(command("pretrain", "--data", chained, "--out", out, *SMALL, *more, ranks=2)) as process:
         wait_for(process, out / "checkpoints" / "step-5")
@@ -141,7 +130,7 @@ def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_
 
 @pytest.mark.slow
 def test_texts_with_structure_are_learned(chained, tmp_path, call: Call):
-    """Far below the entropy of pieces, which is as far as frequencies alone get."""
+    """The loss falls far below the entropy of pieces, the least that frequencies alone reach."""
     settings = ("--model", "tiny", "--packing.capacity", 512, "--packing.max-length", 64)
     settings += ("--rows-per-update", 1)
     settings += ("--trainer.steps", 150, "--optimizer.learning-rate", 5e-3, "--masking.rate", 0.2)
@@ -172,7 +161,7 @@ def test_what_a_run_takes(corpus_dir: Path, tmp_path: Path, call: Call) -> None:
 
 
 def test_the_most_rows_that_a_gpu_holds(corpus_dir: Path, tmp_path: Path, call: Call, monkeypatch) -> None:
-    """Those which divide an update, whatever rows this run has. A row of this test takes 4.5 GiB."""
+    """They divide an update, and do not depend on the rows of this run. A row of this test takes 4.5 GiB."""
     monkeypatch.setattr(pretrain_data, "make_longest_batch", lambda stream, rows: rows)
     monkeypatch.setattr(pretrain_data, "trace_pass", lambda make, trainer, precision, rows: rows * (9 << 29))
     given = ("--data", corpus_dir, "--out", tmp_path / "dry", *SMALL, "--rows-per-update", 12, "--dry-run")

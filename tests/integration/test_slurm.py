@@ -107,7 +107,7 @@ class Job:
 
 
 def recorded(folder: Path, *arguments: object, code: int = 0, **values: int) -> tuple[Job, int, list[dict]]:
-    """The job, its code, and what a `brimful` that only records saw on each rank."""
+    """Run a job whose `brimful` only records; return the job, its code, and the record of each rank."""
     job = Job(folder, RECORDER, *arguments, **values)
     job.environment |= {"CODE": str(code), "SLURM_CPUS_PER_TASK": "3"}
     job.environment.pop("OMP_NUM_THREADS", None)
@@ -143,7 +143,7 @@ def test_each_task_is_a_rank(tmp_path: Path) -> None:
 def test_only_the_signal_of_the_limit_queues_the_job_again(
     tmp_path: Path, code: int, seen: int, again: bool
 ) -> None:
-    """138 is what a run ends with that has saved; -10 is the same signal before a rank listens to it."""
+    """A run that has saved ends with 138; -10 is the same signal before a rank listens to it."""
     job, returned, _ = recorded(tmp_path, tmp_path / "run", "distil", code=code)
     assert (returned, job.queued_again) == (seen, again)
     assert signal.SIGUSR1 in SIGNALS

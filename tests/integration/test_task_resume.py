@@ -88,7 +88,7 @@ def made(directory: Path) -> dict[str, Any]:
 
 
 def draw_moment(verb: str, out: Path, seed: int) -> Path:
-    """Something that appears while a run goes on, before its last training has ended."""
+    """Draw a path that appears while a run goes on, before its last training has ended."""
     moments = [out / "config.yaml"]
     for name in TRAININGS[verb]:
         moments += [out / name / part for part in ("metrics.jsonl", "checkpoints/step-3", "result")]
@@ -173,7 +173,7 @@ def signalled(number: int, method: str, name: str, step: int | None = None) -> I
 def test_a_run_that_was_asked_to_stop_does_no_update_twice(
     verb, when, inputs, straight, tmp_path, call: Call, seed, updates
 ):
-    """Where a training has nothing left to stop itself, the next one does not begin."""
+    """If the signal comes after the last update of a training, the next training does not begin."""
     out, draw = tmp_path / "run", random.Random(seed)
     name, step, number = draw.choice(TRAININGS[verb]), draw.randint(1, 8), draw.choice(SIGNALS)
     if when == "after the last one":

@@ -70,7 +70,7 @@ def test_two_rates_and_two_seeds_give_means_and_their_spread(finetuned):
 
 
 def test_the_model_predicts_the_test_table_as_finetuning_did(finetuned, tables, tmp_path, call: Call):
-    """The best seed's model is the one in the folder."""
+    """The folder has the model of the best seed."""
     out, told = tmp_path / "out.jsonl", finetuned / "predictions.jsonl"
     given = ("--model", finetuned, "--input", tables["test"], "--precision", "fp32")
     answer = call("predict", *given, "--output", out).value

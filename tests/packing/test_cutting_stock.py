@@ -1,4 +1,4 @@
-"""Cutting stock against exact answers on small histograms, its proof on larger ones, known figures."""
+"""Cutting stock: exact answers on small histograms, its own proof on larger ones, known row counts."""
 
 import os
 import subprocess

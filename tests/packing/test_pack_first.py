@@ -1,4 +1,4 @@
-"""Histograms, bounds, SPFHP and LPFHP: against packers of one sequence after the other, and known figures."""
+"""Histograms, bounds, SPFHP and LPFHP: against packers of one sequence at a time, and known row counts."""
 
 from bisect import bisect_left, insort
 
