@@ -6,8 +6,8 @@ Brimful packs the windows of a batch; `transformers` pads them to 384, as its sc
 longest of the batch. Both sides have the same weights, windows, targets, number format and fused AdamW, no
 dropout, and one step a batch. The peer's softmax leaves out padding, as ours does (its own loss includes it).
 The lengths are those of CMRC 2018 (`pack --histogram clue-cmrc-512`), cut at 384, at even quantiles. Each
-side of a batch is a process of its own; the sides take turns, and the median of the rounds counts. Losses must
-agree.
+side of a batch is a process of its own; the sides take turns, and the median of the rounds counts. Losses
+must agree.
 """
 
 import argparse
