@@ -109,15 +109,7 @@ def test_what_is_lost_is_refused_with_its_place(data: str, message: str, tmp_pat
     assert "\n" not in str(error.value)
 
 
-def converted(path: Path, message: str) -> list[str]:
-    """The texts of what the command in a refusal makes of a file."""
-    if not shutil.which("jq"):
-        pytest.skip("no jq")
-    subprocess.run(["bash", "-c", message.split("convert it: ")[1]], check=True)
-    made = Path(f"{path}.jsonl").read_text(encoding="utf-8")
-    return read(path.with_name("made.jsonl"), made)[0]
-
-
+@pytest.mark.skipif(not shutil.which("jq"), reason="no jq")
 @pytest.mark.parametrize(
     ("data", "message", "texts"),
     [
@@ -146,7 +138,9 @@ def test_deeper_forms_are_refused_with_what_converts_them(
     path = tmp_path / "it's a.json"
     with pytest.raises(BrimfulError, match=message) as error:
         read(path, data)
-    assert converted(path, str(error.value)) == texts
+    subprocess.run(["bash", "-c", str(error.value).split("convert it: ")[1]], check=True)
+    made = Path(f"{path}.jsonl").read_text(encoding="utf-8")
+    assert read(tmp_path / "made.jsonl", made)[0] == texts
 
 
 def test_a_packed_file_is_unpacked_before_it_is_converted(tmp_path: Path) -> None:

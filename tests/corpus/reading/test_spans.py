@@ -1,7 +1,6 @@
 """Spans of a file together yield what the whole file yields."""
 
 import gzip
-import itertools
 import json
 import tempfile
 from collections import Counter
@@ -115,21 +114,6 @@ def test_spans_lose_and_double_nothing(
         for size in (1, 50):
             planned = divide(state_of(path), config, size)
             assert texts_of(path, [span.begin for span in planned[1:]], config) == whole
-
-
-@pytest.mark.parametrize("split", ["file", "paragraph", "line"])
-def test_spans_of_a_large_file(tmp_path: Path, split: str) -> None:
-    path = tmp_path / "a.txt"
-    blank = ["\n", "", "", "", ""]
-    path.write_text("".join(f"line {n} 中文{blank[n % 5]}\n" for n in range(300_000)), encoding="utf-8")
-    config = ReadConfig(split=split)
-    planned = divide(state_of(path), config, 1 << 19)
-    assert len(planned) == round(path.stat().st_size / (1 << (22 if split == "file" else 19)))
-    whole, issues = texts_of(path, [], config)
-    assert not issues
-    parts = [[text for _, text in read_documents(span, config, issues)] for span in planned]
-    assert list(itertools.chain.from_iterable(parts)) == whole
-    assert all(parts)
 
 
 def test_what_is_divided(tmp_path: Path) -> None:
