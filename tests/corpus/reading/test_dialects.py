@@ -18,7 +18,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.table_files import read_table
-from builders.reading import read
+from builders.reading import read, write
 
 WORDS = ["the", "room", "很好", "it's", '"good"', '5"', "a;b", "x,y", "tab\there", "line\nbreak", "1,000"]
 WORDS += ["C:\\dir", "|", "=1+1", '"', "ok.", "—", "\\", "'quoted'"]
@@ -156,12 +156,11 @@ def test_escaped_quotes_are_refused_with_a_converter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ['"All of it"', '"He said\n9\tno"'])
 def test_quotes_of_a_tsv_that_may_be_either_are_asked_for(text: str, tmp_path: Path) -> None:
     rows = "".join(f"{n}\tplain {n}\n" for n in range(9))
+    path = write(tmp_path / "a.tsv", f"n\ttext\n{rows}9\t{text}\n")
     with pytest.raises(BrimfulError, match=r"may be text, such as .*: --read\.quote none keeps them"):
-        read(tmp_path / "a.tsv", f"n\ttext\n{rows}9\t{text}\n")
-    raw = read(tmp_path / "a.tsv", f"n\ttext\n{rows}9\t{text}\n", quote="none")
-    quoted = read(tmp_path / "a.tsv", f"n\ttext\n{rows}9\t{text}\n", quote='"')
-    assert raw[0][9].startswith('"')
-    assert (quoted[0][9], quoted[1]) == (text.strip('"'), {})
+        read(path)
+    assert read(path, quote="none")[0][9].startswith('"')
+    assert read(path, quote='"')[0][9] == text.strip('"')
 
 
 def test_a_quote_that_begins_a_field_late_in_a_tsv_is_said(tmp_path: Path) -> None:

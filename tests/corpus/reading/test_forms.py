@@ -44,7 +44,6 @@ def parquet() -> bytes:
         ("a.csv", LINES, "is JSON lines: name it a.jsonl"),
         ("a.txt", LINES, "is JSON lines: name it a.jsonl"),
         ("a.txt.gz", gzip.compress(LINES.encode(), mtime=0), "is JSON lines: name it a.jsonl.gz"),
-        ("a.txt", b'["One.", "Two."]\n["Three."]\n', "is JSON lines: name it a.jsonl"),
         ("a.tsv", ARRAY, "is JSON: name it a.json"),
         ("a.txt", json.dumps(json.loads(ARRAY), indent=1).encode(), "is JSON: name it a.json"),
         ("a.txt", TSV, "is TSV: name it a.tsv"),
@@ -112,7 +111,6 @@ def test_prose_that_begins_like_something_else_is_prose(text: str, tmp_path: Pat
         ("a.csv", b"<html><body>404</body></html>", "an HTML page"),
         ("a.txt", b"%PDF-1.7\n" + b"x" * 99, "a PDF document: write its text, pdftotext"),
         ("a.txt", POINTER, "a pointer of Git LFS"),
-        ("a.json", POINTER, "a pointer of Git LFS"),
         ("a.parquet", POINTER, "a pointer of Git LFS"),
     ],
 )

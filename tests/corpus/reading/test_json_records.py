@@ -61,12 +61,6 @@ def test_texts_without_columns(data: str, texts: list[str], tmp_path: Path) -> N
     assert read(tmp_path / "a.json", data)[0] == texts
 
 
-def test_paragraphs_of_squad(tmp_path: Path) -> None:
-    paragraphs = [{"context": "One.", "qas": []}, {"context": "Two.", "qas": []}]
-    data = json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}] * 2})
-    assert read(tmp_path / "a.json", data, field="context")[0] == ["One.", "Two."] * 2
-
-
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.none() | st.integers()), max_size=6), st.data())
 def test_arrays_in_pieces_of_any_size(rows: list[dict], data: st.DataObject) -> None:
     text = json.dumps(rows, indent=data.draw(st.sampled_from([None, 1])))
@@ -97,7 +91,6 @@ def test_an_array_cut_anywhere_keeps_what_is_whole(tmp_path: Path) -> None:
         ('{"text": "a", "label": 1}\n{"text": b}\n', "line 2 is not JSON from 'b}"),
         ('{"text": "a", "label": 1}\n{"text": \n', "line 2 is not JSON: it ends too early"),
         ('[{"text": "\\ud800", "label": 1}]', "record 1 holds half a surrogate pair"),
-        ("<!DOCTYPE html><html><body>404</body></html>", "is an HTML page, not JSON"),
     ],
 )
 def test_what_is_lost_is_refused_with_its_place(data: str, message: str, tmp_path: Path) -> None:

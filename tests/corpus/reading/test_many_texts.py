@@ -75,7 +75,6 @@ FILES: dict[str, tuple[str | bytes, list[str]]] = {  # by kind and name: the con
         "3\r\n00:00:06,000 --> 00:00:07,000\r\n42\r\n",
         ["Where is\nit?\n- Here. <3\n42"],
     ),
-    "subtitles 16.srt": ("1\n00:00:01,000 --> 00:00:03,500\nHéllo\n".encode("utf-16"), ["Héllo"]),
     "pages report.txt": (
         "London, 1925\n\f"
         + REPORT.format("Beginning", "     10")
@@ -189,7 +188,6 @@ def test_a_dump_of_a_wiki_is_refused_and_converted(tmp_path: Path, monkeypatch: 
         "<doc>\nis a tag.",
         "WEBVTT is a format.\n\nSo is another.",
         '<?xml version="1.0"?> is a line.',
-        "[00:01.00] is a time.",
     ],
 )
 def test_prose_is_no_file_of_many_texts(text: str, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Spans of a file together yield what the whole file yields."""
 
-import gzip
 import json
 import tempfile
 from collections import Counter
@@ -145,9 +144,6 @@ def test_a_file_that_cannot_be_divided_after_all_is_read_once(tmp_path: Path) ->
     assert texts_of(path, [3, 9, 20], ReadConfig(split="line"))[0] == ["one", "two", "three"]
     path.write_bytes(b"\x7fELF" + bytes(100))
     assert texts_of(path, [3, 9], ReadConfig(split="line")) == ([], {BINARY: 1})
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"one\ntwo\n"))
-    assert texts_of(path, [3, 9], ReadConfig(split="line"))[0] == ["one", "two"]
 
 
 def test_parquet_is_divided_by_row_groups(tmp_path: Path) -> None:
