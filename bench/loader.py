@@ -177,9 +177,7 @@ def alone_table(options: argparse.Namespace, corpora: dict[str, Path], record: R
         row = {"length": length, "capacity": capacity, "world": world, "tokens_per_second": spread(values)}
         record.add({"table": "alone", **row})
         millions = statistics.median(values) / 1e6
-        print(
-            f"  sequences of {length:3}, rows of {capacity:4}, {world:2} ranks: {millions:6.2f}", flush=True
-        )
+        print(f"  {length:>3} tokens, rows of {capacity:4}, {world:2} ranks: {millions:6.2f}", flush=True)
 
 
 def waiting_table(options: argparse.Namespace, corpora: dict[str, Path], record: Record) -> None:
