@@ -14,10 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from bench import learning
-from bench.common.flops import packed_shape, padded_shape
+from bench.common.flops import packed_shape
 from bench.common.ideas import ATTENTION, IDEAS, PACKING, layout_of, packed_loss, switch_off
 from bench.common.lengths import evenly_spaced, length_grouped
-from bench.common.peers import masked_lm
 from bench.common.study import paired, spread
 from bench.common.workload import (
     Sequences,
@@ -92,18 +91,6 @@ def test_a_per_sequence_loss_is_the_mean_of_the_losses_alone(seed):
 
 
 # Flops and bytes
-
-
-@pytest.mark.parametrize("architecture", ["bert", "modern"])
-def test_flops_of_a_padded_step(architecture, seed):
-    """All of them, with attention spelt out: the counter knows matrix products only, as we do."""
-    encoder, head = model(architecture, seed)
-    peer = masked_lm(encoder, head)
-    peer.set_attn_implementation("eager")
-    values = padded(make_sequences([5, 60, 33], 700, seed), 64)
-    with FlopCounterMode(display=False) as counter:
-        peer(**values).loss.backward()
-    assert counter.get_total_flops() == count_step_flops(encoder.config, padded_shape(3, 64))
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modern"])

