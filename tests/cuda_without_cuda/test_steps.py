@@ -125,9 +125,3 @@ def test_a_value_that_is_read_in_a_step_is_noticed(train: Run, where: str, mode:
     assert set(found) == {"sync"}, found
     assert [number for number, *_ in found["sync"]] == [u["step"] + 1 for u in answer.steady()]
     assert all(any("scenario.py" in stack for stack in stacks) for *_, stacks in found["sync"])
-
-
-def test_a_shape_that_changes_is_noticed(train: Run) -> None:
-    answer = train({"rows_per_micro_batch": 8}, sabotage="recompile")
-    assert answer.status == 0, answer.said
-    assert {"recompilation", "begin_capture"} <= set(disturbances(answer))
