@@ -6,7 +6,7 @@ import torch
 from scipy import special
 
 from brimful.base.compiled import compiled
-from brimful.kernels.bfloat16 import as_int16, gate
+from brimful.kernels.bfloat16 import as_int16
 from brimful.kernels.bfloat16_loops import gelu_and_slope, narrow
 from brimful.kernels.linear_cross_entropy import score_gradients
 
@@ -95,22 +95,3 @@ def test_gelu_of_every_number():
     np.testing.assert_allclose(slope, below + exact * density, rtol=0, atol=3e-6)
     each_gelu(np.full(1, np.nan, np.float32), gelu, slope)
     assert np.isnan([gelu[0], slope[0]]).all()
-
-
-def gate_of(up: torch.Tensor) -> torch.Tensor:
-    value, other = up.chunk(2, -1)
-    return torch.nn.functional.gelu(value) * other
-
-
-@pytest.mark.parametrize("shape", [(0, 2), (1, 2), (3, 10), (50, 260)])
-@pytest.mark.parametrize("size", [0.1, 1.0, 30.0])
-def test_gate(shape, size):
-    up = (torch.randn(shape) * size).to(torch.bfloat16).requires_grad_()
-    exact = up.detach().double().requires_grad_()
-    found, expected = gate(up), gate_of(exact)
-    atol = 1e-6 * size**2
-    torch.testing.assert_close(found.double(), expected, rtol=ROUNDING, atol=atol)
-    gradient = torch.randn(found.shape).to(torch.bfloat16)
-    found.backward(gradient)
-    expected.backward(gradient.double())
-    torch.testing.assert_close(up.grad.double(), exact.grad, rtol=ROUNDING, atol=10 * atol)
