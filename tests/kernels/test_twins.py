@@ -105,6 +105,7 @@ def run(case: Case, dtype: torch.dtype) -> list[Tensor]:
 
 
 def test_every_form_has_a_case():
+    fast_forms.load_forms()
     known = {(name, place) for name, several in fast_forms.FORMS.items() for place in range(len(several))}
     known.remove(("backends", 0))
     known |= {(name, 0) for name in BACKENDS}
