@@ -47,7 +47,8 @@ class LayerDistillation(Objective):
         self.teacher = teacher
         self.coefficients = losses.coefficients
         self.layers = losses.map_layers(ours, theirs)
-        self.maps = count_score_maps(ours.heads, theirs.heads)
+        # The score maps of a layer that `attention_score_sum` compares.
+        self.maps = ours.heads if ours.heads == theirs.heads else 1
         self.projections = nn.ModuleList()
         # Attention scores have no width. Without the other terms, a projection would have no gradient.
         if ours.hidden_size != theirs.hidden_size and set(self.coefficients) - {"attention"}:
@@ -157,11 +158,6 @@ def attention_score_sum(student: Projections, teacher: Projections, batch: Packe
         student, teacher = _merge_heads(*student), _merge_heads(*teacher)
     with torch.autocast(student[0].device.type, enabled=False):  # products of widened numbers stay wide
         return _AttentionScores.apply(*student, *teacher, batch)
-
-
-def count_score_maps(student_heads: int, teacher_heads: int) -> int:
-    """Count the score maps of a layer that `attention_score_sum` compares."""
-    return student_heads if student_heads == teacher_heads else 1
 
 
 def _merge_heads(q: Tensor, k: Tensor) -> Projections:

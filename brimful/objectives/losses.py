@@ -11,14 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
-
-
-def count_labels(labels: Tensor) -> float:
-    """Count the labels that are in a loss."""
-    return float((labels != IGNORED).sum())
 
 
 def make_class_imitation(temperature: float) -> Callable[[Tensor, Tensor], Tensor]:

@@ -6,11 +6,10 @@ from torch import Tensor
 from brimful.base.types import IGNORED, LossMean, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import count_hits, cross_entropy_sum
+from brimful.model.cross_entropy import count_hits, count_labels, cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.model.linear_cross_entropy import linear_cross_entropy
-from brimful.objectives.losses import count_labels
 from brimful.train.objective import Modules, Objective, Runtime, Sums
 
 PREDICTIONS_AT_ONCE = 1024

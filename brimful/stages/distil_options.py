@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from brimful.base.config import incidental, require_positive, require_seeds
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_range
 from brimful.objectives.layer_losses import LayerLosses
 from brimful.stages.task_options import TaskOptions, TrainingOptions
 
@@ -69,9 +69,7 @@ class StudentOptions(TrainingOptions):
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
         if not self.layers.epochs and self.layers.losses != LayerLosses():
             raise BrimfulError("layers.losses are those of a stage that is left out: give it --layers.epochs")
-        for name in ("student_layers", "student_hidden"):
-            if getattr(self, name) is not None:
-                require_positive(self, name)
+        require_positive(self, "student_layers", "student_hidden")
         has_shape = self.student_layers or self.keep_layers or self.student_hidden
         if self.student is not None and (has_shape or self.initialisation != type(self).initialisation):
             raise BrimfulError(
@@ -131,8 +129,7 @@ class DistilConfig(TaskOptions, StudentOptions):
         require_seeds(*self.seeds)
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
-        if not self.temperature > 0:
-            raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
+        require_range(self, "above 0", "temperature")
 
     @property
     def seeds(self) -> tuple[int, ...]:

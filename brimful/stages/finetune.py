@@ -329,9 +329,9 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
     methods: dict[str, Sequence[Judged]] = {"": judged}
     timed: Values = {}
     for name, rung in (
-        ("majority", baselines.fit_majority(task, data)),
-        ("tfidf", baselines.fit_linear(task, data, baselines.Tfidf())),
-        ("frozen", baselines.fit_linear(task, data, features)),
+        ("majority", baselines.fit_majority(data)),
+        ("tfidf", baselines.fit_linear(data, baselines.Tfidf())),
+        ("frozen", baselines.fit_linear(data, features)),
     ):
         if rung is not None:
             rungs[name], methods[name] = rung, [Judged(task, rung.answers)]

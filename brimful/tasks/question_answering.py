@@ -9,6 +9,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import chain
 from typing import Self
 
@@ -22,14 +23,10 @@ from brimful.base.types import IGNORED, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
+from brimful.model.cross_entropy import count_labels
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SpanHead
-from brimful.objectives.losses import (
-    count_labels,
-    require_no_temperature,
-    span_cross_entropy_sum,
-    squared_error_sum,
-)
+from brimful.objectives.losses import require_no_temperature, span_cross_entropy_sum, squared_error_sum
 from brimful.tables.question_files import NOWHERE, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import LONGEST_ANSWER, Answers, Prediction
@@ -260,7 +257,8 @@ def lcs_f1(prediction: str, answer: str) -> float:
     Contractions such as `don't` are one word; nltk divides them.
     """
     ours, theirs = _split_cmrc(prediction), _split_cmrc(answer)
-    return _f1(_find_longest_common_run(ours, theirs), ours, theirs)
+    longest = SequenceMatcher(None, ours, theirs, autojunk=False).find_longest_match()
+    return _f1(longest.size, ours, theirs)
 
 
 def _f1(common: int, ours: list[str], theirs: list[str]) -> float:
@@ -279,18 +277,6 @@ def _split_cmrc(text: str) -> list[str]:
     for run in _HAN.split(_normalise_cmrc(text)):
         words += _SEPARATE.sub(r" \1 ", run.strip()).split()
     return words
-
-
-def _find_longest_common_run(first: list[str], second: list[str]) -> int:
-    lengths = [0] * (len(second) + 1)
-    longest = 0
-    for word in first:
-        previous = 0
-        for j, other in enumerate(second, 1):
-            length = previous + 1 if word == other else 0
-            previous, lengths[j] = lengths[j], length
-            longest = max(longest, length)
-    return longest
 
 
 SCORES = {"f1": f1, "exact": exact, "lcs_f1": lcs_f1, "cmrc_exact": cmrc_exact}

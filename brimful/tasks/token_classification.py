@@ -15,10 +15,10 @@ from brimful.base.types import IGNORED, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.model.cross_entropy import cross_entropy_sum
+from brimful.model.cross_entropy import count_labels, cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
-from brimful.objectives.losses import count_labels, make_class_imitation
+from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Row
