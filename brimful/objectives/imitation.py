@@ -10,7 +10,6 @@ masked inside a packed sequence.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from brimful.model.attention import Layout
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.objectives.layer_losses import LayerLosses
+from brimful.objectives.losses import Imitation
 from brimful.objectives.supervised import Evaluate, HeadObjective, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import Modules, Objective, Sums
@@ -105,15 +105,15 @@ class LogitDistillation(HeadObjective):
     def __init__(
         self,
         head: SequenceHead | TokenHead,
-        imitation: Callable[[Tensor, Tensor], Tensor],
+        imitation: Imitation,
         primary_metric: PrimaryMetric | None = None,
         evaluate: Evaluate = no_evaluation,
     ) -> None:
         """
         Args:
             head: the student's head.
-            imitation: outputs of student and teacher, (N, outputs) in float32 at least -> sum of losses, ().
-                The teacher's are the target `TEACHER` of batches, float32 (S, C) or (T, C).
+            imitation: the loss. The teacher's outputs are the target `TEACHER` of batches, float32 (S, C) or
+                (T, C).
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
         """

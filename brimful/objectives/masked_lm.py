@@ -157,20 +157,19 @@ class MaskedLMAndPairs(MaskedLM):
         return torch.cat((batch.first_positions, super().output_slots(batch)))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
-        first, hidden = self._split(encoder(batch, layout, output_slots=self.output_slots(batch)), batch)
-        logits, labels = self.head.pair.classify(first), batch.targets["pair"]  # (S, 2), (S,)
+        hidden = encoder(batch, layout, output_slots=self.output_slots(batch))
+        logits, labels, hidden = self._score_pairs(hidden, batch)
         pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": count_hits(logits, labels)}
         return self.masked_lm_sums(hidden, batch) | pairs
 
-    def _split(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-        """The hidden states of first tokens (S, hidden) and of predictions (M, hidden)."""
+    def _score_pairs(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """The scores of pairs (S, 2), their labels (S,), and the hidden states of predictions (M, hidden)."""
         sequences = batch.offsets.numel() - 1
-        return hidden[:sequences], hidden[sequences:]
+        return self.head.pair.classify(hidden[:sequences]), batch.targets["pair"], hidden[sequences:]
 
     def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
         """Measure the metrics of `MaskedLM`, and loss and accuracy of the pairs."""
-        first, hidden = self._split(hidden, batch)
-        logits, labels = self.head.pair.classify(first), batch.targets["pair"]
+        logits, labels, hidden = self._score_pairs(hidden, batch)
         pairs = count_labels(labels)
         loss = float(cross_entropy_sum(logits, labels)), pairs
         accuracy = count_correct(logits, labels), pairs

@@ -29,7 +29,7 @@ from brimful.serving.bodies import (
 from brimful.serving.queue import LeftError, RefusedError, RequestQueue
 from brimful.serving.service import Service
 
-Scope = dict[str, Any]
+Scope = Values
 """The description of a request by ASGI."""
 Response = tuple[int, bytes, list[tuple[bytes, bytes]]]
 """A status, a body, and headers."""

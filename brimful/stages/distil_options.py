@@ -60,8 +60,7 @@ class StudentOptions(TrainingOptions):
     fine-tuned from, where that is known. random: new weights, as a student wider than its teacher has."""
     batch: int = 32
     """Texts in an update."""
-    layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
-    """First stage: embeddings, hidden states, attention scores."""
+    layers: LayerStageConfig
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,7 +33,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.runs.folder import RunFolder
-from brimful.runs.inputs import model_files
+from brimful.runs.inputs import RunFiles, model_files
 from brimful.runs.job import Job, Opened, RunPlan
 from brimful.stages.evaluate_config import EvaluateConfig
 from brimful.stages.task_trainings import (
@@ -201,7 +201,7 @@ class EvaluatePlan(RunPlan):
     runtime: Runtime
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> RunFiles:
         """The tables, the texts and the encoders."""
         config = self.config
         files = name_table_files(train=config.train, dev=config.dev, test=config.test)

@@ -7,7 +7,6 @@ compares it with its baselines, and shows its metrics and the rows to look at.
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from brimful.base.console import say, warn
@@ -34,7 +33,7 @@ from brimful.hf.folders import load_pretrained
 from brimful.model.heads import SequenceHead
 from brimful.model.initial_weights import skip_initial_weights
 from brimful.runs.folder import RunFolder
-from brimful.runs.inputs import model_files
+from brimful.runs.inputs import RunFiles, model_files
 from brimful.runs.job import Job, RunPlan
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
 from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
@@ -99,7 +98,7 @@ class FinetunePlan(RunPlan):
     held_out: HeldOut
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> RunFiles:
         """The tables and the encoder."""
         config = self.config
         train, dev, test = config.tables

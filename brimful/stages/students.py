@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import getfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, choose_pooling
 from brimful.model.shape import EncoderConfig, Pooling
 from brimful.objectives.layer_losses import spread_layers
-from brimful.runs.inputs import model_files
+from brimful.runs.inputs import RunFiles, model_files
 from brimful.stages.distil_options import DistilConfig, StudentOptions
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
@@ -252,7 +251,7 @@ class StudentStart:
             ) from error
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> RunFiles:
         """The files of the folder, other than the teacher's, that the student starts from."""
         if self.config.student is not None:
             return model_files("student", ModelFolder.open(self.config.student, "model"))

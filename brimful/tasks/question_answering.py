@@ -7,7 +7,7 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import chain
@@ -26,7 +26,12 @@ from brimful.data.ragged import Ragged
 from brimful.model.cross_entropy import count_labels
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SpanHead
-from brimful.objectives.losses import require_no_temperature, span_cross_entropy_sum, squared_error_sum
+from brimful.objectives.losses import (
+    Imitation,
+    require_no_temperature,
+    span_cross_entropy_sum,
+    squared_error_sum,
+)
 from brimful.tables.question_files import NOWHERE, QuestionTable
 from brimful.tables.table import Table
 from brimful.tasks.answer_form import LONGEST_ANSWER, Answers, Prediction
@@ -137,7 +142,7 @@ class QuestionAnswering(Answers, Task):
         """Count the windows that have a target."""
         return count_labels(batch.targets["span"][:, 0])
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, temperature: float) -> Imitation:
         """Return the squared error of the logits."""
         require_no_temperature(temperature, "the logits are the target")
         return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2

@@ -21,6 +21,7 @@ from brimful.base.types import Values
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
+from brimful.tasks.encoded_tables import Targets
 from brimful.tasks.judging.comparison import Answer
 from brimful.tasks.multi_label import unpack_labels
 from brimful.tasks.task import Task
@@ -45,7 +46,6 @@ MIN_SHARE = float(np.exp(-CERTAIN_LOGIT))
 
 Fitted = Callable[[Any], ndarray]
 """Features (n, features) -> answers (n, outputs), as `Task.measure` takes them."""
-Targets = dict[str, ndarray]
 
 
 def find_obstacle(task: Task) -> str | None:

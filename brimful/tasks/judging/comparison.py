@@ -21,7 +21,7 @@ from brimful.base.summary import MeasuredOn
 from brimful.base.types import Facts, Numbers, Values
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.task import Metric, Task
+from brimful.tasks.task import Metric, RowsMetric, Task
 
 JACKKNIFE_PARTS = 50
 """Parts of the examples, each of which is left out in turn."""
@@ -96,7 +96,7 @@ class MethodComparison:
 
     def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
         self.methods, self.test = methods, test
-        measures: list[list[Callable[[ndarray], float]]] = []
+        measures: list[list[RowsMetric]] = []
         for models in methods.values():
             measures.append([task.make_primary(answers, test) for task, answers in models])
 
