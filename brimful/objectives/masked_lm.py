@@ -16,6 +16,10 @@ PREDICTIONS_AT_ONCE = 1024
 """Predictions whose logits an evaluation holds at a time."""
 
 
+Ratios = dict[str, tuple[float, float]]
+"""Metrics by name, each a sum and its normalizer."""
+
+
 class MaskedLM(Objective):
     """One term, `mlm`: a mean over an update's predictions, or over the means of its sequences."""
 
@@ -106,9 +110,8 @@ class MaskedLM(Objective):
                     means[metric] = sum(sums[part] for part in parts) / normalizer
         return means
 
-    def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
-        """Measure the metrics of one batch, each a sum and its normalizer: hidden (N, hidden) of the kept
-        slots."""
+    def measure(self, hidden: Tensor, batch: PackedBatch) -> Ratios:
+        """Measure one batch, from hidden (N, hidden) of the kept slots."""
         assert batch.mlm_labels is not None
         weights = self._prediction_weights(batch, hidden.dtype)
         total = total_of_means = correct = 0.0
@@ -167,7 +170,7 @@ class MaskedLMAndPairs(MaskedLM):
         sequences = batch.offsets.numel() - 1
         return self.head.pair.classify(hidden[:sequences]), batch.targets["pair"], hidden[sequences:]
 
-    def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
+    def measure(self, hidden: Tensor, batch: PackedBatch) -> Ratios:
         """Measure the metrics of `MaskedLM`, and loss and accuracy of the pairs."""
         logits, labels, hidden = self._score_pairs(hidden, batch)
         pairs = count_labels(labels)

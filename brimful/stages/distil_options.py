@@ -5,7 +5,7 @@ from typing import Literal
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError, require_range
-from brimful.objectives.layer_losses import LayerLosses
+from brimful.objectives.layer_losses import LayerLosses, LayerNumbers
 from brimful.stages.task_options import TaskOptions, TrainingOptions
 
 
@@ -50,7 +50,7 @@ class StudentOptions(TrainingOptions):
     """The most tokens of a text; by default the teacher's."""
     student_layers: int | None = None
     """Layers of the student, by default 2. It starts from layers spread evenly over the teacher's."""
-    keep_layers: tuple[int, ...] | None = None
+    keep_layers: LayerNumbers | None = None
     """Start from these layers of the teacher (0-based) instead."""
     student_hidden: int | None = None
     """Width of the student; by default the teacher's. A narrower student keeps the teacher's coordinates and

@@ -66,7 +66,7 @@ from brimful.tasks.judging.review import review
 from brimful.tasks.task import Metric, TaskHead
 from brimful.tasks.task_data import TaskData
 from brimful.tasks.task_model import TaskModel
-from brimful.train.metrics import average_last_losses, list_outcome, read_metrics
+from brimful.train.metrics import FactRows, average_last_losses, list_outcome, read_metrics
 from brimful.train.objective import Runtime
 
 OWN_NAME = "Fine-tuned encoder"
@@ -392,9 +392,9 @@ def _list_models(facts: Values, primary: Metric) -> list[ModelResult]:
     return [own, *rungs]
 
 
-def _list_result(facts: Values) -> dict[str, str | None]:
+def _list_result(facts: Values) -> FactRows:
     """The facts that a reader must know besides the metrics."""
-    values: dict[str, str | None] = {}
+    values: FactRows = {}
     leaked = find_number(facts, "leaked_test_texts")
     if leaked:
         values["Test texts that are also in train"] = f"{leaked:,.0f}"

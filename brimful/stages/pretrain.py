@@ -3,7 +3,7 @@
 import math
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -40,7 +40,7 @@ from brimful.stages.pretrain_data import (
 )
 from brimful.start.initial_weights import look_at_neighbours, start_from_neighbourhoods
 from brimful.start.neighbourhoods import piece_vectors
-from brimful.train.metrics import average_last_losses, list_outcome, read_metrics
+from brimful.train.metrics import FactRows, average_last_losses, list_outcome, read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.step_memory import choose_rows, choose_rows_on_cpu
 from brimful.train.trainer import Trainer
@@ -253,12 +253,12 @@ def _metrics_at_start(lines: Iterable[Facts]) -> Numbers:
     return {}
 
 
-def _mean_loss(metrics: Mapping[str, float]) -> float | None:
+def _mean_loss(metrics: Numbers) -> float | None:
     """The mean over predictions: `token_loss` where the loss is a mean over sequences, else `loss`."""
     return metrics.get("token_loss", metrics.get("loss"))
 
 
-def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> Values:
+def _judge_loss(plan: PretrainPlan, metrics: Numbers) -> Values:
     """Return `unigram_entropy` (nats) and, with the metrics of an evaluation, `loss_is_normal`."""
     # A model that knows only how often each piece of the vocabulary occurs reaches the unigram entropy.
     unigram = entropy(piece_frequencies({plan.corpora[s.name]: s.proportion for s in plan.sources}))
@@ -292,7 +292,7 @@ def summarise_pretraining(facts: Values) -> Summary:
         ("Real tokens in a row", "packing.efficiency", format_percent),
         ("Real tokens in a row, if padded", "packing.padded_efficiency", format_percent),
     )
-    result: dict[str, str | None] = {}
+    result: FactRows = {}
     for name, path, form in figures:
         value = find_number(facts, path)
         if value is not None:

@@ -16,6 +16,8 @@ from brimful.train.config import LoopConfig
 
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short, and metrics are compared: reproducible bits are worth the time."""
+Positional = Annotated[tuple[str, ...], Argument(positional=True)]
+"""Options without flags."""
 NO_DEV = "none"
 """The value of --dev with which a training uses all rows of train."""
 
@@ -53,7 +55,7 @@ class CheckConfig(TaskOptions):
 
     EXAMPLE = "train.tsv test.tsv"
 
-    files: Annotated[tuple[str, ...], Argument(positional=True)]
+    files: Positional
     """Tables of the task: train first, then any others (dev, test), which are compared with it."""
 
 

@@ -5,7 +5,7 @@ and the measuring to its `PredictionForm`. The defaults are for tasks with one p
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -49,7 +49,7 @@ class Metric:
     best: Direction = "highest"
     percent: bool = False
 
-    def score(self, measured: Mapping[str, float]) -> float:
+    def score(self, measured: Numbers) -> float:
         """Return the measured value, negated if the lowest is best, so that higher is better; 0 if absent."""
         value = measured.get(self.name, 0.0)
         return value if self.best == "highest" else -value

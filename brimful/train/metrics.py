@@ -210,8 +210,12 @@ MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
 """The smallest difference and ratio of held-out loss and training loss that are worth a remark."""
 
 
-def list_outcome(facts: Values, held_out_loss: float | None) -> dict[str, str | None]:
-    """Return rows for a table of facts, from name to text; None where a value is unknown.
+FactRows = dict[str, str | None]
+"""Rows of a table of facts, from name to text; None where a value is unknown."""
+
+
+def list_outcome(facts: Values, held_out_loss: float | None) -> FactRows:
+    """Return how long a training took, and whether its model overfits.
 
     Args:
         facts: the facts of a run, of which `seconds` and `training_loss` are read.

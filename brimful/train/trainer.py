@@ -92,7 +92,12 @@ class Trainer:
         self.state = TrainState(self.encoder, objective, runtime, config, training.optimizer, training.seed)
         compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
         self.loss = make_loss(objective.loss, self.encoder, compiled=compiled)
-        self.gradients = self._make_gradients()
+        scaler = None
+        if runtime.precision == "fp16":
+            scaler = AutomaticLossScaler(config.loss_scale)
+            watch_modules(self.state.trained, parameters=False)
+        is_narrow = config.weights != "fp32"
+        self.gradients = Gradients(self.state.trained, runtime.world, mean=is_narrow, scaler=scaler)
 
         self.guard = Guard(config.spike, config.on_spike, runtime.world)
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
@@ -105,14 +110,6 @@ class Trainer:
         self.window = Window()
         self.metrics: Numbers = {}
         self.title = ""
-
-    def _make_gradients(self) -> Gradients:
-        scaler = None
-        if self.runtime.precision == "fp16":
-            scaler = AutomaticLossScaler(self.config.loss_scale)
-            watch_modules(self.state.trained, parameters=False)
-        mean = self.config.weights != "fp32"
-        return Gradients(self.state.trained, self.world, mean=mean, scaler=scaler)
 
     def train_step(self, update: Update) -> StepResult:
         """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks.

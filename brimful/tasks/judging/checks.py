@@ -5,7 +5,7 @@ a part of it is checked. Texts count as the same if they differ only in case, wi
 """
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -259,7 +259,7 @@ def summarise_tokens(tokens: ndarray, unknown: ndarray) -> Numbers:
     return facts | {"unknown": float(unknown.sum() / max(tokens.sum(), 1))}
 
 
-def describe_tokens(facts: Mapping[str, float]) -> str:
+def describe_tokens(facts: Numbers) -> str:
     """Return the facts of `summarise_tokens` in words."""
     return (
         f"tokens: median {facts['median']:,}, 90 % within {facts['p90']:,}, 99 % within {facts['p99']:,},"

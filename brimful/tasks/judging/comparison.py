@@ -63,7 +63,7 @@ def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[ndarray, ndar
     return values, (parts - 1) * np.atleast_2d(np.cov(partial_values.T, bias=True))
 
 
-def average_seeds(measured: Sequence[Mapping[str, float]]) -> Values:
+def average_seeds(measured: Sequence[Numbers]) -> Values:
     """Return the mean of each metric over seeds, METRIC_std and METRIC_runs; for one seed, its metrics."""
     if len(measured) == 1:
         return dict(measured[0])
