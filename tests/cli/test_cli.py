@@ -74,17 +74,12 @@ def test_an_unknown_verb(verb, hint, capsys):
     assert hint in error_line(err)
 
 
-def test_errors_are_one_line_and_a_traceback_on_request(tmp_path, capsys):
-    arguments = ["pack", "--data", str(tmp_path / "absent")]
-    assert main(arguments) == 1
-    out, err = capsys.readouterr()
-    assert not out
-    assert str(tmp_path / "absent") in error_line(err)
-    assert main([*arguments, "--debug"]) == 1
+def test_an_error_has_a_traceback_on_request(tmp_path, capsys):
+    assert main(["pack", "--data", str(tmp_path / "absent"), "--debug"]) == 1
     out, err = capsys.readouterr()
     assert not out
     assert "Traceback" in err
-    assert error_line(err.splitlines(keepends=True)[-1])
+    assert str(tmp_path / "absent") in error_line(err.splitlines(keepends=True)[-1])
 
 
 @pytest.mark.parametrize("given", ["flag", "file"])
@@ -215,13 +210,9 @@ def test_a_signal_stops_a_run(corpus_dir, tmp_path, number):
     [({}, "20000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, None)],
 )
 def test_openmp_threads_wait_briefly_unless_told_otherwise(monkeypatch, given, expected):
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["brimful", "--version"])
-    environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"} | given
+    environment = dict(given)
     monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(sys, "argv", ["brimful", "--version"])
     with pytest.raises(SystemExit):
         entry()
     assert environment.get("GOMP_SPINCOUNT") == expected

@@ -139,13 +139,10 @@ def test_clients_that_leave_are_no_fault(server):
     ("request_", "line"),
     [
         (LIVE.replace(b"1.1", b"2.0"), "505 HTTP Version Not Supported"),
-        (LIVE.replace(b"1.1", b"0.9"), "505 HTTP Version Not Supported"),
         (b"GET /health/live\r\n\r\n", "400 Bad Request"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505 HTTP Version Not Supported"),
-        (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "400 Bad Request"),
         (HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", "400 Bad Request"),
         (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}", "400 Bad Request"),
-        (HEAD + b"Content-Length : 2\r\n\r\n{}", "400 Bad Request"),
         (LIVE[:-2] + b"Cookie: " + b"a" * 66_000 + b"\r\n\r\n", "431 Request Header Fields Too Large"),
         (LIVE[:-2] + b"Cookie: " + b"a" * 200_000, "431 Request Header Fields Too Large"),
         (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "404 Not Found"),

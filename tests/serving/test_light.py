@@ -1,7 +1,6 @@
 """`brimful predict` without torch: ONNX exports give what the models with torch give."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,18 +11,16 @@ import onnx
 import pytest
 
 import brimful
-from brimful import BrimfulError, TaskModel
+from brimful import BrimfulError
 from brimful.commands.export import export
-from brimful.exporting.padded_model import write_onnx
 from brimful.hf.folders import save_model
+from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder
-from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead
-from brimful.serving.open_model import Graph
+from brimful.serving.open_model import Graph, find_graph
 from brimful.tasks.classification import Classification
 from brimful.tasks.label_forms import Classes, LabelSets
 from brimful.tasks.multi_label import MultiLabel
-from builders.encoders import small
 from builders.served import nearly
 from builders.task_models import new_encoder, task_model
 
@@ -168,6 +165,8 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
         patch.setattr(Graph, "run", lambda graph, given: np.full((len(given["input_ids"]), 3), np.inf))
         said = f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
         assert refusal(exported) == said
+        patch.setattr(Graph, "run", lambda graph, given: np.zeros((len(given["input_ids"]), 5)))
+        assert "its outputs have 5 numbers, not 3" in refusal(exported)
     monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
     assert "needs onnxruntime: pip install 'brimful[onnx]'" in refusal(exported)
 
@@ -181,22 +180,7 @@ def test_a_graph_with_embeddings_of_fewer_pieces_is_one_line(exported):
     assert "is not the graph of" in refusal(exported)
 
 
-@pytest.mark.slow
-def test_a_graph_of_vectors_of_another_width_is_one_line(tmp_path):
-    encoder = new_encoder()
-    encoder.save(tmp_path / "vectors")
-    (tmp_path / "vectors" / "model.safetensors").unlink()
-    other = small("bert", vocabulary_size=encoder.config.vocabulary_size, hidden_size=24)
-    graph = tmp_path / "vectors" / "onnx" / "model.onnx"
-    write_onnx(graph, other, None, token_types=False, reading=TextReading(32))
-    assert "its outputs have 24 numbers, not 48" in refusal(tmp_path / "vectors")
-
-
 def test_a_folder_with_weights_beside_its_graph_is_read_with_torch(exported):
-    os.replace(exported / "onnx" / "model.onnx", exported.parent / "model" / "model.onnx")
-    source = written(exported.parent, "")
-    output = exported.parent / "out.jsonl"
-    brimful.predict(model=str(exported.parent / "model"), input=str(source), output=str(output))
-    rows = [json.loads(line) for line in output.read_text().splitlines()]
-    told = TaskModel.load(exported.parent / "model").predict(TEXTS)
-    assert rows == [{"row": number} | row for number, row in enumerate(told, 1)]
+    assert find_graph(ModelFolder(exported)) == exported / "onnx" / "model.onnx"
+    shutil.copy(exported.parent / "model" / "model.safetensors", exported)
+    assert find_graph(ModelFolder(exported)) is None
