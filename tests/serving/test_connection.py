@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.sockets import Running, answered, running, text_of
+from builders.sockets import HEAD, LIVE, Running, answered, running, text_of
 
 CODE = """
 import gc
@@ -25,10 +25,8 @@ alive = [each for each in gc.get_objects() if isinstance(each, server.Connection
 print(sum(each.conn.their_state is not server.h11.ERROR for each in alive), code)
 """
 """It prints how many connections are left in memory; h11's errors keep theirs, and are young garbage."""
-HEAD = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 ASK = HEAD + b'Content-Length: 14\r\n\r\n{"text": "w1"}'
-LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MEGABYTE = 1 << 20
 
 
