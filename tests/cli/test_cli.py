@@ -180,6 +180,7 @@ def test_a_signal_stops_a_run(corpus_dir, tmp_path, monkeypatch, capfd, number):
     run, log = tmp_path / "run", Trainer._log
 
     def signalled(trainer):
+        monkeypatch.setattr(Trainer, "_log", log)  # a second SIGINT stops at once
         os.kill(os.getpid(), number)
         log(trainer)
 
