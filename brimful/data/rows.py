@@ -118,11 +118,10 @@ class RowStream:
             batches.append(self.batch(rows, update, plan.sequence_slots))
         return batches, plan.following
 
-    def micro_batches(self, cursor: Cursor, which: slice = slice(None)) -> tuple[list[list[Row]], Cursor]:
-        """The rows of the update's micro-batches (all, or `which`), and the cursor of the next update."""
+    def micro_batches(self, cursor: Cursor, which: slice = slice(None)) -> list[list[Row]]:
+        """The rows of the update's micro-batches: all, or `which`."""
         plan, update = self._plan(cursor), cursor["update"]
-        rows = [self._choose_rows(plan.rows, chosen, update) for chosen in plan.micro_batches[which]]
-        return rows, plan.following
+        return [self._choose_rows(plan.rows, chosen, update) for chosen in plan.micro_batches[which]]
 
     def following(self, cursor: Cursor) -> Cursor:
         """The cursor of the next update."""

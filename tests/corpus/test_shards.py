@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import MANIFEST
-from brimful.corpus.shards import Corpus, Shard, TokenBatch, write_manifest, write_shard
+from brimful.corpus.shards import Corpus, Shard, TokenBatch, read_bits, write_manifest, write_shard
 
 SPECIFICATION = Path(__file__).parents[2] / "docs" / "shard-format.md"
 
@@ -60,7 +60,9 @@ def test_round_trip(batches: list, size: int, data: st.DataObject) -> None:
         begin = data.draw(st.integers(0, len(expected)))
         end = data.draw(st.integers(begin, len(expected)))
         assert shard.word_starts(begin, end).tolist() == [word for _, word, _ in expected[begin:end]]
-        assert shard.sentence_starts(begin, end).tolist() == [last for *_, last in expected[begin:end]]
+        assert read_bits(shard.sentence_bits, begin, end).tolist() == [
+            last for *_, last in expected[begin:end]
+        ]
         histogram = shard.record["length_histogram"]
         lengths, counts = (np.array(histogram[key].split(), int) for key in ("lengths", "counts"))
         assert np.repeat(lengths, counts).tolist() == sorted(map(len, flat))

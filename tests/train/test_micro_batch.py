@@ -131,7 +131,7 @@ def test_on_a_cpu_the_last_micro_batch_of_an_update_of_sequences_is_nearly_full(
     seed: int, tmp_path: Path
 ) -> None:
     stream = toy_rows(tmp_path, seed, SEQUENCES)
-    rows = len(stream.micro_batches(stream.start())[0])
+    rows = len(stream.micro_batches(stream.start()))
     chosen = choose_rows_on_cpu(stream, 1)
     best = [size for size in (1, 2, 4, 8, 16) if size <= rows and -rows // size * -size <= 1.125 * rows]
     assert chosen == best[-1]

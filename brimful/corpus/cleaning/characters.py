@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.characters import code_points, text_of
 
 # Bits that a survey finds.
 UNWANTED = 1
@@ -91,7 +91,7 @@ def squeeze_blanks(text: str) -> tuple[str, int]:
     codes = code_points(text)
     out = np.empty_like(codes)
     size = _compiled(_squeeze)(codes, _table(), out)
-    return out[:size].tobytes().decode("utf-32-le", "surrogatepass"), len(text) - size
+    return text_of(out[:size]), len(text) - size
 
 
 @functools.cache

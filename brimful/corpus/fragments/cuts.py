@@ -53,14 +53,12 @@ class Cuts:
         positional: whether the beginning of a text is tokenized differently from a fragment inside.
         longest_run: the longest run of PLAIN_HAN that stays whole; 0 if no character has that kind.
         kinds: the kind of every code point, as far as known, uint8 (0x110000,); `learn` fills it.
-        matrix: `matrix_of_cuts()`.
     """
 
     classify: Callable[[str], int]
     positional: bool
     longest_run: int = 0
     kinds: ndarray = field(default_factory=lambda: np.zeros(0x110000, np.uint8))
-    matrix: ndarray = field(default_factory=memo.matrix_of_cuts)
 
     def learn(self, codes: ndarray) -> None:
         """Find the kinds of these code points, integer (characters,)."""
@@ -73,7 +71,7 @@ class Cuts:
             return ""
         kind = self.kinds[ord(first)]
         for probe in _PROBES:
-            if self.matrix[self.kinds[ord(probe)], kind]:
+            if memo.SAFE_CUTS[self.kinds[ord(probe)], kind]:
                 return probe
         return "a "  # other kinds begin a fragment only behind a separator
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy import ndarray
 
 from brimful.base.compiled import compiled
-from brimful.corpus.fragments.memo import SEPARATOR, WORD, FragmentTokens, Memo, Rules, matrix_of_cuts
+from brimful.corpus.fragments.memo import SEPARATOR, WORD, FragmentTokens, Memo, Rules
 from brimful.corpus.text.character_classes import HAN, MARK, SINGLE, SPACE, character_classes
-from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.characters import code_points, lengths_of
 from brimful.corpus.words.lexicon import Lexicon
 
 # The characters that jieba reads together with Han; its cuts depend on nothing else.
@@ -62,7 +62,7 @@ class HanSegmenter:
         self._cut = cut
         kinds = np.where(character_classes() == HAN, WORD, SEPARATOR).astype(np.uint8)
         kinds[[ord(character) for character in _WITH_HAN]] = WORD
-        rules = Rules(kinds, matrix_of_cuts(), positional=False, longest_run=0, longest_piece=0)
+        rules = Rules(kinds, positional=False, longest_run=0, longest_piece=0)
         self._memo = Memo(rules, self._cut_runs)
 
     def word_begins(self, codes: ndarray) -> ndarray:
@@ -78,10 +78,10 @@ class HanSegmenter:
 
     def _cut_runs(self, texts: list[str], kinds: list[int]) -> FragmentTokens:
         """Cut runs into words: where the words of each run begin, counted from its first character."""
-        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        sizes = lengths_of(texts)
         text_begins = np.cumsum(sizes + 1) - sizes - 1
         words = self._cut("\n".join(texts))  # one call, since each has a cost
-        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        lengths = lengths_of(words)
         begins = np.cumsum(lengths) - lengths
         owners = np.searchsorted(text_begins, begins, side="right") - 1
         places = begins - text_begins[owners]

@@ -21,7 +21,7 @@ from brimful.corpus.text.special_ids import (
     truncation_side,
 )
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
-from brimful.corpus.text.tokenizer_pipelines import bert, with_nfkc
+from brimful.corpus.text.tokenizer_pipelines import with_nfkc
 from brimful.corpus.tokenize.vocabulary_training import thin_out, train
 
 TEXTS = [
@@ -193,8 +193,8 @@ def test_save_and_load(tmp_path: Path) -> None:
 
 def test_vocab_txt(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    tokenizer = bert(train(TEXTS, 300, lowercase=True).get_vocab(), True)
-    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    vocabulary = train(TEXTS, 300, lowercase=True).get_vocab()
+    words = sorted(vocabulary, key=vocabulary.__getitem__)
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     loaded = load(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
