@@ -204,11 +204,7 @@ class CandidateModel:
         return np.concatenate([self.begin, masked, self.end]), 1 + place - start
 
     def best(
-        self,
-        texts: Sequence[ndarray],
-        places: Sequence[ndarray],
-        choices: int,
-        advance: Advance | None = None,
+        self, texts: Sequence[ndarray], places: Sequence[ndarray], choices: int, advance: Advance
     ) -> ndarray:
         """Find the likeliest pieces that are words, the best first.
 
@@ -235,8 +231,7 @@ class CandidateModel:
                 ids = torch.where(best.values > -torch.inf, best.indices, -1).int().cpu().numpy()
                 pieces[done : done + len(ids), : ids.shape[1]] = ids
                 done += len(ids)
-                if advance is not None:
-                    advance(len(ids))
+                advance(len(ids))
         return pieces
 
     def _batches(

@@ -10,7 +10,7 @@ from numpy import ndarray
 from brimful.base.compiled import compiled
 from brimful.base.draws import count_shuffle_bits, make_shuffle_words, shuffle_word
 from brimful.base.randomness import hash_words
-from brimful.packing.histogram import Plan
+from brimful.packing.histogram import Plan, cumulate
 
 
 @compiled
@@ -72,7 +72,7 @@ def assign(plan: Plan, lengths: ndarray, key: np.uint64) -> tuple[ndarray, ndarr
     """
     lengths = np.asarray(lengths)
     counts = plan.counts()
-    starts = np.concatenate([[0], np.cumsum(counts)])  # (capacity + 2,)
+    starts = cumulate(counts)  # (capacity + 2,)
     # 4 bytes an index instead of 8: these two arrays are most of the memory of a large assignment.
     index_type = np.uint32 if len(lengths) < 2**32 else np.int64
     grouped = np.empty(len(lengths), dtype=index_type)

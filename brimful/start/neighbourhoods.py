@@ -21,6 +21,7 @@ from brimful.base.cpu_threads import count_workers, run_loops, use_threads
 from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
 from brimful.packing.assignment import group_places
+from brimful.packing.histogram import cumulate
 
 WINDOW = 4
 """Pieces before and after a piece that count as its neighbours."""
@@ -89,7 +90,7 @@ def compute_information(tokens: ndarray, vocabulary: int) -> tuple[ndarray, ndar
         the beginnings of rows, int64 (V + 1,); the columns of each row in any order, int32; float32 values.
     """
     counts = np.bincount(tokens, minlength=vocabulary)
-    starts = np.concatenate([[0], np.cumsum(counts)])
+    starts = cumulate(counts)
     places = np.empty(len(tokens), np.int64)  # of each piece, one piece after the other
     group_places(tokens, starts, places)
     shares = (counts / max(1, len(tokens))).astype(np.float32)
@@ -106,8 +107,7 @@ def compute_information(tokens: ndarray, vocabulary: int) -> tuple[ndarray, ndar
         size = int(sizes[first:last].sum())
         all_columns.append(columns[:size])
         all_values.append(values[:size])
-    rows = np.concatenate([[0], np.cumsum(sizes)])
-    return rows, np.concatenate(all_columns), np.concatenate(all_values)
+    return cumulate(sizes), np.concatenate(all_columns), np.concatenate(all_values)
 
 
 @compiled

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,7 +104,7 @@ def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
         # The last split sets characters out of the alphabet apart. They still count in the length of a run,
         # so the kinds are found without that split.
         probe = _Probe({**pipeline, "pre_tokenizer": {"type": "Sequence", "pretokenizers": splits[:2]}})
-        cuts.classify = _HanClassifier(_Classifier(probe, by_regex=False), _Probe(pipeline)).kind_of
+        cuts.classify = partial(_find_han_kind, _Classifier(probe, by_regex=False), _Probe(pipeline))
         longest_run = int(_HAN_RUNS.fullmatch(splits[1]["pattern"]["Regex"])[1])  # type: ignore[index]
         if model["type"] == "WordPiece" and not model["continuing_subword_prefix"]:
             # WordPiece makes one unknown token of a longer word, which longest match would not give.
@@ -257,18 +258,12 @@ class _Classifier:
         return joined
 
 
-class _HanClassifier:
-    """Tells HAN characters apart that normalisation and the alphabet leave as they are: PLAIN_HAN."""
-
-    def __init__(self, classifier: _Classifier, probe: _Probe) -> None:
-        self._classifier = classifier
-        self._probe = probe
-
-    def kind_of(self, character: str) -> int:
-        kind = self._classifier.kind_of(character)
-        if kind != memo.HAN or self._probe.normalize(character) != character:
-            return kind
-        return memo.PLAIN_HAN if self._probe.split(2 * character) == [2 * character] else memo.HAN
+def _find_han_kind(classifier: _Classifier, probe: _Probe, character: str) -> int:
+    """Return the kind of a character; PLAIN_HAN: normalisation and the alphabet leave a HAN one as it is."""
+    kind = classifier.kind_of(character)
+    if kind != memo.HAN or probe.normalize(character) != character:
+        return kind
+    return memo.PLAIN_HAN if probe.split(2 * character) == [2 * character] else memo.HAN
 
 
 def _has_mark(text: str) -> bool:

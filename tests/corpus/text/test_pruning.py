@@ -272,19 +272,6 @@ def test_without_an_unknown_token_every_character_stays() -> None:
     assert pruned.encode("яя").tokens == ["я", "я"]
 
 
-def test_padding_and_truncation_are_kept_and_change_nothing(tokenizer: Tokenizer) -> None:
-    padded = Tokenizer.from_str(tokenizer.to_str())
-    pad = special_ids(padded).pad
-    padded.enable_padding(length=64, pad_id=pad, pad_token=padded.id_to_token(pad))
-    padded.enable_truncation(4)
-    pruned = prune(padded, TEXTS)
-    assert pruned.old_ids.tolist() == prune(tokenizer, TEXTS).old_ids.tolist()
-    ids = pruned.tokenizer.encode(TEXTS[0]).ids
-    assert len(ids) == 64
-    assert pruned.old_ids[ids[-1]] == pad
-    assert pruned.tokenizer.truncation["max_length"] == 4
-
-
 def test_texts_of_an_iterator_are_read_in_batches(monkeypatch) -> None:
     tokenizer = TRAINED["unigram"]()
     texts = [f"{word} brown" for text in TEXTS for word in text.split()]
