@@ -105,7 +105,7 @@ class _LineReader:
             cells = _COLUMNS.findall(line)
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
-        # In CoNLL-U, a contraction and an empty word have lines of their own besides those of the words.
+        # In CoNLL-U, a contraction and an empty word have lines of their own, which are not words.
         is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
         if is_range or (line[0] == "#" and not self._is_word(cells)):
             self.comments.append(f"line {number}: {line.rstrip()!r:.60}")

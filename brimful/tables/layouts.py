@@ -69,8 +69,8 @@ class FileLayout:
     Attributes:
         name: its name in `--layout`; empty for the user's own tables.
         task: the only task that reads it; empty for all.
-        form: the form of the files, if their names do not say it (.tsv, .csv, .jsonl, .parquet):
-            tab-separated without quotes, or JSON lines.
+        form: .tsv (tab-separated, without quotes) or .jsonl, if the names of the files do not say it; else
+            empty.
         bare: the columns of files that have no header.
         labels: all classes in their order; empty if the training table tells them.
         unsure: labels of rows that nobody agreed on. Such rows are left out.

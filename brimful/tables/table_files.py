@@ -205,7 +205,7 @@ def _unwrap_label(row: FileRow, column: str, where: str) -> None:
 
 
 def _advise_on_columns(column: str, row: FileRow, layout: FileLayout, lists: bool) -> str:
-    """Return what helps if even the first row lacks a column, to follow the name of a similar column."""
+    """Return advice, after the name of a similar column, if even the first row lacks a column."""
     columns = layout.columns
     if column == columns.label and "prediction" in row:
         return "; for a file of predictions, --columns.label prediction takes them for labels"

@@ -21,7 +21,7 @@ _ENDLESS = 1 << 62
 _OTHER_ENCODINGS = ("WINDOWS-1252", "GB18030")
 _NOT_WESTERN = re.compile("[^\\x00-\\x7f]{2}|[\\x80-\\x9f\\ufffd]")
 _PAGE_SUFFIXES = (".md", ".html", ".htm")
-"""Suffixes of files that are no tables and are common in folders of tables, such as README.md."""
+"""Suffixes of files that are common in folders of tables but are not tables, such as README.md."""
 _PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
 _PART = re.compile(r"(train|dev|val|test)(?:ing|elopment|id|idation)?(?![a-z])")
 """Matches the start of the name of a file or folder that is one part of a data set."""

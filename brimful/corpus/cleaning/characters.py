@@ -1,4 +1,4 @@
-"""Rules for characters, and a survey of a text's characters, by which rules with nothing to do are skipped.
+"""Rules for characters, and a survey of a text's characters: rules that it shows to have no work are skipped.
 
 Each rule returns (text, number of changes).
 """

@@ -59,7 +59,7 @@ class Boundary:
         return -(-position // self.grid) * self.grid
 
 
-# A \r ends a line only if the byte after it is known and is no \n.
+# A \r ends a line only if the byte after it is known and is not \n.
 LINE = Boundary(re.compile(rb"(\n|\r(?=[^\n]))"))
 BLANK_LINE = Boundary(re.compile(rb"(?:\n|\r(?!\n))(?=(\r\n|\n|\r(?=[^\n])))"))
 _LOOK_BACK = 5  # the bytes of the longest boundary, and one on either side
