@@ -21,10 +21,10 @@ def sampled_runs(corpus: Corpus, most: int) -> Iterator[ndarray]:
             yield shard.tokens[start : start + RUN_TOKENS]
 
 
-def piece_counts(corpus: Corpus) -> ndarray:
-    """Count how often each piece occurs in about `SAMPLE_TOKENS` tokens, int64 (V,)."""
+def piece_counts(corpus: Corpus, most: int = SAMPLE_TOKENS) -> ndarray:
+    """Count how often each piece occurs in about `most` tokens, int64 (V,)."""
     counts = np.zeros(corpus.vocabulary_size, np.int64)
-    for run in sampled_runs(corpus, SAMPLE_TOKENS):
+    for run in sampled_runs(corpus, most):
         counts += np.bincount(run, minlength=len(counts))
     return counts
 
