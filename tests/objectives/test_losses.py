@@ -195,7 +195,6 @@ def draw_targets(batch: PackedBatch, random: np.random.Generator, *, spare: int 
 
 
 def singles(batch: PackedBatch) -> Iterator[PackedBatch]:
-    """Each sequence alone, with its targets."""
     masked = masked_labels(batch)
     for index in range(batch.real_sequences):
         part, own = slice(*batch.offsets[index : index + 2].tolist()), slice(index, index + 1)
