@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import readable
 from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
 from brimful.exporting.formats import FORMATS, format_of, require_export_place
@@ -18,7 +19,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.runs.start_checks import START, require_options, require_run, require_run_place
 from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_table
-from brimful.tables.text_files import files_of_table, readable
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
 
 if TYPE_CHECKING:

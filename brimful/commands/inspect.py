@@ -173,7 +173,7 @@ def _rows(directory: Path, update: int, most: int) -> Values:
                 for _ in range(skipped):
                     cursor = stream.following(cursor)
                     advance()
-            batches, _ = stream.micro_batches(cursor)
+            batches = stream.micro_batches(cursor)
             view = BatchView(stream, tokenizer, most)
             rows = []
             for number, batch in enumerate(batches, start=1):

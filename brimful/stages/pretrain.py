@@ -170,7 +170,7 @@ def _resume(trainer: Trainer, stream: RowStream, folder: RunFolder) -> None:
     if ranks.size == 1:
         return
     # The interrupted run may have had fewer ranks, and has fixed the size of its micro-batches.
-    micro_batches, _ = stream.micro_batches(trainer.progress.cursor)
+    micro_batches = stream.micro_batches(trainer.progress.cursor)
     if len(micro_batches) < ranks.size and ranks.is_main:
         warn(
             f"an update has work for {len(micro_batches)} of {ranks.size} ranks: lower rows_per_micro_batch"

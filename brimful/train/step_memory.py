@@ -211,7 +211,7 @@ def _count_rows_of_updates(stream: RowStream) -> list[int]:
     stream.rows_per_micro_batch = 1
     if stream.phases[0].unit == "rows":
         return [phase.size for phase in stream.phases]
-    return [len(stream.micro_batches(cursor)[0]) for cursor in _list_beginnings(stream)]
+    return [len(stream.micro_batches(cursor)) for cursor in _list_beginnings(stream)]
 
 
 def list_row_counts(stream: RowStream) -> list[int]:
@@ -224,7 +224,7 @@ def make_longest_batch(stream: RowStream, rows: int) -> PackedBatch:
     stream.rows_per_micro_batch = rows
     lengths = [phase.packing.max_length for phase in stream.phases]
     cursor = _list_beginnings(stream)[lengths.index(max(lengths))]
-    (first, *_), _ = stream.micro_batches(cursor, slice(1))
+    first, *_ = stream.micro_batches(cursor, slice(1))
     return stream.batch(first, cursor["update"])
 
 

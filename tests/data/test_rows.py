@@ -50,7 +50,7 @@ def rows_of(stream: RowStream, epochs: int) -> Iterator[tuple[int, Row]]:
     """The update and the rows of whole epochs of every source, and perhaps some that follow."""
     cursor = stream.start()
     while any(place["epoch"] < epochs for place in cursor["sources"].values()):
-        groups, following = stream.micro_batches(cursor)
+        groups, following = stream.micro_batches(cursor), stream.following(cursor)
         yield from ((cursor["update"], row) for group in groups for row in group)
         cursor = following
 
@@ -90,7 +90,7 @@ def test_every_token_comes_once_an_epoch(
         check_epochs(stream, 2)
         cursor = stream.start()
         for _ in range(3):
-            groups, following = stream.micro_batches(cursor)
+            groups, following = stream.micro_batches(cursor), stream.following(cursor)
             rows_taken = [row for group in groups for row in group]
             lengths_of_rows = [row.block.sequences.length[row.chosen] for row in rows_taken]
             at_once = 1 if counted == "rows" else micro
@@ -154,7 +154,7 @@ def test_a_phase_begins_with_a_block(corpus, tmp_path, seed, counted, sizes):
     alone = toy_stream({"toy": (corpus, 1.0)}, [replace(short, steps=100)], tmp_path / "alone", seed)
     first, cursor = 0, alone.start()
     while first < 4 or not cursor["sources"]["toy"]["row"]:  # so that the first phase ends within a block
-        first, cursor = first + 1, alone.micro_batches(cursor)[1]
+        first, cursor = first + 1, alone.following(cursor)
     phases = [replace(short, steps=first), long, short]
     stream = toy_stream({"toy": (corpus, 1.0)}, phases, tmp_path / "blocks", seed)
     check_epochs(stream, 3)
@@ -162,7 +162,7 @@ def test_a_phase_begins_with_a_block(corpus, tmp_path, seed, counted, sizes):
     drawn, switched, cursor = [], False, stream.start()
     for update in range(first + 12):
         before = cursor["sources"]["toy"]
-        groups, cursor = stream.micro_batches(cursor)
+        groups, cursor = stream.micro_batches(cursor), stream.following(cursor)
         rows = [row for group in groups for row in group]
         drawn.append(len(rows) if counted == "rows" else sum(len(row.chosen) for row in rows))
         if before["row"] and before["max_length"] != stream.phase(update).packing.max_length:
@@ -187,7 +187,7 @@ def masks(stream: RowStream) -> dict[int, Shown]:
     shown: dict[int, Shown] = defaultdict(dict)
     cursor = stream.start()
     while cursor["sources"]["toy"]["epoch"] < 2:
-        groups, following = stream.micro_batches(cursor)
+        groups, following = stream.micro_batches(cursor), stream.following(cursor)
         for rows in groups:
             epoch, *others = {row.epoch for row in rows}
             batch = stream.batch(rows, cursor["update"])
@@ -244,7 +244,7 @@ def test_plans_of_a_phase_that_ended_leave_the_disk(corpus, tmp_path, seed):
     stream = toy_stream({"toy": (corpus, 1.0)}, phases, tmp_path / "blocks", seed)
     cursor = stream.start()
     for _ in range(40):
-        _, cursor = stream.micro_batches(cursor)
+        cursor = stream.following(cursor)
     finish_planning(stream.sources[0])
     assert 1 <= len(list((tmp_path / "blocks" / "toy").glob("*.json"))) <= 2
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
 from brimful.base.randomness import derive_key
-from brimful.corpus.shards import Corpus
+from brimful.corpus.shards import Corpus, read_bits
 from brimful.data.blocks import Blocks
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
 from brimful.data.pairs import NO_PAIR, pair_stretches
@@ -173,7 +173,7 @@ def check(corpus: Corpus, sequences: Sequences, max_length: int) -> None:
         assert label in (0, 1)
         away = document_of(corpus, second)
         assert (home == away) == (label == 0)
-        assert corpus.shards[second[0]].sentence_starts(second[1], second[1] + 1)[0]
+        assert read_bits(corpus.shards[second[0]].sentence_bits, second[1], second[1] + 1)[0]
         if label == 0:
             assert second[:2] == (first[0], first[1] + first[2])
     for counts in seen:
