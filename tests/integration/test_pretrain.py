@@ -1,6 +1,5 @@
 """`brimful pretrain` in real processes: the same bits each time, several ranks, what is refused, dry runs."""
 
-import math
 import os
 import re
 import signal
@@ -22,12 +21,8 @@ def test_a_finished_run_has_all_its_parts(pretrained):
     summary = read_json(pretrained / "summary.json")
     assert summary["steps"] == 20
     assert 20 * 4 * 128 * 0.9 < summary["tokens"] <= 20 * 4 * 128
-    assert summary["tokens_per_second"] > 0
-    assert summary["validation"]["loss"] > 0
     assert 0.9 < summary["packing"]["efficiency"] <= 1
     assert summary["packing"]["padded_efficiency"] < summary["packing"]["efficiency"]
-    assert summary["verdict"]["unigram_entropy"] < math.log(200)
-    assert isinstance(summary["verdict"]["loss_is_normal"], bool)
     assert len(read_metrics(pretrained / "metrics.jsonl")) == 21
     assert {path.name for path in (pretrained / "encoder").iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "checksums.json")
