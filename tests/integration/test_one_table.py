@@ -10,7 +10,6 @@ import pytest
 
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
-from brimful.cli.main import main
 from brimful.commands.distil import distil
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
@@ -135,7 +134,6 @@ def test_what_one_table_can_be(inputs, tmp_path, capsys):
     assert "the final training reads dev too" in said(capsys)
     with pytest.raises(BrimfulError, match="--dev none goes with one learning rate"):
         finetune(**whole, dev="none", learning_rates=[1e-4, 1e-3])
-    assert main(["finetune", "--encoder", inputs["encoder"], "--out", str(tmp_path / "x")]) == 2
 
 
 def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, capsys):

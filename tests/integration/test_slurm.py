@@ -8,7 +8,6 @@ number of a signal), as SLURM's does. scontrol knows `show hostnames` and `reque
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -108,15 +107,6 @@ def recorded(folder: Path, *arguments: object, code: int = 0, **values: int) -> 
     with job.start() as process:
         process.communicate(timeout=200)
     return job, process.returncode, [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*"))]
-
-
-@pytest.mark.parametrize("script", sorted(RECIPES.iterdir()), ids=lambda path: path.name)
-def test_the_scripts_are_clean_bash(script: Path) -> None:
-    linter = shutil.which("shellcheck") or str(Path(sys.executable).with_name("shellcheck"))
-    if not Path(linter).exists():
-        pytest.skip("needs shellcheck")
-    done = subprocess.run([linter, str(script)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
 
 
 def test_each_task_is_a_rank(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_run_shows_its_verdict_tables_curves_facts_and_configuration(tmp_path,
     assert "trials/seed-0/rate-0.001-试" in page.charts[1]
 
 
-def test_the_models_of_all_runs_stand_in_one_table_and_one_picture(tmp_path, finetune_run, distil_run):
+def test_models_of_the_same_rows_stand_in_one_table_and_one_picture(tmp_path, finetune_run, distil_run):
     ((test, models),) = group_models(load_runs([finetune_run, distil_run])).items()
     assert test == TEST
     names = [model.name for model in models]
@@ -145,9 +145,6 @@ def test_the_models_of_all_runs_stand_in_one_table_and_one_picture(tmp_path, fin
     page = _Page(page_of(tmp_path, finetune_run, distil_run))
     assert "finetune is the best, accuracy 90.0" in page.text
     assert sum(chart.startswith("Accuracy against ms a text") for chart in page.charts) == 3
-
-
-def test_models_of_other_rows_are_not_compared(tmp_path, finetune_run):
     summary = measured(model("x", 0.99, is_own=True), test=OTHER_ROWS)
     other = write_run(tmp_path / "other", {"a": 1}, summary=summary)
     assert set(group_models(load_runs([finetune_run, other]))) == {TEST, OTHER_ROWS}

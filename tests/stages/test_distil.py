@@ -201,13 +201,12 @@ def test_an_ended_distillation_goes_on_to_the_same_bits(teacher, corpus_dir, tmp
 
 
 @pytest.mark.slow
-def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path, capsys):
+def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path):
     """General distillation on shards: no masks; pooling stays open."""
     given = {"teacher": str(teacher.parent / "encoder"), "data": [f"{corpus_dir}:2"], "student_layers": 1}
     given |= {"batch": 16, "precision": "fp32", "layers": {"epochs": 2.0, "learning_rate": 1e-3}}
     summary = distil_encoder(**given, out=str(tmp_path / "run"))
     assert summary["sequences"] > 0
-    assert "sequences an epoch" in capsys.readouterr().err
     losses = [row["loss.hidden"] for row in read_metrics(tmp_path / "run/stages/seed-0/layers/metrics.jsonl")]
     assert losses[-1] < 0.9 * losses[0]
     assert Encoder.load(tmp_path / "run" / "encoder").config.layers == 1
@@ -235,7 +234,6 @@ REFUSED: list[tuple[type[Exception], dict[str, Any], str]] = [
     (BrimfulError, {"unlabelled": ["pairs.tsv"]}, "pairs.tsv has pairs of texts, .*rows.tsv single ones"),
     (BrimfulError, {"student_layers": 9}, "student_layers is 9: the teacher has 4 layers"),
     (BrimfulError, {"student": "encoder", "student_layers": 2}, "--student has a shape and weights"),
-    (BrimfulError, {"student": "s", "initialisation": "random"}, "--student has a shape and weights"),
     (BrimfulError, {"keep_layers": [0, 4]}, r"keep_layers is \[0, 4\]: the teacher has layers 0 to 3"),
     (BrimfulError, {"keep_layers": [3, 1, 3]}, r"keep_layers is \[3, 1, 3\]: name no layer twice"),
     (BrimfulError, {"keep_layers": [0, 1], "student_layers": 1}, "names 2 layers and --student-layers is 1"),
@@ -264,10 +262,8 @@ def test_no_folder_is_made_for_what_cannot_work(error, options, said, teacher, t
     ("make", "values", "said"),
     [
         (DistilConfig, {"batch": 0}, "batch is 0"),
-        (DistilConfig, {"micro_batch_tokens": 0}, "micro_batch_tokens is 0"),
         (DistilConfig, {"temperature": 0.0}, "temperature is 0"),
         (StageConfig, EPOCH | {"epochs": -1.0}, "epochs is -1"),
-        (StageConfig, EPOCH | {"learning_rate": -1.0}, "learning_rate is -1"),
         (LayerStageConfig, EPOCH | {"losses": NOTHING}, "layers.losses .* --layers.epochs 0"),
         (LayerLosses, {"hidden": -1.0}, "hidden is -1"),
     ],

@@ -64,11 +64,9 @@ STUDENTS: dict[str, Any] = {
     "task": "classification",
     "primary_metric": "accuracy",
     "test": {"n": 400, "fingerprint": "f"},
-    "texts": 900,
     "student": {"accuracy": 0.8, "parameters": 30},
     "teacher": {"accuracy": 0.9, "parameters": 60},
     "parameters": {"student": 30, "teacher": 60},
-    "latency_ms": {"student": 1.0, "teacher": 4.0},
     "comparisons": {"student_minus_teacher": {"difference": -0.1, "standard_error": 0.01}},
 }
 
