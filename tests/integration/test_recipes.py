@@ -40,8 +40,8 @@ def test_a_recipe_runs(corpus_dir: Path, tmp_path: Path, name: str, size: str) -
     values = read_yaml(FOLDER / f"{name}.yaml")
     phases = values.get("phases", [])
     for number, phase in enumerate(phases, 1):
-        phase |= {"steps": 3, "max_length": 16 * number, "update_size": 32 // number}
-    values |= {"model": "tiny", "recipe": "plain", "validation_tokens": 2000, f"{size}_per_update": 32}
+        phase |= {"steps": 3, "max_length": 16 * number, "update_size": 16 // number}
+    values |= {"model": "tiny", "recipe": "plain", "validation_tokens": 500, f"{size}_per_update": 16}
     values["packing"] = {"max_length": 32, "capacity": 128}
     values["trainer"] |= {"steps": 3 * max(1, len(phases)), "log_every": 1, "checkpoint_every": 3}
     summary = pretrain(**values, data=str(corpus_dir), out=str(tmp_path))

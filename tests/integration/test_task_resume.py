@@ -227,14 +227,16 @@ def test_what_has_changed_since_is_refused_by_name(stopped, call: Call):
             assert f"{name} (" in message
             assert f"is not what {out} began with: put it back" in message
         path.write_bytes(content)
-    path = inputs / weights / "model.safetensors"
-    content, tensors = path.read_bytes(), load_file(path)
+    tensors = load_file(inputs / weights / "model.safetensors")
     name = next(iter(tensors))
-    save_file(tensors | {name: tensors[name] + 1e-3}, path)
+    save_file(tensors | {name: tensors[name] + 1e-3}, inputs / weights / "model.safetensors")
     message = call(verb, "--resume", out).message
     assert re.search(r"model\.safetensors(\) is not what| is damaged| was cut short)", message)
     assert sorted(out.rglob("*")) == before
-    path.write_bytes(content)
+
+
+def test_a_configuration_that_has_changed_is_refused(stopped, call: Call):
+    verb, out, _ = stopped
     config = (out / "config.yaml").read_text()
     (out / "config.yaml").write_text(config.replace("clip: 1.0", "clip: 0.5"))
     assert "another configuration or data, or by a version" in call(verb, "--resume", out).message
