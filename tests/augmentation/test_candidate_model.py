@@ -38,7 +38,7 @@ def test_the_candidates_are_those_of_one_word_at_a_time(kind: str, choices: int,
         texts.append(ids)
         places.append(np.arange(0, len(ids), 2))
         expected += [one_word_at_a_time(model, ids, place, choices) for place in places[-1].tolist()]
-    found = model.best(texts, places, choices)
+    found = model.best(texts, places, choices, lambda words: None)
     assert found.dtype == np.int32
     assert found.tolist() == expected
 
