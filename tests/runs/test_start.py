@@ -40,10 +40,7 @@ def signalled(number: int, event: str, name: str, *arguments: object) -> subproc
     [
         (signal.SIGINT, "import", "torch"),
         (signal.SIGTERM, "import", "yaml"),
-        (signal.SIGINT, "import", "numpy._core.multiarray"),
-        (signal.SIGTERM, "import", "torch.nn.functional"),
         (signal.SIGTERM, "open", "MANIFEST.json"),
-        (signal.SIGINT, "open", "tokenizer.json"),
         (signal.SIGINT, "open", ".lock"),
     ],
 )

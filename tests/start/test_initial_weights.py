@@ -104,16 +104,15 @@ def test_what_is_known_of_few_pieces_is_as_large_as_random_embeddings():
     assert float(found[:4].std()) == pytest.approx(encoder.config.initializer_range, rel=0.2)
 
 
-def test_held_out_documents_say_nothing(corpus_dir, tmp_path):
+def test_held_out_documents_say_nothing(corpus_dir, tmp_path, monkeypatch):
     read = []
 
     def vectors(corpora, width, seed):
         read.extend(shard.split for corpus in corpora for shard in corpus.shards)
         return piece_vectors(corpora, width, seed)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brimful.stages.pretrain.piece_vectors", vectors)
-        pretrain(settings(corpus_dir, tmp_path / "a"))
+    monkeypatch.setattr("brimful.stages.pretrain.piece_vectors", vectors)
+    pretrain(settings(corpus_dir, tmp_path / "a"))
     assert set(read) == {"train"}
     assert {shard.split for shard in Corpus.open(corpus_dir).shards} == {"train", "validation"}
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 import re
 import zipfile
 from functools import partial
@@ -42,15 +41,13 @@ def refused(path: Path, *, labelled: bool = True) -> str:
     return text
 
 
+ROW = '{"text": "a", "label": 1}\n'
 ROWS = [("好的 text", "1"), ('"quoted" text', "0"), ("a 'b' \\ c", "1")]
 FILES = {
     "a.tsv": "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS),
     "b.csv": 'text,label\n好的 text,1\n"""quoted"" text",0\n"a \'b\' \\ c",1\n',
     "c.jsonl": "".join(json.dumps({"label": int(label), "text": text}) + "\n" for text, label in ROWS),
 }
-
-
-ROW = '{"text": "a", "label": 1}\n'
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -70,24 +67,18 @@ def test_formats(name: str, mark: bytes, line_end: bytes, tmp_path: Path) -> Non
     ("name", "data", "needle"),
     [
         ("a.tsv", "txt\tlabel\na\tb\n", "'text' (line 2): did you mean 'txt'?"),
-        ("a.csv", "text,lable\na,b\n", "did you mean 'lable'?"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "Label": 1}\n', "did you mean 'Label'?"),
         ("a.tsv", "text\tlabel\na\t1\nb\t\n", "line 3: the label"),
-        ("a.tsv", "text\tlabel\na\t \n", "line 2: the label"),
         ("a.jsonl", '{"text": "a", "label": NaN}\n', "line 1: the label"),
         ("a.jsonl", '{"text": null, "label": 1}\n', "line 1: the text"),
         ("a.tsv", "text\tlabel\na\t1\nb\n", "line 3 has 1 field, the header 2"),
-        ("a.csv", "text,label\na,1\nb,2,3\n", "line 3 has 3 fields, the header 2"),
         ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\n', "quotes that may be text"),
         ("a.jsonl", '{"text": ["a", "b"], "label": 1}\n', "line 1: 'text' is ['a', 'b']"),
         ("a.jsonl", '{"text": "a", "label": ["x", "y"]}\n', "--task multi-label"),
-        ("a.jsonl", '{"text": "a", "label": {"x": 1}}\n', "line 1: 'label' is {'x': 1}"),
         ("a.tsv", "text\tlabel\tlabel\na\t1\t2\n", "2 columns 'label'"),
-        ("a.csv", "text,text_b,text_b,label\na,b,c,1\n", "2 columns 'text_b'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n\n{"text": \n', "line 3"),
         ("a.jsonl", "[1, 2]\n", "--columns.text"),
         ("a.tsv", "", "no rows"),
-        ("a.csv", "text,label\n", "no rows"),
         ("a.jsonl", "\n\n", "no rows"),
         ("a.parquet", "", "not a Parquet file"),
         ("a.xlsx", "", ".tsv, .csv, .jsonl, .parquet"),
@@ -97,11 +88,6 @@ def test_formats(name: str, mark: bytes, line_end: bytes, tmp_path: Path) -> Non
 )
 def test_wrong_tables(name: str, data: str, needle: str, tmp_path: Path) -> None:
     assert needle in refused(write(tmp_path / name, data))
-
-
-def test_a_column_that_nobody_reads_may_be_anything(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "text\tlabel\tmore\tmore\na\t 1 \tx\ty\nb\t1\tx\ty\n")
-    assert read_table(path, labelled=True).labels == ["1", "1"]
 
 
 def test_unreadable_tables(tmp_path: Path) -> None:
@@ -172,7 +158,7 @@ def test_what_is_no_text_is_refused(name: str, data: bytes, needle: str, tmp_pat
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("a.tsv", "text\tother\na\tb\n"),
+        ("a.tsv", "text\tother\tother\na\tb\tc\n"),  # nobody reads these columns
         ("A.TSV", "text\tlabel\na\t\n"),
         ("a.jsonl", '{"text": "a", "label": ["x"], "more": []}\n'),
     ],
@@ -195,8 +181,6 @@ def table_of(labels: list[str]) -> Table:
         (["1", "01", "2"], ["01", "1", "2"]),
         (["--1", "2"], ["--1", "2"]),
         (["²", "1"], ["1", "²"]),
-        (["-", "1"], ["-", "1"]),
-        (["True", "False"], ["False", "True"]),
     ],
 )
 def test_label_names(labels: list[str], names: list[str]) -> None:
@@ -312,9 +296,13 @@ def test_the_file_in_an_archive_has_the_name_that_counts(tmp_path: Path) -> None
         (["3.5", "2,5"], "row 2: the label '2,5' .* decimals with a point"),
         (["3,5", "many"], "row 2: the label 'many' is not a finite number$"),
         (["1_000"], "row 1: the label '1_000'"),
+        (["1.5", "-100", "2e3"], [1.5, -100, 2000]),
+        (["1", "-Infinity"], "row 2: the label '-Infinity' is not a finite number$"),
+        (["nan"], "row 1: the label 'nan'"),
+        (["1e39"], "row 1: the label '1e39'"),
     ],
 )
-def test_decimal_commas(labels: list[str], numbers: list[float] | str) -> None:
+def test_numbers_and_decimal_commas(labels: list[str], numbers: list[float] | str) -> None:
     table = Table(Path("a.csv"), labels, None, labels)
     if isinstance(numbers, str):
         with pytest.raises(BrimfulError, match=numbers):
@@ -322,7 +310,7 @@ def test_decimal_commas(labels: list[str], numbers: list[float] | str) -> None:
         return
     with record_warnings() as warnings:
         assert table.numbers().tolist() == numbers
-    assert ["a decimal point" in warning for warning in warnings] == [True]
+    assert ["a decimal point" in warning for warning in warnings] == [True] * ("," in labels[0])
 
 
 def test_several_files_are_one_table(tmp_path: Path) -> None:
@@ -385,8 +373,8 @@ def test_a_folder_of_parts_is_no_table(names: list[str], patterns: str | None, t
 
 
 def test_empty_texts_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    table = read_table(write(tmp_path / "a.tsv", "text\tlabel\na\t1\n\t0\nb\t1\n \t0\n"), labelled=True)
-    assert table.texts == ["a", "", "b", " "]
+    table = read_table(write(tmp_path / "a.tsv", "text\tlabel\na\t1\n\t0\nb\t 1 \n \t0\n"), labelled=True)
+    assert (table.texts, table.labels) == (["a", "", "b", " "], ["1", "0", "1", "0"])
     assert "2 rows (line 3, 5) have an empty text" in capfd.readouterr().err
 
 
@@ -407,11 +395,5 @@ def test_parquet(tmp_path: Path) -> None:
     table = read_table(path, labelled=True)
     assert (table.texts, table.second, table.labels) == (["好", "d"], ["b\tc", ""], ["1", "0"])
     assert table.where(1).endswith("a.parquet, row 2")
-    for rows, needle in (
-        ([{"txt": "a", "label": None, "spans": [{"start": 0}]}], "no column 'text' (row 1)"),
-        ([{"text": "a", "label": 1.0}, {"text": "b", "label": math.nan}], "row 2: the label"),
-        ([{"text": "a", "label": ["x", "y"]}], "row 1: 'label'"),
-    ):
-        write_rows(path, rows)
-        assert needle in refused(path)
-    assert read_table(path, labelled=True, lists=True).labels == [["x", "y"]]
+    write_rows(path, [{"txt": "a", "label": None, "spans": [{"start": 0}]}])
+    assert "no column 'text' (row 1)" in refused(path)

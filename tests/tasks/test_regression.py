@@ -32,18 +32,6 @@ def table_of(labels: list[str]) -> Table:
     return Table(Path("train.tsv"), ["a"] * len(labels), None, labels)
 
 
-def test_values_are_read_and_wrong_ones_named_by_row() -> None:
-    values = Regression().targets(table_of(["1.5", "-100", "2e3"]))["label"]
-    assert values.dtype == np.float32
-    assert values.tolist() == [1.5, -100, 2000]
-    for wrong in ("good", "nan", "inf", "-Infinity", "1e39", "1,500"):
-        with pytest.raises(BrimfulError, match=r"train\.tsv, row 2: .*not a finite number") as error:
-            Regression.from_table(table_of(["1", wrong, "3"]))
-        assert repr(wrong) in str(error.value)
-    with pytest.raises(BrimfulError, match=r"train\.tsv: all labels are 3"):
-        Regression().targets(table_of(["3", "3.0"]))
-
-
 def test_metrics(seed: int) -> None:
     random = np.random.default_rng(seed)
     outputs, labels = np.split(random.normal(size=(50, 2)).astype(np.float32), 2, axis=1)

@@ -264,26 +264,6 @@ def test_rows_of_conll_hold_the_text_that_their_spans_refer_to(tmp_path: Path):
     assert [{"prediction": row["prediction"]} for row in columns] == lines
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "named"),
-    [
-        ("a.jsonl", '{"text": "ab"}', "line 1 has no spans"),
-        ("a.jsonl", '{"spans": []}', "record 1 has no text"),
-        ("a.json", '[{"text": "ab", "spans": []}, {"text": "ab"}]', "record 2"),
-        ("a.jsonl", '{"text": "ab", "spans": [[0, "X"]]}', r"\[start, end, label\]"),
-        ("a.jsonl", '{"text": "abc", "spans": [[0, 2, " "]]}', "label"),
-        ("a.conll", "EU ORG\n", "--columns.label"),
-        ("a.conll", "in O\nEU ORG\nUN B-ORG\n", "line 1: 'ORG'"),
-        ("a.csv", "text,label\n", r"\.parquet"),
-    ],
-)
-def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str, content: str, named: str):
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    with pytest.raises(BrimfulError, match=named) as error:
-        read_tagged(tmp_path / name, labelled=True)
-    assert "\n" not in str(error.value)
-
-
 def test_models_may_have_their_tags_in_any_order(tmp_path: Path):
     """Those of the field's models are sorted, or as their data had them; a model says the same."""
     tokenizer = wordpiece(BERT(lowercase=True))
