@@ -153,16 +153,15 @@ def test_a_run_starts_with_the_weights_that_it_says(corpus_dir, tmp_path, option
     assert torch.equal(found[embeddings], random[embeddings]) == (attention == vocabulary == "random")
 
 
-def test_a_run_that_is_killed_before_its_first_update_starts_with_the_same_weights(corpus_dir, tmp_path):
+def test_a_run_killed_before_its_first_update_starts_with_the_same_weights(corpus_dir, tmp_path, monkeypatch):
     expected = start_of(settings(corpus_dir, tmp_path / "a"))
     config = replace(settings(corpus_dir, tmp_path / "b"), optimizer=OptimizerConfig(learning_rate=0.0))
-    with pytest.MonkeyPatch.context() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(Trainer, "run", interrupt)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brimful.stages.pretrain.piece_vectors", interrupt)  # what it started with is kept
-        pretrain(PretrainConfig(resume=str(tmp_path / "b")))
+    monkeypatch.setattr("brimful.stages.pretrain.piece_vectors", interrupt)  # what it started with is kept
+    pretrain(PretrainConfig(resume=str(tmp_path / "b")))
     found = load_file(tmp_path / "b" / "encoder" / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found)

@@ -16,7 +16,8 @@ from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.multi_label import MultiLabel
 from builders.tables import write_rows
 
-NAMES = ["book", "paper", "New York", "价格", "it's", 'a "b"', "c\\d", "naïve", "10", "x-y"]
+NAMES = ["book", "New York", "价格", "it's", 'a "b"', "c\\d", "naïve", "10", "x-y"]
+NAMES += ["C++", "A/B", "+", "R&D", "(other)"]
 
 
 def write(path: Path, cells: list[str], header: tuple[str, str] = ("text", "label")) -> Path:
@@ -110,15 +111,3 @@ def test_columns_of_0_and_1_are_labels_where_they_are_named(name: str, tmp_path:
 def test_what_is_no_list_of_names_is_refused_with_its_place(cell: str, tmp_path: Path):
     with pytest.raises(BrimfulError, match=r"line 3: .*(neither JSON nor Python|is not a list of names)"):
         read(write(tmp_path / "a.csv", ["c", cell]))
-
-
-def test_what_is_no_list_of_names_in_json_is_refused_with_its_place(tmp_path: Path):
-    for label in ([["a"]], {"a": 0.7}, [{"x": 1}]):
-        (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "label": label}))
-        with pytest.raises(BrimfulError, match=r"line 1: the label .* is not a list of names"):
-            MultiLabel.read(tmp_path / "a.jsonl", labelled=True)
-
-
-def test_marks_within_names_stay(tmp_path: Path):
-    names = ["C++", "New York", "A/B", "+", "R&D", "(other)", "a-b"]
-    assert read(write(tmp_path / "a.csv", names)) == ([[name] for name in names], [])

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.dialects import DialectOptions
-from brimful.corpus.text.special_ids import special_ids
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table import Table
 from brimful.tables.table_files import read_file, read_table, read_texts
@@ -24,6 +22,7 @@ from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.classification import Classification, list_label_names
 from brimful.tasks.encoded_tables import encode
 from brimful.tasks.registry import find_task
+from builders.encoders import pair_template, word_tokenizer
 from builders.tables import write_rows
 
 
@@ -193,47 +192,26 @@ def test_label_ids() -> None:
     with pytest.raises(BrimfulError, match="single label, 'a'"):
         list_label_names(table_of(["a", "a"]))
     task = Classification(["bad", "good"])
-    ids = task.targets(table_of(["good", "bad", "good"]))["label"]
-    assert ids.dtype == np.int64
-    assert ids.tolist() == [1, 0, 1]
+    assert task.targets(table_of(["good", "bad", "good"]))["label"].tolist() == [1, 0, 1]
     with pytest.raises(BrimfulError, match=r"train\.tsv, row 2: unknown label 'goood'; did you mean 'good'"):
         task.targets(table_of(["good", "goood"]))
 
 
-def test_take_and_keys() -> None:
-    table = Table(Path("a.tsv"), ["a", "b", "c"], ["x", "", "z"], ["0", "1", "2"])
-    taken = table.take(np.array([2, 0]))
-    assert (taken.texts, taken.second, taken.labels) == (["c", "a"], ["z", "x"], ["2", "0"])
-    assert table.keys() == [("a", "x"), ("b", ""), ("c", "z")]
-    assert [taken.take([1]).number(0), taken.number(0), table.number(1)] == [1, 3, 2]
-    assert taken.take([1, 0]).where(1) == "a.tsv, row 3"
-    assert table_of(["1", "2"]).keys() == [("text 0", ""), ("text 1", "")]
+def test_fingerprints_are_of_pairs() -> None:
     first, second, third = Table(Path("a"), ["ab", "a", "ab"], ["c", "bc", "c"], None).fingerprints
     assert first == third != second
 
 
-@pytest.mark.parametrize("max_length", [5, 16, 128])
-def test_encoded_pairs(max_length: int, corpus_dir: Path, raw_texts: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(corpus_dir / "tokenizer.json"))
-    special = special_ids(tokenizer)
-    lines = raw_texts.read_text(encoding="utf-8").splitlines()[:30]
-    texts = [text[:200] for text in [*lines, "", "a"]]
-    table = Table(Path("a"), texts, texts[::-1], None)
-    targets = {"label": np.arange(len(texts))}
-    examples = encode(table, tokenizer, max_length, targets=targets).examples
-    assert examples.targets["label"] is targets["label"]
-    for first, second, ids, types in zip(texts, texts[::-1], examples.tokens, examples.segments, strict=True):
-        parts = [tokenizer.encode(text, add_special_tokens=False).ids for text in (first, second)]
-        separators = np.flatnonzero(ids == special.sep)
-        a, b = separators[0] - 1, separators[1] - separators[0] - 1
-        assert ids.tolist() == [special.cls, *parts[0][:a], special.sep, *parts[1][:b], special.sep]
-        assert types.tolist() == [0] * (a + 2) + [1] * (b + 1)
-        assert a + b == min(max_length - 3, sum(map(len, parts)))
-        # The longer of the two is cut first.
-        if a < len(parts[0]):
-            assert a >= b - 1
-        if b < len(parts[1]):
-            assert b >= a - 1
+def test_the_longer_text_of_a_pair_is_cut_first() -> None:
+    tokenizer = word_tokenizer()
+    tokenizer.post_processor = pair_template()
+    firsts, seconds = ["w1 w2 w3 w4 w5", "w1", ""], ["w6 w7", "w6 w7 w8 w9", "w6"]
+    examples = encode(Table(Path("a"), firsts, seconds, None), tokenizer, 7).examples
+    words = [tokenizer.decode(ids, skip_special_tokens=False) for ids in examples.tokens]
+    assert words == ["[CLS] w1 w2 [SEP] w6 w7 [SEP]", "[CLS] w1 [SEP] w6 w7 w8 [SEP]", "[CLS] [SEP] w6 [SEP]"]
+    of_second = [np.flatnonzero(types).tolist() for types in examples.segments]
+    assert of_second == [[4, 5, 6], [3, 4, 5, 6], [2, 3]]
+    assert examples.cut == 2
 
 
 def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -246,11 +224,8 @@ def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert read_texts(write(tmp_path / "b.txt", end.join(["one", "two", ""]))).texts == ["one", "two"]
         assert not capfd.readouterr().err
     assert read_texts(write(tmp_path / "A.TXT", "a\nb\n")).texts == ["a", "b"]
-    for name, data in (("b.txt", " \n\n"), ("b.tsv", "text\n")):
-        with pytest.raises(BrimfulError, match=name):
-            read_texts(write(tmp_path / name, data))
-    with pytest.raises(BrimfulError, match=r"absent\.txt"):
-        read_texts(tmp_path / "absent.txt")
+    with pytest.raises(BrimfulError, match=r"b\.txt holds no text"):
+        read_texts(write(tmp_path / "b.txt", " \n\n"))
 
 
 def test_columns_without_numbers_are_refused_in_a_text_file(tmp_path: Path) -> None:
@@ -388,12 +363,6 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
         table.take([1]).numbers()
 
 
-def test_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    rows = [{"text": "好", "text_b": "b\tc", "label": 1}, {"text": "d", "text_b": "", "label": 0}]
-    write_rows(path, rows)
-    table = read_table(path, labelled=True)
-    assert (table.texts, table.second, table.labels) == (["好", "d"], ["b\tc", ""], ["1", "0"])
-    assert table.where(1).endswith("a.parquet, row 2")
-    write_rows(path, [{"txt": "a", "label": None, "spans": [{"start": 0}]}])
-    assert "no column 'text' (row 1)" in refused(path)
+def test_a_column_that_parquet_lacks_is_named_with_the_nearest(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.parquet", [{"txt": "a", "label": None, "spans": [{"start": 0}]}])
+    assert "no column 'text' (row 1): did you mean 'txt'?" in refused(tmp_path / "a.parquet")
