@@ -10,7 +10,7 @@
 Corpora of random tokens are written to a scratch folder and deleted at the end. What reads them is what
 `brimful pretrain` has. Alternatives take turns, and medians count.
 
-    python -m bench.loader [--tables alone waiting] [--rounds 5] [--out FILE.json]
+    python -m bench.loader [--rounds 5] [--out FILE.json]
 """
 
 import argparse
@@ -177,9 +177,7 @@ def alone_table(options: argparse.Namespace, corpora: dict[str, Path], record: R
         row = {"length": length, "capacity": capacity, "world": world, "tokens_per_second": spread(values)}
         record.add({"table": "alone", **row})
         millions = statistics.median(values) / 1e6
-        print(
-            f"  sequences of {length:3} in rows of {capacity:4}, {world:2} ranks: {millions:6.2f}", flush=True
-        )
+        print(f"  {length:>3} tokens, rows of {capacity:4}, {world:2} ranks: {millions:6.2f}", flush=True)
 
 
 def waiting_table(options: argparse.Namespace, corpora: dict[str, Path], record: Record) -> None:
@@ -202,24 +200,16 @@ def waiting_table(options: argparse.Namespace, corpora: dict[str, Path], record:
             for depth, turns in with_loader.items():
                 waited = spread([share for share, _ in turns])
                 seconds = statistics.median(mean for _, mean in turns)
-                row: dict[str, Any] = {
-                    "waited": waited,
-                    "step": seconds,
-                    "step_without": alone,
-                    "slower": seconds / alone - 1,
-                }
+                slower = seconds / alone - 1
+                row = {"waited": waited, "step": seconds, "step_without": alone, "slower": slower}
                 record.add({"table": "waiting", "length": length, "kind": kind, "depth": depth, **row})
-                figures = f"{100 * waited['median']:10.2f} {1000 * seconds:12.2f} {100 * row['slower']:10.2f}"
+                figures = f"{100 * waited['median']:10.2f} {1000 * seconds:12.2f} {100 * slower:10.2f}"
                 print(f"  {kind:9} {length:>6} {depth:6} {figures}", flush=True)
-
-
-TABLES = {"alone": alone_table, "waiting": waiting_table}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print the tables, row by row, and keep them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=TABLES, metavar="TABLE")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=60, help="steps of a turn of `waiting`")
     parser.add_argument("--tokens", type=int, default=160_000_000, help="of each corpus")
@@ -241,8 +231,8 @@ def main(arguments: list[str] | None = None) -> None:
         corpora = {}
         for length, (mean, _) in LENGTHS.items():
             corpora[length] = make_corpus(Path(scratch, length), options.tokens, mean)
-        for name in options.tables:
-            TABLES[name](options, corpora, record)
+        alone_table(options, corpora, record)
+        waiting_table(options, corpora, record)
 
 
 if __name__ == "__main__":

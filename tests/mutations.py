@@ -1,29 +1,24 @@
 """Do the tests notice a fault? Put random one-line faults into the package, one at a time, and run the tests.
 
-    python tests/mutations.py --seed 1 --faults 20 --out faults.json
+    python tests/mutations.py --seed 1 --faults 20
 
 A fault changes a comparison, an operator, a number or a truth value to its neighbour, in a folder where
 exactness counts. The tests of the fault's own folder run first; with --whole, the default suite runs on the
-faults that they miss. Everything happens in a copy of the checkout.
+faults that they miss. Everything happens in a clone of the last commit.
 """
 
 import argparse
 import ast
-import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 FOLDERS = ("model", "packing", "data", "train", "precision", "tasks")
-CHECKOUT = Path(__file__).parents[1]
-COPIED = ("brimful", "tests", "bench", "docs", "recipes", "pyproject.toml", "README.md", "Makefile")
 PAIRS = "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, And Or"
 NEIGHBOURS: dict[type[ast.AST], Any] = {ast.FloorDiv: ast.Mult}
 for pair in PAIRS.split(", "):
@@ -31,15 +26,12 @@ for pair in PAIRS.split(", "):
     NEIGHBOURS |= {one: other, other: one}
 
 
-@dataclass
-class Fault:
-    """A change of one line; `caught` names the tests that noticed it."""
+class Fault(NamedTuple):
+    """A change of one line."""
 
-    path: str
+    path: Path
     line: int
-    before: str
     after: str
-    caught: str = ""
 
 
 def change(node: ast.AST) -> bool:
@@ -84,15 +76,15 @@ def faults_of(path: Path) -> Iterator[Fault]:
         line = lines[node.lineno - 1].encode()
         assert node.end_col_offset is not None
         after = line[: node.col_offset] + f"({ast.unparse(node)})".encode() + line[node.end_col_offset :]
-        yield Fault(path.relative_to(CHECKOUT).as_posix(), node.lineno, line.decode(), after.decode())
+        yield Fault(path, node.lineno, after.decode())
 
 
-def draw_faults(number: int, seed: int) -> list[Fault]:
+def draw_faults(copy: Path, number: int, seed: int) -> list[Fault]:
     """Draw faults, as many of each folder; a module's chance grows with its length."""
     draws = random.Random(seed)
     drawn = []
     for index in range(number):
-        folder = CHECKOUT / "brimful" / FOLDERS[index % len(FOLDERS)]
+        folder = copy / "brimful" / FOLDERS[index % len(FOLDERS)]
         every = [fault for path in sorted(folder.rglob("*.py")) for fault in faults_of(path)]
         drawn.append(draws.choice(every))
     return drawn
@@ -105,19 +97,19 @@ def tests_fail(copy: Path, *options: str) -> bool:
     return run.returncode != 0
 
 
-def try_fault(fault: Fault, copy: Path, *, whole: bool) -> None:
-    """Note in a fault which tests notice it."""
-    path = copy / fault.path
-    source = path.read_text(encoding="utf-8")
+def try_fault(fault: Fault, copy: Path, *, whole: bool) -> str:
+    """Return which tests notice a fault: a folder, or "MISSED"."""
+    source = fault.path.read_text(encoding="utf-8")
     lines = source.splitlines()
     lines[fault.line - 1] = fault.after
-    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    folder = "tests/" + fault.path.split("/")[1]
+    fault.path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    caught, folder = "MISSED", f"tests/{fault.path.relative_to(copy).parts[1]}"
     if tests_fail(copy, "-n", "0", folder):
-        fault.caught = folder
+        caught = folder
     elif whole and tests_fail(copy, "-n", "2", "--dist", "worksteal"):
-        fault.caught = "tests"
-    path.write_text(source, encoding="utf-8")
+        caught = "tests"
+    fault.path.write_text(source, encoding="utf-8")
+    return caught
 
 
 def main() -> None:
@@ -127,26 +119,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=20)
     parser.add_argument("--whole", action="store_true", help="run the default suite too")
-    parser.add_argument("--out", type=Path, help="a JSON file of the faults, written after each")
     args = parser.parse_args()
-    faults = draw_faults(args.faults, args.seed)
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary, "checkout")
-        for name in COPIED:
-            source = CHECKOUT / name
-            if source.is_dir():
-                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(source, copy / name)
-        for fault in faults:
-            try_fault(fault, copy, whole=args.whole)
-            print(
-                f"{fault.caught or 'MISSED':16} {fault.path}:{fault.line}  {fault.after.strip()}", flush=True
-            )
-            if args.out:
-                args.out.write_text(json.dumps([asdict(fault) for fault in faults], indent=1) + "\n")
-    missed = sum(not fault.caught for fault in faults)
-    print(f"{len(faults) - missed} of {len(faults)} caught")
+        subprocess.run(["git", "clone", "--quiet", Path(__file__).parents[1], copy], check=True)
+        for fault in draw_faults(copy, args.faults, args.seed):
+            caught = try_fault(fault, copy, whole=args.whole)
+            place = f"{fault.path.relative_to(copy)}:{fault.line}"
+            print(f"{caught:16} {place}  {fault.after.strip()}", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 the documented one."""
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
@@ -175,12 +174,6 @@ def test_light_modules_load_nothing_heavy(part: str) -> None:
     assert subprocess.run(line, check=True, capture_output=True, text=True, timeout=300).stdout == "set()\n"
 
 
-def test_every_module_can_be_imported() -> None:
-    for module in MODULES:
-        if module != "brimful.__main__":
-            importlib.import_module(module)
-
-
 def test_each_class_has_a_name_of_its_own() -> None:
     named: dict[str, list[str]] = {}
     for module in MODULES:
@@ -196,11 +189,6 @@ def test_the_public_api_is_the_documented_one() -> None:
     assert set(dir(brimful)) == {*documented, "__version__"}
     for name in documented:
         assert callable(getattr(brimful, name))
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'prepair'"):
-        _ = brimful.prepair  # type: ignore[attr-defined]
 
 
 def test_verbs_of_the_command_line_are_those_of_the_package() -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from brimful.corpus.reading.faults import Refusing
-from brimful.corpus.reading.json_records import RowNames
 from brimful.corpus.words.word_lists import read_word_list
 from brimful.tables.question_files import read_questions
 from brimful.tables.table_files import read_table
@@ -65,13 +63,6 @@ def test_corpora_of_pages_and_sentences(tmp_path: Path) -> None:
             assert read(tmp_path / name, lines)[0] == ["One.\nTwo.", "Three."]
 
 
-def test_a_note_of_a_table_is_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    row_names, report = RowNames(["text"]), Refusing(path=tmp_path / "a.jsonl")
-    for number in range(3):
-        assert row_names.make_record(["One.", "Two."], number, report) == "One.\nTwo."
-    assert capfd.readouterr().err.count("has lists of sentences") == 1
-
-
 def test_pairs_and_values() -> None:
     table = read_table(FORMS / "pairs.csv", labelled=True)
     assert table.second is not None
@@ -93,13 +84,11 @@ def test_lexicons() -> None:
 
 
 SPACY = json.dumps([[SENTENCES[0], {"entities": [[0, 9, "PER"], [29, 33, "LOC"]]}]])
-BRAT = "T1\tPER 0 9\tAnna Berg\nR1\tin Arg1:T1 Arg2:T2\nT2\tLOC 29 33\tOslo\n"
 WINDOWS = "A\r\nBerg joined\r\nin Oslo."
-PARTS = "T1\tPER 0 7\tA  Berg\nT2\tTIME 3 7;16 18\tBerg in\nT3\tLOC 19 23\tOslo\n"
+PARTS = "T1\tPER 0 7\tA  Berg\nR1\tin Arg1:T1 Arg2:T3\nT2\tTIME 3 7;16 18\tBerg in\nT3\tLOC 19 23\tOslo\n"
 ANNA = {"start": 1, "end": 9, "text": "Anna Berg"}
 OSLO = {"start": 30, "end": 33, "text": "Oslo"}
 ASTRAY = json.dumps({"text": SENTENCES[0], "spans": [ANNA | {"label": "PER"}, OSLO | {"label": "LOC"}]})
-MINIMAL = json.dumps([{"text": SENTENCES[0], "label": [ANNA | {"labels": ["PER"]}]}])
 RESULTS = [{"value": OSLO | {"labels": ["LOC"]}}]
 TASKS = json.dumps([{"data": {"text": SENTENCES[0]}, "annotations": [{"result": RESULTS}]}])
 WEBANNO = """#FORMAT=WebAnno TSV 3.3
@@ -145,10 +134,8 @@ def test_the_program_for_labels(name: str, content: str, tmp_path: Path) -> None
     ("name", "files", "out", "spans"),
     [
         ("Spans of spaCy", {"in.json": SPACY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
-        ("Spans of brat", {"in.txt": SENTENCES[0], "in.ann": BRAT}, "out.jsonl", [["Anna Berg", "Oslo"]]),
         ("Spans of brat", {"in.txt": WINDOWS, "in.ann": PARTS}, "out.jsonl", [["A\r\nBerg", "Oslo"]]),
         ("Offsets that fit in no unit", {"in.jsonl": ASTRAY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
-        ("Offsets that fit in no unit", {"in.json": MINIMAL}, "out.jsonl", [["Anna Berg"]]),
         ("Offsets that fit in no unit", {"in.json": TASKS}, "out.jsonl", [["Oslo"]]),
         ("WebAnno TSV", {"in.tsv": WEBANNO}, "out.conll", [["Anna Berg"], ["Oslo"]]),
     ],

@@ -82,23 +82,13 @@ def figures(lengths: np.ndarray, capacity: int, runs: dict[str, list[dict[str, A
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print the metrics, and the peers that are as good as Brimful's methods or better."""
-    titles = "     CPU s     wall s  peak MB  added MB        rows  efficiency    CPU / first  over bound"
-    print(f"{'':30}{titles}")
+    """Print the metrics."""
+    print(f"{'':24}     CPU s  added MB        rows  efficiency  CPU / first  over bound")
     for name, method in found.items():
         print(
-            f"{name:30}{method['cpu']:10.4f} {method['wall']:10.4f} {method['peak_mb']:8.0f} "
-            f"{method['added_mb']:9.1f} {method['rows']:11,} {100 * method['efficiency']:10.4f} %"
-            f" {method['cpu_ratio']:12.4g} {method['rows_more']:+11,}"
+            f"{name:24}{method['cpu']:10.4f} {method['added_mb']:9.1f} {method['rows']:11,}"
+            f" {100 * method['efficiency']:9.4f} % {method['cpu_ratio']:12.4g} {method['rows_more']:+11,}"
         )
-    peers = [name for name in found if not METHODS[name].brimful]
-    for name in found:
-        if METHODS[name].brimful:
-            for figure, better in (("cpu", "as fast"), ("rows", "as few rows")):
-                equals = [peer for peer in peers if found[peer][figure] <= found[name][figure]]
-                print(f"  {better} as {name}: {'; '.join(equals) or 'none'}")
-    if left_out := [name for name in METHODS if name not in found]:
-        print(f"  left out at this size (hours, or too much memory): {'; '.join(left_out)}")
 
 
 def main() -> None:

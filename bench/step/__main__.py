@@ -86,12 +86,8 @@ def step_table(cell: Cell, variants: dict[str, Variant], rounds: int, record: Re
     found = compare(
         {name: (cell, variant) for name, variant in variants.items()}, rounds, saved=(n, n + max(1, n // 2))
     )
-    print(
-        f"\n{cell.model} {cell.architecture} at {cell.length}, {cell.dtype}, {n} sequences\n"
-        f"{'':18} real tokens/s (least-most)        ours/it  compiled/it  ceiling  % of matmul"
-        "   peak MB  saved B/token  + MB  setup s",
-        flush=True,
-    )
+    print(f"\n{cell.model} {cell.architecture} at {cell.length}, {cell.dtype}, {n} sequences")
+    print(f"{'':18} real tokens/s  ours/it  compiled/it   peak MB", flush=True)
     for name, row in found.items():
         row |= _ratios(row, found)
         record.add({"table": "step", "variant": name, "cell": vars(cell), **row})
@@ -113,17 +109,9 @@ def _print(name: str, row: Row) -> None:
     if "error" in row:
         print(f"{name:18} failed: {row['error']}", flush=True)
         return
-    ratios = [row.get(f"{ours}_over_it", float("nan")) for ours in OURS]
-    saved = ""
-    if "saved_bytes_per_token" in row:
-        saved = f"{row['saved_bytes_per_token']:13,.0f} {row['saved_bytes_constant'] / 1e6:5.0f}"
-    spread = f"({row['least_tokens_per_second']:,.0f}-{row['most_tokens_per_second']:,.0f})"
-    print(
-        f"{name:18} {row['tokens_per_second']:10,.0f} {spread:22} {ratios[0]:8.2f} {ratios[1]:12.2f}"
-        f" {row.get('ceiling', float('nan')):8.2f} {100 * row['share_of_matrix_rate']:12.0f}"
-        f" {row['peak_mb']:9,.0f} {saved:19} {row['setup_seconds']:8.0f}",
-        flush=True,
-    )
+    ours, compiled = (row.get(f"{name}_over_it", float("nan")) for name in OURS)
+    rate = f"{row['tokens_per_second']:13,.0f}"
+    print(f"{name:18} {rate} {ours:8.2f} {compiled:12.2f} {row['peak_mb']:9,.0f}", flush=True)
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:

@@ -9,14 +9,13 @@ hours decide, so that a busy machine trains the same model; docs/results.md says
 
 import argparse
 import json
-import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from bench.common.corpora import DATA, fetch, gather
-from bench.common.processes import machine_facts, timed
+from bench.common.processes import machine_facts
+from bench.tasks.__main__ import run_once
 from brimful.base.storage import write_json
 
 LANGUAGES = {"zh": "chinese", "en": "english"}
@@ -41,15 +40,6 @@ def write_news(data: Path, folder: Path) -> None:
                 file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
 
 
-def run_verb(record: Path, *words: Any) -> dict[str, Any]:
-    """Run a line of `brimful`, or read what it gave before, with its CPU seconds and its peak memory."""
-    if not record.is_file():
-        run = timed([sys.executable, "-m", "brimful", *map(str, words), "--json"], os.sched_getaffinity(0))
-        facts = {"cpu_seconds": run.cpu, "wall_seconds": run.wall, "peak_mb": run.peak_mb}
-        write_json(record, run.facts | facts)
-    return json.loads(record.read_text(encoding="utf-8"))
-
-
 def make(language: str, work: Path, steps: int) -> dict[str, Any]:
     """Prepare the text of a language and pretrain its mini; return the row of its record."""
     corpus = Path(gather(DATA, LANGUAGES[language], None).folder)
@@ -57,10 +47,10 @@ def make(language: str, work: Path, steps: int) -> dict[str, Any]:
         write_news(DATA, corpus)
     data, out = work / f"data-{language}", work / f"mini-{language}"
     tokenizer = ("--tokenizer", f"train:{VOCABULARY[language]}")
-    prepared = run_verb(work / f"data-{language}.json", "prepare", corpus, "--out", data, *tokenizer)
+    prepared = run_once(work / f"data-{language}.json", "prepare", corpus, "--out", data, *tokenizer)
     settings = [word for pair in SETTINGS.items() for word in pair]
     words = ["pretrain", "--data", data, "--out", out, "--trainer.steps", steps, *settings]
-    trained = run_verb(work / f"mini-{language}.json", *words)
+    trained = run_once(work / f"mini-{language}.json", *words)
     return {"language": language, "prepared": prepared, "trained": trained}
 
 

@@ -1,12 +1,9 @@
 """Strict configuration: what is unknown or of a wrong type is named, and YAML gives back what was written."""
 
-import dataclasses
 import importlib
-import random
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -97,31 +94,15 @@ SCHEMAS = {
 }
 
 
-def changed(value: Any, annotation: Any, draw: random.Random) -> Any:
-    """Another value of the same kind for some fields of a configuration."""
-    if dataclasses.is_dataclass(value):
-        hints = typing.get_type_hints(type(value))
-        return {
-            f.name: changed(getattr(value, f.name), hints[f.name], draw) for f in dataclasses.fields(value)
-        }
-    if isinstance(value, bool):
-        return draw.random() < 0.5
-    if isinstance(value, float) and 0 < value < 1:
-        return draw.choice([value, value * draw.random(), value * 10.0 ** -draw.randint(1, 9)])
-    return value
-
-
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_written_configuration_builds_the_same(name, tmp_path, seed):
+def test_a_written_configuration_builds_the_same(name, tmp_path):
     module, schema_name = name.split(":")
     schema = getattr(importlib.import_module(module), schema_name)
-    draw = random.Random(seed)
-    plain = build(schema, SCHEMAS[name])
-    for config in (plain, *(build(schema, changed(plain, schema, draw)) for _ in range(5))):
-        write_yaml(tmp_path / "config.yaml", config)
-        assert build(schema, read_yaml(tmp_path / "config.yaml")) == config
-        assert config_hash(config) == config_hash(dict(reversed(to_dict(config).items())))
-        assert config_hash(config) != config_hash(to_dict(config) | {"more": 1})
+    config = build(schema, SCHEMAS[name])
+    write_yaml(tmp_path / "config.yaml", config)
+    assert build(schema, read_yaml(tmp_path / "config.yaml")) == config
+    assert config_hash(config) == config_hash(dict(reversed(to_dict(config).items())))
+    assert config_hash(config) != config_hash(to_dict(config) | {"more": 1})
 
 
 @verb(Outer)

@@ -13,7 +13,6 @@ from brimful.base import distributed
 from brimful.base.device import default_device
 from brimful.base.distributed import agree_on_name, is_rank_failure, join_ranks
 from brimful.base.errors import BrimfulError
-from builders.ranks import on_ranks
 
 
 @pytest.mark.parametrize("late", [0, 1, 2])
@@ -44,36 +43,6 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch):
         store.set_timeout(timedelta(seconds=0.1))
         with pytest.raises(BrimfulError, match="rank 1 has waited for rank 0 in vain"):
             agree_on_name(store, 1, 3)
-
-
-RANK = """
-import os, time
-from brimful.base.distributed import join_ranks
-from brimful.base.errors import BrimfulError
-
-rank = int(os.environ["RANK"])
-os.environ["TORCHELASTIC_RESTART_COUNT"] = str(rank)  # as if rank 0's machine had replaced another one
-for round in range(2):
-    time.sleep(2 * round * rank)
-    with join_ranks() as ranks:
-        assert ranks.sum([1.0]) == [2.0]
-try:
-    with join_ranks() as ranks, ranks.waits(0.5):
-        time.sleep(2 * rank)
-        ranks.barrier()
-except BrimfulError as error:
-    assert rank == 0 or "has lost another rank" in str(error), error
-    assert rank or "has waited in vain" in str(error), error
-else:
-    assert rank, "rank 0 ends at its limit"
-time.sleep(2 * (1 - rank))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_ranks_join_again_after_unequal_restarts_and_wait_as_long_as_their_limit(tmp_path):
-    on_ranks(2, RANK, tmp_path)
 
 
 def test_errors_of_other_kinds_are_not_of_other_ranks():

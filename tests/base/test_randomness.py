@@ -98,14 +98,3 @@ def test_all_shuffles_are_as_likely(size, seed):
     chi_squared = sum((seen[order] - 40) ** 2 / 40 for order in permutations(range(size)))
     freedom = factorial(size) - 1
     assert chi_squared < freedom + 8 * (2 * freedom) ** 0.5 + 20
-
-
-@pytest.mark.parametrize("size", [1000, 65_536])
-def test_neighbours_are_shuffled_apart(size, seed):
-    places = shuffle_indices(derive_key(seed), np.arange(size), size)
-    for lag in (1, 2, 3, 4, 16, 256):
-        assert abs(np.corrcoef(places[lag:], places[:-lag])[0, 1]) < 6 / size**0.5
-        steps = (places[lag:] - places[:-lag]) % size
-        counts = np.histogram(steps, 64, (0, size))[0]
-        expected = (size - lag) / 64
-        assert ((counts - expected) ** 2 / expected).sum() < 63 + 8 * (2 * 63) ** 0.5

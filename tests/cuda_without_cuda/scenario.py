@@ -38,8 +38,7 @@ class Options:
         backend: of attention.
         mode: how a step runs: graphs is what training does on CUDA; compiled is without CUDA graphs.
         sabotage: "item" reads a value of the device after each step, "item in backward" in its backward
-            pass; "recompile" lets batches have another shape from the fifth update on; "operator" puts an
-            operator into the step that Inductor cannot compile.
+            pass.
         dies: the number of the update at whose beginning the process exits with 9.
         resume: continue the run in `out`.
     """
@@ -173,49 +172,15 @@ def _patch(options: Options, watch: _Watch) -> None:
     guard.read_scalars = metrics.read_scalars = zeros  # type: ignore[assignment]
     Trainer.train_step, Trainer.run = train_step, run_to_the_end  # type: ignore[method-assign]
     Encoder.prepare = prepare_with  # type: ignore[method-assign]
-    if options.sabotage == "recompile":
-        from brimful.data.rows import RowStream
-
-        batch = RowStream.batch
-
-        def changing(self: RowStream, rows: Any, update: int, *arguments: Any, **named: Any) -> Any:
-            from dataclasses import replace
-
-            made = batch(self, rows, update, *arguments, **named)
-            cut = made.mlm_positions.numel() - (update >= 4)
-            return replace(made, mlm_positions=made.mlm_positions[:cut], mlm_labels=made.mlm_labels[:cut])
-
-        RowStream.batch = changing  # type: ignore[method-assign]
-    if options.sabotage == "operator":
-        from brimful.model.layer import Layer
-
-        activate = Layer.activate  # both forms of a layer call it
-
-        def none_after(self: Layer, up: torch.Tensor) -> torch.Tensor:
-            return torch.ops.brimful_test.none(activate(self, up))
-
-        Layer.activate = none_after  # type: ignore[method-assign]
 
 
 def _read(gradient: torch.Tensor) -> None:
     gradient.sum().item()
 
 
-def _operator() -> None:
-    """An operator without a rule for compilers."""
-
-    @torch.library.custom_op("brimful_test::none", mutates_args=())
-    def none(x: torch.Tensor) -> torch.Tensor:
-        return x.clone()
-
-    none.register_autograd(lambda ctx, gradient: gradient)
-
-
 def main() -> None:
     path = Path(sys.argv[1])
     options = Options(**json.loads(path.read_text()))
-    if options.sabotage == "operator":
-        _operator()
     if options.mode == "compiled":
         compile_ = torch.compile
 

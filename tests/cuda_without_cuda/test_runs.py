@@ -72,13 +72,6 @@ def test_without_a_c_compiler_training_goes_on_eagerly(train: Run, tmp_path: Pat
     assert len(line) < 320
 
 
-def test_an_operator_that_cannot_be_compiled_leaves_the_step_eager(train: Run) -> None:
-    answer = train(sabotage="operator")
-    assert answer.status == 0, answer.said
-    assert "a step is not compiled" in answer.said
-    assert "Traceback" not in answer.said
-
-
 @pytest.mark.parametrize(
     ("variables", "used"), [({}, 0), ({"LOCAL_RANK": "2"}, 2)], ids=["any", "told to use the third"]
 )

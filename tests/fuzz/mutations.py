@@ -9,7 +9,6 @@ import json
 import math
 import random
 import re
-import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -242,19 +241,6 @@ def open_parquet(content: bytes) -> Opened:
     return pq.read_table(io.BytesIO(content)).to_pydict(), write
 
 
-def open_archive(content: bytes) -> Opened:
-    """The members of a zip archive, such as a pickle."""
-
-    def write(members: Any) -> bytes:
-        with zipfile.ZipFile(out := io.BytesIO(), "w") as archive:
-            for name, member in members.items():
-                archive.writestr(name, member.encode("latin-1"))
-        return out.getvalue()
-
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return {name: archive.read(name).decode("latin-1") for name in archive.namelist()}, write
-
-
 FORMATS: dict[str, Callable[[bytes], Opened]] = {
     ".json": open_json,
     ".jsonl": open_lines,
@@ -264,7 +250,6 @@ FORMATS: dict[str, Callable[[bytes], Opened]] = {
     ".npy": open_npy,
     ".safetensors": open_safetensors,
     ".parquet": open_parquet,
-    ".bin": open_archive,
 }
 PACKED: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     ".gz": (gzip.decompress, lambda content: gzip.compress(content, mtime=0)),

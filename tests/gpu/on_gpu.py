@@ -1,6 +1,6 @@
 """What tests of a GPU share. With torch, numpy, scipy, safetensors, tokenizers and pytest a checkout is all:
 
-python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
+PYTHONPATH=tests python -m pytest -c /dev/null --rootdir . --noconftest tests/gpu
 """
 
 import os

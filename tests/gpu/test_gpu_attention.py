@@ -4,24 +4,12 @@ import numpy as np
 import pytest
 import torch
 from on_gpu import NEEDS_GPU, find_backend
-from torch import Tensor
 
-from brimful.data.batch import PackedBatch, pack
+from brimful.data.batch import pack
 from brimful.model.attention import attend, backends, choose_backend
+from builders.attention import formula
 
 pytestmark = NEEDS_GPU
-
-
-def formula(qkv: Tensor, batch: PackedBatch, window: int | None) -> Tensor:
-    """softmax(QK^T / sqrt(d)) V under a dense mask."""
-    q, k, v = (tensor.transpose(0, 1) for tensor in qkv.unbind(1))
-    sequence = batch.sequence_of_token
-    visible = sequence[:, None] == sequence
-    if window is not None:
-        place = torch.arange(len(sequence))
-        visible &= (place[:, None] - place).abs() <= window // 2
-    scores = (q @ k.transpose(1, 2)) * q.shape[-1] ** -0.5
-    return (scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v).transpose(0, 1)
 
 
 @pytest.mark.parametrize("name", ["varlen", "flex", "sdpa"])

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import BrimfulError
-from brimful.hf.folders import HEADS
-from brimful.hf.model_folder import PROBLEMS, ModelFolder
-from brimful.model.heads import SequenceHead, SpanHead, TokenHead
+from brimful.hf.model_folder import ModelFolder
 
 
 def write(folder: Path, **values: Any) -> Path:
@@ -55,7 +53,3 @@ def test_no_model_is_one_line(tmp_path):
 )
 def test_what_a_folder_is(tmp_path, values, task):
     assert ModelFolder(write(tmp_path, **values)).has_task == task
-
-
-def test_heads_of_tasks_have_their_names_here_too():
-    assert {HEADS[head] for head in (SequenceHead, TokenHead, SpanHead)} == PROBLEMS.keys()

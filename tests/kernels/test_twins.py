@@ -4,15 +4,11 @@ Outputs and gradients of both are compared with the plain form in float64: the e
 most 1.5 times those of the plain form in the same precision, and two roundings.
 """
 
-import os
 import runpy
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,6 +105,7 @@ def run(case: Case, dtype: torch.dtype) -> list[Tensor]:
 
 
 def test_every_form_has_a_case():
+    fast_forms.load_forms()
     known = {(name, place) for name, several in fast_forms.FORMS.items() for place in range(len(several))}
     known.remove(("backends", 0))
     known |= {(name, 0) for name in BACKENDS}
@@ -140,25 +137,6 @@ def test_a_fast_form_gives_the_numbers_of_its_plain_twin(form, number, dtype, se
         assert ours.shape == right.shape
         scale = float(right.norm()) + 1e-30
         assert float((ours - right).norm()) <= 1.5 * float((theirs - right).norm()) + 2 * eps * scale
-
-
-@pytest.mark.slow
-def test_a_cold_process_compiles_an_encoder_as_one_graph():
-    """The fast forms are there before it."""
-    code = """
-import torch
-from brimful.model.attention import SequenceLayout
-from builders.encoders import random_row, small
-encoder, batch = small("modern"), random_row([5, 3])
-layout = SequenceLayout.prepare(batch)
-step = torch.compile(lambda: encoder(batch, layout).sum(), fullgraph=True, backend="eager")
-print(torch.isfinite(step()).item())
-"""
-    tests = Path(__file__).parents[1]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), str(tests.parent)])}
-    command = [sys.executable, "-c", code]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert found.stdout == "True\n", found.stderr
 
 
 def test_the_switch_is_on_or_off(monkeypatch):

@@ -18,25 +18,11 @@ from brimful.kernels.backends import FlexLayout, VarlenLayout
 from brimful.kernels.blockwise import blockwise_attention
 from brimful.model import attention
 from brimful.model.attention import SequenceLayout, attend, choose_backend
+from builders.attention import dense_probabilities, formula
 
 
 def row(lengths: list[int], longest: int = 700, **room: int | None) -> PackedBatch:
     return pack([np.ones(length) for length in lengths], max_length=longest, pad=0, **room)
-
-
-def naive(qkv: Tensor, batch: PackedBatch, window: int | None) -> Tensor:
-    """softmax(QK^T / sqrt(d)) V under a dense mask."""
-    q, k, v = (tensor.transpose(0, 1) for tensor in qkv.unbind(1))
-    return (dense_probabilities(q, k, batch, window, q.shape[-1] ** -0.5) @ v).transpose(0, 1)
-
-
-def dense_probabilities(q: Tensor, k: Tensor, batch: PackedBatch, window: int | None, scale: float) -> Tensor:
-    sequence = batch.sequence_of_token
-    visible = sequence[:, None] == sequence
-    if window is not None:
-        place = torch.arange(len(sequence))
-        visible &= (place[:, None] - place).abs() <= window // 2
-    return (q @ k.transpose(1, 2) * scale).masked_fill(~visible, -torch.inf).softmax(-1)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +38,7 @@ def test_forward_and_backward_equal_the_formula(dtype, tolerance, window, head_d
     (gradient,) = torch.autograd.grad(out, qkv, upstream)
 
     exact = qkv.detach().double().requires_grad_()
-    reference = naive(exact, batch, window)
+    reference = formula(exact, batch, window)
     (expected,) = torch.autograd.grad(reference, exact, upstream.double())
     assert out.dtype == dtype
     torch.testing.assert_close(out.double(), reference, atol=tolerance, rtol=tolerance)
@@ -194,7 +180,7 @@ def test_varlen_hands_over_offsets_scale_window_and_padded_heads(monkeypatch, wi
     batch = row([5, 40, 1], slots=64, sequence_slots=9)
     qkv = torch.randn(64, 3, 2, head_dim, dtype=torch.float64)
     out = attend(*qkv.unbind(1), VarlenLayout.prepare(batch), window=window)
-    torch.testing.assert_close(out, naive(qkv, batch, window))
+    torch.testing.assert_close(out, formula(qkv, batch, window))
     assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
@@ -212,7 +198,7 @@ def test_flex_has_the_outputs_and_gradients_of_the_formula(window, monkeypatch):
     upstream = torch.randn_like(out)
     (gradient,) = torch.autograd.grad(out, qkv, upstream)
 
-    reference = naive(qkv, batch, window)
+    reference = formula(qkv, batch, window)
     (expected,) = torch.autograd.grad(reference, qkv, upstream)
     torch.testing.assert_close(out, reference, atol=1e-10, rtol=1e-10)
     torch.testing.assert_close(gradient, expected, atol=1e-10, rtol=1e-10)

@@ -69,13 +69,6 @@ def test_only_whitespace_and_hyphens_go(text: str) -> None:
     assert letters[0] == letters[1]
 
 
-@pytest.mark.parametrize("width", [40, 72, 100])
-def test_most_lines_of_wrapped_prose_are_full(width: int) -> None:
-    for text in (textwrap.fill(ENGLISH * 9, width), broken(CHINESE * 20, width // 2)):
-        lines = text.split("\n")
-        assert len(lines) / 2 < count_full_lines(lines) < len(lines)
-
-
 @pytest.mark.parametrize(
     "lines",
     [
