@@ -157,6 +157,7 @@ def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, 
     (tmp_path / "hf" / "vocab.txt").write_text(
         "\n".join(sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)), encoding="utf-8"
     )
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     found = open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
     assert ["another normalizer" in warning for warning in found.warnings] == [True]
     (tmp_path / "hf" / "vocab.txt").unlink()

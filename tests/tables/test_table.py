@@ -223,7 +223,6 @@ def test_texts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for end in ("\r", "\x85", "\u2028"):
         assert read_texts(write(tmp_path / "b.txt", end.join(["one", "two", ""]))).texts == ["one", "two"]
         assert not capfd.readouterr().err
-    assert read_texts(write(tmp_path / "A.TXT", "a\nb\n")).texts == ["a", "b"]
     with pytest.raises(BrimfulError, match=r"b\.txt holds no text"):
         read_texts(write(tmp_path / "b.txt", " \n\n"))
 
