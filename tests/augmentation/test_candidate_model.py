@@ -40,7 +40,7 @@ def test_the_candidates_are_those_of_one_word_at_a_time(kind: str, dtype: torch.
         texts.append(ids)
         places.append(np.arange(0, len(ids), 2))
         expected += [one_word_at_a_time(model, ids, place, 15) for place in places[-1].tolist()]
-    found = model.best(texts, places, 15)
+    found = model.best(texts, places, 15, lambda words: None)
     assert found.dtype == np.int32
     for row, (best, scores) in zip(found.tolist(), expected, strict=True):
         if dtype == torch.float64:
@@ -69,7 +69,8 @@ def test_fewer_words_than_choices() -> None:
     encoder, head = masked_lm()
     model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), 96, CPU)
     ids = np.array(encoder.tokenizer.encode("cat dog", add_special_tokens=False).ids, dtype=np.int32)
-    found = model.best([ids, ids[:0]], [np.array([0]), np.array([], np.int64)], 1000)[0]
+    places = [np.array([0]), np.array([], np.int64)]
+    found = model.best([ids, ids[:0]], places, 1000, lambda words: None)[0]
     words = np.flatnonzero(model.pieces.words).tolist()
     assert sorted(found[found >= 0].tolist()) == words
     assert (found[len(words) :] == -1).all()

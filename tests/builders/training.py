@@ -33,7 +33,8 @@ from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 from builders.tables import encoded
 
 TASK = Classification(["0", "1"])
-RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
+ALONE = World(0, 1, torch.device("cpu"))
+RUNTIME, BF16, FP16 = Runtime(ALONE, "fp32"), Runtime(ALONE, "bf16"), Runtime(ALONE, "fp16")
 VOCABULARY, MAX_LENGTH = 60, 20
 
 

@@ -54,7 +54,6 @@ def test_nothing_stands_between_chinese_lines(width: int) -> None:
             "\u3000\u3000“谁？”\n\u3000\u3000他说：\n“是\n我。”",
             "\u3000\u3000“谁？”\n\u3000\u3000他说：“是我。”",
         ),
-        ("", ""),
     ],
 )
 def test_paragraphs(raw: str, text: str) -> None:

@@ -43,6 +43,12 @@ def test_changed_copies_are_found_and_nothing_else(seed: int) -> None:
     assert (match[-2:] == -1).all()
 
 
+def test_equal_texts_have_equal_signatures_wherever_they_stand() -> None:
+    first = module.signatures(["abcdefghij", "x", "好的好的好的"])
+    again = module.signatures(["好的好的好的", "abcdefghij"])
+    assert (first[[2, 0]] == again).all()
+
+
 def templated(draw: random.Random, count: int, own: int) -> list[str]:
     """Texts of one template, of which `own` letters are theirs."""
     letters = "abcdefghijklmnopqrstuvwxyz "

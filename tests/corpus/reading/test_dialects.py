@@ -70,7 +70,6 @@ def test_what_the_csv_module_writes(
         ("n\ttext\n1\t\\N\n2\ta\n", ["a"]),
         ("n\ttext\n1\ta\\tb\n", ["a\\tb"]),
         ("text,n,\na,1,\nb,2,\n", ["a", "b"]),
-        ("", []),
     ],
 )
 def test_files_of_other_programs(suffix: str, written: str, expected: list[str], tmp_path: Path) -> None:
@@ -164,7 +163,6 @@ def test_quotes_of_a_tsv_that_may_be_either_are_asked_for(text: str, tmp_path: P
 
 
 def test_a_quote_that_begins_a_field_late_in_a_tsv_is_said(tmp_path: Path) -> None:
-    """Wherever the file is divided; a table is refused with the option."""
     path = tmp_path / "a.tsv"
     path.write_text("n\ttext\n" + "1\tthe text of a row\n" * 20_000 + '2\t"Go," she said\n')
     found, issues = read(path, path.read_text())

@@ -62,6 +62,11 @@ FILES: dict[str, tuple[str, str | bytes, dict[str, str], dict[int, str], dict[st
         *("a.txt", b"\xef\xbb\xbfgood \xff\xfe bad\0 more text here", {}),
         *({0: "good \ufffd\ufffd bad\0 more text here"}, {BAD.format("good \ufffd\ufffd bad\0 more t"): 2}),
     ),
+    "a broken character leaves its line end, also at the end of a run": (
+        *("a.txt", (b"a" * 65_536 + b"\xfc6\nb\n") * 2, {"encoding": "gb18030", "split": "line"}),
+        dict(enumerate(["a" * 65_536 + "\ufffd6", "b"] * 2)),
+        {f"undecodable characters in gb18030 (such as {'a' * 10}\ufffd6)": 2},
+    ),
     "a replacement character of the file is no error": (
         *("a.txt", "\ufffd ".encode() + b"\xff \xe4\xb8 \xe4\xb8", {}),
         *({0: LOST}, {WRONG.format(LOST): 1, BAD.format(LOST): 3}),

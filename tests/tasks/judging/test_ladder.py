@@ -200,7 +200,7 @@ def test_what_tfidf_cannot_read_hides_no_other_error(seed, monkeypatch, capsys):
     monkeypatch.setattr(text.TfidfVectorizer, "fit_transform", broken)
     with pytest.raises(ValueError, match="out of order"):
         Tfidf().fit(data.train.table)
-    assert fit_linear(data.task, data, Tfidf()) is None
+    assert fit_linear(data, Tfidf()) is None
     assert "no linear model on TF-IDF: out of order" in capsys.readouterr().err
 
 
@@ -241,7 +241,7 @@ def test_dev_chooses_what_tfidf_reads(kind, seed, monkeypatch, capsys):
     tried: list[str] = []
     fit = Tfidf.fit
     monkeypatch.setattr(Tfidf, "fit", lambda self, table: (tried.append(self.kind), fit(self, table))[1])
-    rung = fit_linear(data.task, data, Tfidf())
+    rung = fit_linear(data, Tfidf())
     assert tried[:3] == list(Tfidf.kinds)
     assert rung.reads == tried[3]
     assert data.task.measure(rung.answers, test)["accuracy"] > 0.95
@@ -253,7 +253,7 @@ def test_many_classes_take_fewer_rows_and_too_many_none(monkeypatch, capsys):
     pytest.importorskip("sklearn")
     data = untouched([f"w{n % 3} w{n}" for n in range(90)], [n % 3 for n in range(90)])
     monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_FITTED_VALUES", 90)
-    assert fit_linear(data.task, data, Tfidf()).rows == 30
+    assert fit_linear(data, Tfidf()).rows == 30
     monkeypatch.setattr("brimful.tasks.judging.baselines.MAX_OUTPUTS", 2)
-    assert fit_linear(data.task, data, Tfidf()) is None
+    assert fit_linear(data, Tfidf()) is None
     assert "no linear model on TF-IDF: 3 labels" in capsys.readouterr().err
