@@ -174,10 +174,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
 TIMES = ("seconds", "tokens_per_second", "data_wait")
 
 
-def without_times(path: Path) -> list[dict]:
-    """Metrics without what the clock decides."""
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(path)]
-
-
 def lines(directory: Path) -> list[dict]:
-    return without_times(directory / "metrics.jsonl")
+    """Metrics without what the clock decides."""
+    found = read_metrics(directory / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in found]
