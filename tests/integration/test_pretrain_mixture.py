@@ -5,6 +5,7 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import yaml
 
 from brimful.base.storage import read_json
