@@ -204,11 +204,7 @@ class CandidateModel:
         return np.concatenate([self.begin, masked, self.end]), 1 + place - start
 
     def best(
-        self,
-        texts: Sequence[ndarray],
-        places: Sequence[ndarray],
-        choices: int,
-        advance: Advance | None = None,
+        self, texts: Sequence[ndarray], places: Sequence[ndarray], choices: int, advance: Advance
     ) -> ndarray:
         """Find the likeliest pieces that are words, the best first.
 
@@ -235,8 +231,7 @@ class CandidateModel:
                 ids = torch.where(best.values > -torch.inf, best.indices, -1).int().cpu().numpy()
                 pieces[done : done + len(ids), : ids.shape[1]] = ids
                 done += len(ids)
-                if advance is not None:
-                    advance(len(ids))
+                advance(len(ids))
         return pieces
 
     def _batches(
@@ -244,25 +239,24 @@ class CandidateModel:
     ) -> Iterator[tuple[PackedBatch, ndarray]]:
         """Yield packed copies with one mask each, and which masked pieces begin with a space, int64."""
         max_tokens = max(TOKENS.get(self.device.type, TOKENS["cpu"]), self.max_length)
-        waiting: list[tuple[ndarray, int]] = []
-        kinds: list[int] = []
+        waiting: list[tuple[ndarray, int, int]] = []
         tokens = 0
         for text, places_of_text in zip(texts, places, strict=True):
             for place in places_of_text.tolist():
                 ids, mask_place = self.sequence(text, place)
                 if tokens + len(ids) > max_tokens:
-                    yield self._packed(waiting), np.array(kinds)
-                    waiting, kinds, tokens = [], [], 0
-                waiting.append((ids, mask_place))
-                kinds.append(int(self.pieces.spaced[text[place]]))
+                    yield self._packed(waiting)
+                    waiting, tokens = [], 0
+                waiting.append((ids, mask_place, int(self.pieces.spaced[text[place]])))
                 tokens += len(ids)
         if waiting:
-            yield self._packed(waiting), np.array(kinds)
+            yield self._packed(waiting)
 
-    def _packed(self, sequences: list[tuple[ndarray, int]]) -> PackedBatch:
-        ids, masks = zip(*sequences, strict=True)
+    def _packed(self, copies: list[tuple[ndarray, int, int]]) -> tuple[PackedBatch, ndarray]:
+        ids, masks, kinds = zip(*copies, strict=True)
         starts = np.cumsum([0, *map(len, ids)])
         grain = 1 if self.device.type == "cpu" else TOKEN_GRAIN
         slots = -(-int(starts[-1]) // grain) * grain
         batch = pack(ids, max_length=self.max_length, pad=self.encoder.config.pad_id, slots=slots)
-        return replace(batch, mlm_positions=torch.from_numpy(starts[:-1] + np.array(masks)))
+        positions = torch.from_numpy(starts[:-1] + np.array(masks))
+        return replace(batch, mlm_positions=positions), np.array(kinds)

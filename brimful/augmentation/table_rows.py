@@ -8,10 +8,10 @@ from typing import Any
 
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.storage import readable
 from brimful.base.types import Values
 from brimful.tables.file_rows import FORMATS, class_names, open_rows
 from brimful.tables.layouts import FileLayout
-from brimful.tables.text_files import readable
 from brimful.tasks.prediction_files import open_output
 
 _ROWS_AT_ONCE = 1 << 14

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy import ndarray
 
-from brimful.base.console import warn
 from brimful.corpus.text.character_classes import SPACE, character_classes
 from brimful.corpus.text.characters import code_points
 from brimful.corpus.words.segmenter import Segmenter
-from brimful.corpus.words.word_lists import read_word_list
+from brimful.corpus.words.word_lists import read_lexicon, read_word_list
 
 BUILT_IN = frozenset(Path(__file__).with_name("function_words.txt").read_text(encoding="utf-8").split())
 """Function words of English and Chinese, in lower case."""
@@ -71,11 +70,7 @@ class Words:
         Raises:
             BrimfulError: a file cannot be read, or holds no word.
         """
-        lexicon = None
-        if lexicon_file:
-            lexicon, notes = read_word_list(lexicon_file, "lexicon")
-            for note in notes:
-                warn(note)
+        lexicon = read_lexicon(lexicon_file) if lexicon_file else None
         return cls(stop_words(stop_file), lexicon)
 
     def spans(self, text: str) -> ndarray:

@@ -20,7 +20,7 @@ import msgspec
 import yaml
 
 from brimful.base.errors import BrimfulError, require_range, suggest_name
-from brimful.base.storage import AnyPath, atomic_file
+from brimful.base.storage import AnyPath, atomic_file, readable
 from brimful.base.types import Facts, Values
 
 C = TypeVar("C")
@@ -94,10 +94,8 @@ def read_yaml(path: AnyPath) -> Values:
         BrimfulError: the file is absent, not YAML, or not a mapping; a key stands twice; there is an alias; a
             text holds a character that no file name can.
     """
-    try:
+    with readable(path):
         content = Path(path).read_bytes()
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
     # Notepad writes UTF-16, or UTF-8 with a byte order mark.
     try:
         text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")

@@ -12,6 +12,20 @@ _ONE = np.uint64(1)
 
 mix_word = compiled(splitmix)
 """`randomness.mix` of one uint64."""
+_HALF_BITS, _LOWER_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
+_HALF_UNIT = 1.0 / (1 << 32)
+
+
+@compiled
+def upper_uniform(draw: np.uint64) -> np.float64:
+    """Return a number of [0, 1) from the upper half of a draw, which is independent of the lower half."""
+    return np.float64(draw >> _HALF_BITS) * _HALF_UNIT
+
+
+@compiled
+def lower_uniform(draw: np.uint64) -> np.float64:
+    """Return a number of [0, 1) from the lower half of a draw."""
+    return np.float64(draw & _LOWER_HALF) * _HALF_UNIT
 
 
 @compiled

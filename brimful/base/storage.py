@@ -78,6 +78,19 @@ def _is_about_another(error: OSError, path: Path, temporary: Path) -> bool:
     return failed != path.parent and not failed.is_relative_to(temporary) and not failed.is_relative_to(path)
 
 
+@contextmanager
+def readable(path: AnyPath) -> Iterator[None]:
+    """A context that turns an error of reading a file into a message of one line.
+
+    Raises:
+        BrimfulError: in place of OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
+
+
 def require_utf8(path: AnyPath) -> None:
     """Refuse a name that is not UTF-8 (from a foreign archive, say): pyarrow and safetensors fail on it."""
     try:
@@ -279,9 +292,8 @@ def read_json(path: AnyPath) -> Any:
         BrimfulError: the file is absent or not JSON.
     """
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
+        with readable(path):
+            return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
         line = getattr(error, "lineno", 1)
         raise BrimfulError(f"{path} is no JSON (line {line}): it is damaged or not Brimful's") from error
@@ -397,11 +409,9 @@ def read_commit(
         if size != facts["bytes"]:
             problem = f"was cut short or replaced: it has {size:,} bytes, not {facts['bytes']:,}"
             raise BrimfulError(f"{file} {problem}; {remedy}")
-        try:
+        with readable(file):
             if verify and crc32(file) != facts["crc32"]:
                 raise BrimfulError(f"{file} is damaged (CRC differs); {remedy}")
-        except OSError as error:
-            raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
     return value
 
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import readable
 from brimful.corpus.shards import require_prepared
 from brimful.data.mixture import parse_sources
 from brimful.exporting.formats import FORMATS, format_of, require_export_place
 from brimful.hf.model_folder import ModelFolder
 from brimful.runs.start_checks import START, require_options, require_run, require_run_place
-from brimful.tables.layouts import FileLayout, find_layout
+from brimful.tables.layouts import find_layout
 from brimful.tables.table_files import read_table
-from brimful.tables.text_files import files_of_table, readable
+from brimful.tables.text_files import files_of_table
 from brimful.tasks.registry import DEFAULT_TASK, TASKS_WITH_A_LABEL_COLUMN
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _is_new_run(verb: str, config: Any) -> bool:
 
 
 def _check_texts(verb: str, config: Any) -> None:
-    """Check that the texts of a run are there. Check the first row of labelled tables too."""
+    """Check that the texts of a run are there, and that the first row of a labelled table has a label."""
     if verb in ("pretrain", "distil-encoder"):
         for source in parse_sources(config.data or ()):
             require_prepared(Path(source.path))
@@ -78,13 +79,9 @@ def _check_texts(verb: str, config: Any) -> None:
         layout = find_layout(config)
         if (config.task or layout.task or DEFAULT_TASK) in TASKS_WITH_A_LABEL_COLUMN:
             for path in tables:
-                _check_first_row(path, layout)
-
-
-def _check_first_row(path: Path | str, layout: FileLayout) -> None:
-    """Refuse a file whose first row shows that it is not a table with labels. Show no warning."""
-    with record_warnings():
-        read_table(files_of_table(path)[0], labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
+                file = files_of_table(path)[0]
+                with record_warnings():  # the verb prints them
+                    read_table(file, labelled=True, layout=layout, take=lambda rows: islice(rows, 1))
 
 
 def _check_export(config: "ExportConfig") -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from brimful.base.config import build, read_yaml, require_seeds, verb, write_yaml
 from brimful.base.console import say
 from brimful.base.environment import require_packages
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_range
 from brimful.base.seals import CONFIG, EXPORT, SUMMARY
 from brimful.base.storage import require_folder_place
 from brimful.base.types import Values
@@ -81,8 +81,7 @@ class DemoConfig:
 
     def __post_init__(self) -> None:
         require_seeds(self.seed)
-        if self.max_reviews is not None and self.max_reviews < 100:
-            raise BrimfulError(f"max_reviews is {self.max_reviews}: it must be at least 100")
+        require_range(self, "at least 100", "max_reviews")
 
 
 @verb(DemoConfig)

@@ -110,7 +110,6 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
 
 def write_reviews(reviews: Reviews, folder: Path) -> None:
     """Write training.txt (all texts that training may see), unlabelled.txt, train.tsv and test.tsv."""
-
     header = ("text", "label")
     files = {
         "training.txt": [text for text, _ in reviews.labelled] + reviews.unlabelled,

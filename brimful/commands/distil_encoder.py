@@ -8,10 +8,10 @@ from brimful.stages.distil_options import DistilEncoderConfig
 
 @verb(DistilEncoderConfig)
 def distil_encoder(config: DistilEncoderConfig) -> Values:
-    """Train a smaller encoder to imitate an encoder without a task: first its layers, then its vectors.
+    """Train a smaller encoder to imitate the layers of an encoder without a task.
 
     Returns:
-        the content of summary.json: `test.cosine` with texts to test, `texts`, `parameters.*` ...
+        the content of summary.json: `sequences` of an epoch, `parameters.student`, `megabytes.student` ...
 
     Raises:
         BrimfulError: the teacher, a file or the run directory is unusable; or one of them has changed since

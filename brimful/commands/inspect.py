@@ -60,9 +60,7 @@ class InspectConfig:
     """Another seed shows other documents."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "documents", "tokens", "examples")
-        if self.update is not None:
-            require_positive(self, "update")
+        require_positive(self, "documents", "tokens", "examples", "update")
         if self.verify and self.update is not None:
             raise UsageError("--verify checks files and shows no rows: leave --update out")
 
@@ -175,7 +173,7 @@ def _rows(directory: Path, update: int, most: int) -> Values:
                 for _ in range(skipped):
                     cursor = stream.following(cursor)
                     advance()
-            batches, _ = stream.micro_batches(cursor)
+            batches = stream.micro_batches(cursor)
             view = BatchView(stream, tokenizer, most)
             rows = []
             for number, batch in enumerate(batches, start=1):

@@ -50,14 +50,14 @@ def show_predicted(result: Values) -> None:
 def predict(config: PredictConfig) -> Values:
     """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
 
-    A model that was exported to ONNX runs in onnxruntime, without torch.
-    Probabilities are calibrated if the model's config.json has a temperature, which finetune fits on dev.
-    With an encoder, the column is `vector`. The input may be of any size: it is read twice, first to check
-    every row, then in slices. The output file appears under its name only when it is complete.
+    A model that was exported to ONNX runs in onnxruntime, without torch. Probabilities are calibrated if the
+    model's config.json has a temperature, which finetune fits on dev. With an encoder, the column is
+    `vector`. The input may be of any size: it is read twice, first to check every row, then in slices. The
+    output file appears under its name only when it is complete.
 
     Returns:
-        the number of texts, real tokens per second, the number format (`precision`),
-        the labels of the `columns` of a .npy of scores, and the output's path.
+        the number of texts, real tokens per second, the number format (`precision`), the labels of the
+        `columns` of a .npy of scores, and the output's path.
 
     Raises:
         BrimfulError: the folder holds no model that can predict, the input is not a table of texts, the

@@ -303,10 +303,6 @@ class Shard:
         """Return which of the tokens begin..end start a word, bool (end - begin,)."""
         return read_bits(self.word_bits, begin, end)
 
-    def sentence_starts(self, begin: int, end: int) -> ndarray:
-        """Return which of the tokens begin..end start a sentence, bool (end - begin,)."""
-        return read_bits(self.sentence_bits, begin, end)
-
     def origin(self, document: int) -> Origin:
         """Return where a document was read (see docs/shard-format.md).
 

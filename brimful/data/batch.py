@@ -124,7 +124,7 @@ def make_blank(
     if used > T or any(not 1 <= length <= max_length for length in lengths):
         raise ValueError(f"{len(lengths)} sequences of {used} tokens do not fit {T} slots of {max_length}")
     whole, rest = divmod(T - used, max_length)
-    all_lengths = [*lengths, *[max_length] * whole]  # with those of filler
+    all_lengths = [*lengths, *[max_length] * whole]  # filler sequences included
     if rest:
         all_lengths.append(rest)
     S = len(all_lengths) if sequence_slots is None else sequence_slots

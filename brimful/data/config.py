@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_range
 from brimful.packing.histogram import MAX_CAPACITY
 
 SPECIAL_TOKENS = 2
@@ -54,10 +54,8 @@ class PackingConfig:
                 f"packing.max_length is {self.max_length}: it must be at least 5 and at most packing.capacity"
                 f" ({self.capacity})"
             )
-        if self.capacity > MAX_CAPACITY:
-            raise BrimfulError(f"packing.capacity is {self.capacity}: it must be at most {MAX_CAPACITY}")
-        if self.max_sequences is not None and self.max_sequences < 1:
-            raise BrimfulError(f"packing.max_sequences is {self.max_sequences}: it must be at least 1")
+        require_range(self, f"at most {MAX_CAPACITY}", "capacity", group="packing.")
+        require_range(self, "at least 1", "max_sequences", group="packing.")
 
     @property
     def depth(self) -> int:

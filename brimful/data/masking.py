@@ -12,15 +12,9 @@ import numpy as np
 from numpy import ndarray
 
 from brimful.base.compiled import compiled
-from brimful.base.draws import mix_word
+from brimful.base.draws import lower_uniform, mix_word, upper_uniform
 from brimful.base.types import IGNORED
 from brimful.data.config import MaskingConfig
-
-# A draw has 64 bits. The upper 32 decide whether a word is masked, the lower 32 what is shown in its place:
-# two uniform numbers from one hash.
-_SCALE = 1.0 / (1 << 32)
-_LOW = np.uint64(0xFFFFFFFF)
-_S32 = np.uint64(32)
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,10 @@ def count_prediction_slots(tokens: int, rate: float, tokens_per_word: float = 1.
 
 @compiled
 def _choose(word_starts, maskable, offsets, keys, rate, by_token, positions, word_draws):
-    """Write the predictions' positions and the draws of their words; return how many there are."""
+    """Write the predictions' positions and the draws of their words; return how many there are.
+
+    The upper half of a draw decides whether a word is masked, the lower half what is shown in its place.
+    """
     n = 0
     for sequence in range(len(keys)):
         begins, hidden, draw = True, False, np.uint64(0)
@@ -61,7 +58,7 @@ def _choose(word_starts, maskable, offsets, keys, rate, by_token, positions, wor
             if begins or by_token or word_starts[index]:
                 # A place within the sequence, so that the draw does not depend on the row.
                 draw = mix_word(keys[sequence] + np.uint64(index - offsets[sequence]))
-                hidden = bool(np.float64(draw >> _S32) * _SCALE < rate)
+                hidden = bool(upper_uniform(draw) < rate)
             begins = False
             if hidden:
                 positions[n], word_draws[n] = index, draw
@@ -81,7 +78,7 @@ def _hide(
             sequence += 1
         labels[n] = tokens[index]
         draw = mix_word(keys[sequence] + np.uint64(index - offsets[sequence]))
-        fate = np.float64((word_draws[n] if together else draw) & _LOW) * _SCALE
+        fate = lower_uniform(word_draws[n] if together else draw)
         if fate < mask_share:
             tokens[index] = mask
         elif fate < mask_share + random_share:

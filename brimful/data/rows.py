@@ -8,7 +8,7 @@ filled up from the next.
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -86,11 +86,12 @@ class RowStream:
     reader: SequenceReader
     sources: Sequence[Source]
     phases: Sequence[Phase]
-    seed: int = field(kw_only=True)
-    rows_per_micro_batch: int = field(kw_only=True)
-    fixed_shapes: bool = field(default=False, kw_only=True)
-    rank: int = field(default=0, kw_only=True)
-    world: int = field(default=1, kw_only=True)
+    _: KW_ONLY
+    seed: int
+    rows_per_micro_batch: int
+    fixed_shapes: bool = False
+    rank: int = 0
+    world: int = 1
 
     def __post_init__(self) -> None:
         self._ends = list(accumulate(phase.steps for phase in self.phases))
@@ -118,11 +119,10 @@ class RowStream:
             batches.append(self.batch(rows, update, plan.sequence_slots))
         return batches, plan.following
 
-    def micro_batches(self, cursor: Cursor, which: slice = slice(None)) -> tuple[list[list[Row]], Cursor]:
-        """The rows of the update's micro-batches (all, or `which`), and the cursor of the next update."""
+    def micro_batches(self, cursor: Cursor, which: slice = slice(None)) -> list[list[Row]]:
+        """The rows of the update's micro-batches: all, or `which`."""
         plan, update = self._plan(cursor), cursor["update"]
-        rows = [self._choose_rows(plan.rows, chosen, update) for chosen in plan.micro_batches[which]]
-        return rows, plan.following
+        return [self._choose_rows(plan.rows, chosen, update) for chosen in plan.micro_batches[which]]
 
     def following(self, cursor: Cursor) -> Cursor:
         """The cursor of the next update."""

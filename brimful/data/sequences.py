@@ -12,14 +12,10 @@ import numpy as np
 from numpy import ndarray
 
 from brimful.base.compiled import compiled
-from brimful.base.draws import mix_word
+from brimful.base.draws import lower_uniform, mix_word, upper_uniform
 from brimful.base.randomness import hash_words
 from brimful.corpus.shards import Corpus
 from brimful.data.config import SequencesConfig
-
-# A draw of 64 bits gives two uniform numbers, one from each half.
-_UNIT = 1.0 / (1 << 32)
-_S32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def _keys(shard: ndarray, begin: ndarray) -> ndarray:
@@ -124,8 +120,8 @@ def _cut(starts, ends, keys, sentence_bits, word_bits, room, sentences, short_sh
             first = begin == start and not whole
             if first or short_share > 0:
                 draw = mix_word(keys[place] + np.uint64(begin - start))
-                if first or np.float64(draw >> _S32) * _UNIT < short_share:
-                    limit = 1 + int(np.float64(draw & _LOW) * _UNIT * room)
+                if first or upper_uniform(draw) < short_share:
+                    limit = 1 + int(lower_uniform(draw) * room)
             cut = end
             if end - begin > limit:
                 cut = _last_bit(preferred, begin, begin + limit)

@@ -15,6 +15,7 @@ from numpy import ndarray
 from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus
 from brimful.data.blocks import Block, Blocks
+from brimful.packing.histogram import cumulate
 
 Place = dict[str, Any]
 """The state of a source: {"max_length": of the open block, "epoch", "block", "row": the next row, "tokens":
@@ -165,7 +166,7 @@ def mix(
         turns = []
         for source, place in zip(sources, places, strict=True):
             rows = source.read_rows(place, count - done, max_length)
-            tokens = place["tokens"] + np.concatenate([[0], np.cumsum(rows.tokens)])
+            tokens = place["tokens"] + cumulate(rows.tokens)
             upcoming.append(rows)
             turns.append(tokens / source.proportion)
         ends = np.cumsum([len(turn) for turn in turns]) - 1

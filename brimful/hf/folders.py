@@ -266,10 +266,8 @@ def _head_kind(encoder: Encoder, name: str, tensors: Tensors, where: str) -> typ
 
 def _new_head(kind: type[Head], encoder: Encoder, values: Values, tensors: Tensors) -> Head:
     """Return a head of the shape that config.json and the tensors describe."""
-    if issubclass(kind, MaskedLMHead):
+    if issubclass(kind, MaskedLMHead | PairHead):
         return kind(encoder)
-    if kind is PairHead:
-        return PairHead(encoder)
     rate = values.get("classifier_dropout")
     if kind is SpanHead:
         return SpanHead(encoder, dropout=rate)

@@ -21,7 +21,7 @@ _MAGIC = 0xDB4775248B80FB57  # the last 8 bytes of a table of LevelDB
 _FOOTER_BYTES = 48
 _DTYPES = {1: "<f4", 2: "<f8", 19: "<f2"}
 """NumPy's types of floating point by their numbers in tensorflow/core/framework/types.proto."""
-_NAMES = (
+_NAME_REPLACEMENTS = (
     ("/", "."),
     (".layer_", ".layer."),
     (".kernel", ".weight"),
@@ -77,7 +77,7 @@ def read_checkpoint(index: Path, shards: list[Path]) -> Iterator[tuple[Path, str
             tensor = torch.from_numpy(values.view(dtype).reshape(shape))
             if name.endswith("/kernel"):
                 tensor = tensor.T
-            for theirs, ours in _NAMES:
+            for theirs, ours in _NAME_REPLACEMENTS:
                 name = name.replace(theirs, ours)
             yield shards[shard], name, tensor
     except (IndexError, ValueError, TypeError, struct.error) as error:

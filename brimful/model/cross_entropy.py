@@ -23,6 +23,11 @@ def cross_entropy_sum(scores: Tensor, labels: Tensor, weights: Tensor | None = N
     return (losses * weights.detach()).sum()
 
 
+def count_labels(labels: Tensor) -> float:
+    """Count the labels that are in a loss: all but -100."""
+    return float((labels != IGNORED).sum())
+
+
 def count_hits(scores: Tensor, labels: Tensor) -> Tensor:
     """Return how many labels have the highest score of their row: int64 ().
 

@@ -34,12 +34,14 @@ class FastForm:
     applies: Callable[..., bool] = _always
 
 
-FORMS: dict[str, tuple[FastForm, ...]] = {}
-"""The fast forms of each plain form, in the order in which they are tried. Empty until `load_forms`."""
-_load: Callable[[], dict[str, tuple[FastForm, ...]]] = dict
+Forms = dict[str, tuple[FastForm, ...]]
+"""The fast forms of each plain form, in the order in which they are tried."""
+FORMS: Forms = {}
+"""All fast forms. Empty until `load_forms`."""
+_load: Callable[[], Forms] = dict
 
 
-def load_forms_with(load: Callable[[], dict[str, tuple[FastForm, ...]]]) -> None:
+def load_forms_with(load: Callable[[], Forms]) -> None:
     """Name the function that imports and returns all fast forms; it is called when they are first needed."""
     global _load
     _load = load

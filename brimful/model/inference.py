@@ -159,9 +159,9 @@ def run_by_token(
 
 
 def make_batches(
-    examples: Examples, fills: Callable[[int], bool] = lambda tokens: True, *, tokens: int = BATCH_TOKENS
+    examples: Examples, fills: Callable[[int], bool] = lambda tokens: True
 ) -> Iterator[PackedBatch]:
-    """Yield every example once, in micro-batches of at most `tokens` tokens (or one longer example).
+    """Yield every example once, in micro-batches of at most `BATCH_TOKENS` tokens (or one longer example).
 
     The longest examples come first, so that lengths in a batch are similar; the shortest ones fill it up.
 
@@ -175,9 +175,9 @@ def make_batches(
         # `first` goes up from the longest example, `end` down from the shortest, until they meet.
         first, end = 0, len(order)
         while first < end:
-            long_end = int(np.searchsorted(tokens_before, tokens_before[first] + tokens, "right")) - 1
+            long_end = int(np.searchsorted(tokens_before, tokens_before[first] + BATCH_TOKENS, "right")) - 1
             long_end = min(max(long_end, first + 1), end)  # at least one example, even if it is too long
-            free = tokens - (tokens_before[long_end] - tokens_before[first])
+            free = BATCH_TOKENS - (tokens_before[long_end] - tokens_before[first])
             short_start = int(np.searchsorted(tokens_before, tokens_before[end] - free))
             short_start = min(max(long_end, short_start), end)
             chosen = np.concatenate([order[first:long_end], order[short_start:end]])

@@ -10,7 +10,6 @@ masked inside a packed sequence.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from brimful.model.attention import Layout
 from brimful.model.encoder import Capture, Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.objectives.layer_losses import LayerLosses
+from brimful.objectives.losses import Imitation
 from brimful.objectives.supervised import Evaluate, HeadObjective, no_evaluation
 from brimful.precision.policy import widen
 from brimful.train.objective import Modules, Objective, Sums
@@ -47,7 +47,8 @@ class LayerDistillation(Objective):
         self.teacher = teacher
         self.coefficients = losses.coefficients
         self.layers = losses.map_layers(ours, theirs)
-        self.maps = count_score_maps(ours.heads, theirs.heads)
+        # The score maps of a layer that `attention_score_sum` compares.
+        self.maps = ours.heads if ours.heads == theirs.heads else 1
         self.projections = nn.ModuleList()
         # Attention scores have no width. Without the other terms, a projection would have no gradient.
         if ours.hidden_size != theirs.hidden_size and set(self.coefficients) - {"attention"}:
@@ -104,15 +105,15 @@ class LogitDistillation(HeadObjective):
     def __init__(
         self,
         head: SequenceHead | TokenHead,
-        imitation: Callable[[Tensor, Tensor], Tensor],
+        imitation: Imitation,
         primary_metric: PrimaryMetric | None = None,
         evaluate: Evaluate = no_evaluation,
     ) -> None:
         """
         Args:
             head: the student's head.
-            imitation: outputs of student and teacher, (N, outputs) in float32 at least -> sum of losses, ().
-                The teacher's are the target `TEACHER` of batches, float32 (S, C) or (T, C).
+            imitation: the loss. The teacher's outputs are the target `TEACHER` of batches, float32 (S, C) or
+                (T, C).
             primary_metric: the metric of `evaluate` that checkpoints are compared by.
             evaluate: measures the student on held-out examples.
         """
@@ -157,11 +158,6 @@ def attention_score_sum(student: Projections, teacher: Projections, batch: Packe
         student, teacher = _merge_heads(*student), _merge_heads(*teacher)
     with torch.autocast(student[0].device.type, enabled=False):  # products of widened numbers stay wide
         return _AttentionScores.apply(*student, *teacher, batch)
-
-
-def count_score_maps(student_heads: int, teacher_heads: int) -> int:
-    """Count the score maps of a layer that `attention_score_sum` compares."""
-    return student_heads if student_heads == teacher_heads else 1
 
 
 def _merge_heads(q: Tensor, k: Tensor) -> Projections:

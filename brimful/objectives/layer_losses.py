@@ -7,6 +7,9 @@ from brimful.base.errors import BrimfulError, require_range
 from brimful.base.types import Numbers
 from brimful.model.shape import EncoderConfig
 
+LayerNumbers = tuple[int, ...]
+"""Layers of an encoder, from 0."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerLosses:
@@ -18,7 +21,7 @@ class LayerLosses:
     """The same of each layer's output (TinyBERT)."""
     attention: float = 1.0
     """Squared difference of attention scores before the softmax, over pairs of tokens, heads (TinyBERT)."""
-    layer_map: Literal["uniform", "last"] | tuple[int, ...] = "uniform"
+    layer_map: Literal["uniform", "last"] | LayerNumbers = "uniform"
     """The teacher's layer that each layer of the student imitates. uniform: evenly spread, the last included;
     last: the last ones; or their numbers, from 0."""
 
@@ -31,7 +34,7 @@ class LayerLosses:
         weights = {"embedding": self.embedding, "hidden": self.hidden, "attention": self.attention}
         return {name: weight for name, weight in weights.items() if weight}
 
-    def map_layers(self, student: EncoderConfig, teacher: EncoderConfig) -> tuple[int, ...]:
+    def map_layers(self, student: EncoderConfig, teacher: EncoderConfig) -> LayerNumbers:
         """Choose the teacher's layer for each layer of the student.
 
         Raises:
@@ -52,7 +55,7 @@ class LayerLosses:
         return spread_layers(theirs, ours)
 
 
-def spread_layers(layers: int, count: int) -> tuple[int, ...]:
+def spread_layers(layers: int, count: int) -> LayerNumbers:
     """Choose `count` of `layers`, as evenly as can be, the last included.
 
     Where `count` divides `layers`, they are every g-th (Jiao et al. 2020, "TinyBERT", section 3.1: g(m)).

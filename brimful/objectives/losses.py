@@ -11,17 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from brimful.base.errors import BrimfulError
-from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch
 from brimful.precision.policy import widen
 
-
-def count_labels(labels: Tensor) -> float:
-    """Count the labels that are in a loss."""
-    return float((labels != IGNORED).sum())
+Imitation = Callable[[Tensor, Tensor], Tensor]
+"""Outputs of a student and of its teacher, (N, outputs) in float32 at least -> the sum of losses, ()."""
 
 
-def make_class_imitation(temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+def make_class_imitation(temperature: float) -> Imitation:
     """Make the loss of a student's logits (N, classes) against its teacher's: the cross-entropies with the
     teacher's probabilities, summed to () (Hinton et al. 2015, section 2). The temperature divides both."""
 

@@ -6,15 +6,18 @@ from torch import Tensor
 from brimful.base.types import IGNORED, LossMean, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.model.attention import Layout
-from brimful.model.cross_entropy import count_hits, cross_entropy_sum
+from brimful.model.cross_entropy import count_hits, count_labels, cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.model.linear_cross_entropy import linear_cross_entropy
-from brimful.objectives.losses import count_labels
 from brimful.train.objective import Modules, Objective, Runtime, Sums
 
 PREDICTIONS_AT_ONCE = 1024
 """Predictions whose logits an evaluation holds at a time."""
+
+
+Ratios = dict[str, tuple[float, float]]
+"""Metrics by name, each a sum and its normalizer."""
 
 
 class MaskedLM(Objective):
@@ -107,9 +110,8 @@ class MaskedLM(Objective):
                     means[metric] = sum(sums[part] for part in parts) / normalizer
         return means
 
-    def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
-        """Measure the metrics of one batch, each a sum and its normalizer: hidden (N, hidden) of the kept
-        slots."""
+    def measure(self, hidden: Tensor, batch: PackedBatch) -> Ratios:
+        """Measure one batch, from hidden (N, hidden) of the kept slots."""
         assert batch.mlm_labels is not None
         weights = self._prediction_weights(batch, hidden.dtype)
         total = total_of_means = correct = 0.0
@@ -158,20 +160,19 @@ class MaskedLMAndPairs(MaskedLM):
         return torch.cat((batch.first_positions, super().output_slots(batch)))
 
     def loss(self, encoder: Encoder, batch: PackedBatch, layout: Layout | None = None) -> Sums:
-        first, hidden = self._split(encoder(batch, layout, output_slots=self.output_slots(batch)), batch)
-        logits, labels = self.head.pair.classify(first), batch.targets["pair"]  # (S, 2), (S,)
+        hidden = encoder(batch, layout, output_slots=self.output_slots(batch))
+        logits, labels, hidden = self._score_pairs(hidden, batch)
         pairs = {"pair": cross_entropy_sum(logits, labels), "pair_accuracy": count_hits(logits, labels)}
         return self.masked_lm_sums(hidden, batch) | pairs
 
-    def _split(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-        """The hidden states of first tokens (S, hidden) and of predictions (M, hidden)."""
+    def _score_pairs(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """The scores of pairs (S, 2), their labels (S,), and the hidden states of predictions (M, hidden)."""
         sequences = batch.offsets.numel() - 1
-        return hidden[:sequences], hidden[sequences:]
+        return self.head.pair.classify(hidden[:sequences]), batch.targets["pair"], hidden[sequences:]
 
-    def measure(self, hidden: Tensor, batch: PackedBatch) -> dict[str, tuple[float, float]]:
+    def measure(self, hidden: Tensor, batch: PackedBatch) -> Ratios:
         """Measure the metrics of `MaskedLM`, and loss and accuracy of the pairs."""
-        first, hidden = self._split(hidden, batch)
-        logits, labels = self.head.pair.classify(first), batch.targets["pair"]
+        logits, labels, hidden = self._score_pairs(hidden, batch)
         pairs = count_labels(labels)
         loss = float(cross_entropy_sum(logits, labels)), pairs
         accuracy = count_correct(logits, labels), pairs

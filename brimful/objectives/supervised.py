@@ -12,7 +12,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.train.objective import Modules, Objective, Runtime, Sums
 
-Evaluate = Callable[[Encoder, Runtime], dict[str, float]]
+Evaluate = Callable[[Encoder, Runtime], Numbers]
 """Metrics of an encoder on held-out data, as `Objective.evaluate` returns them."""
 
 

@@ -10,22 +10,22 @@ from numpy import ndarray
 from brimful.base.compiled import compiled
 from brimful.base.draws import count_shuffle_bits, make_shuffle_words, shuffle_word
 from brimful.base.randomness import hash_words
-from brimful.packing.histogram import Plan
+from brimful.packing.histogram import Plan, cumulate
 
 
 @compiled
-def _group(lengths, starts, grouped):
-    """Write the sequences of each length, in order, to `grouped` from `starts[length]` on.
+def group_places(values, starts, grouped):
+    """Write the places of each value, in order, to `grouped` from `starts[value]` on.
 
-    Returns whether each sequence has a place.
+    Returns whether the values occur as often as `starts`, which counts them, says.
     """
     following = starts.copy()
-    for sequence in range(len(lengths)):
-        length = lengths[sequence]
-        if not 0 <= length < len(starts) - 1 or following[length] == starts[length + 1]:
+    for place in range(len(values)):
+        value = values[place]
+        if not 0 <= value < len(starts) - 1 or following[value] == starts[value + 1]:
             return False
-        grouped[following[length]] = sequence
-        following[length] += 1
+        grouped[following[value]] = place
+        following[value] += 1
     return True
 
 
@@ -72,11 +72,11 @@ def assign(plan: Plan, lengths: ndarray, key: np.uint64) -> tuple[ndarray, ndarr
     """
     lengths = np.asarray(lengths)
     counts = plan.counts()
-    starts = np.concatenate([[0], np.cumsum(counts)])  # (capacity + 2,)
+    starts = cumulate(counts)  # (capacity + 2,)
     # 4 bytes an index instead of 8: these two arrays are most of the memory of a large assignment.
     index_type = np.uint32 if len(lengths) < 2**32 else np.int64
     grouped = np.empty(len(lengths), dtype=index_type)
-    if len(lengths) != starts[-1] or not _group(lengths, starts, grouped):
+    if len(lengths) != starts[-1] or not group_places(lengths, starts, grouped):
         raise ValueError("the plan was made for other lengths")
     shuffled = np.empty(len(lengths), dtype=index_type)
     # Each length has a key of its own, so its order does not depend on the other lengths.

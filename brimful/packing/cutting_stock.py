@@ -20,7 +20,7 @@ from scipy.sparse import csc_array, diags_array, hstack
 
 from brimful.base.compiled import compiled
 from brimful.base.randomness import derive_key, draw_uniform
-from brimful.packing.histogram import Plan, check_counts, check_limits, depth_limit
+from brimful.packing.histogram import Plan, check_counts, check_limits, cumulate, depth_limit
 from brimful.packing.pack_first import best_fit
 
 MAX_LENGTHS = 1024
@@ -250,8 +250,8 @@ class _Program:
         """
         lengths, counts, capacity = self.lengths, self.counts, self.capacity
         starts = np.unique(np.concatenate([[1], lengths[2 * lengths <= capacity]]))  # each a of interest
-        sequences = np.concatenate([[0], np.cumsum(counts)])
-        tokens = np.concatenate([[0], np.cumsum(counts * lengths)])
+        sequences = cumulate(counts)
+        tokens = cumulate(counts * lengths)
         low = np.searchsorted(lengths, starts)
         high = np.searchsorted(lengths, capacity - starts, side="right")
         bounds = sequences[-1] - sequences[high] + (tokens[high] - tokens[low]) / capacity

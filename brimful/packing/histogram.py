@@ -18,6 +18,17 @@ MAX_CAPACITY = 1 << 24
 MAX_SLOTS = 2.0**62  # sums of tokens stay in int64
 
 
+def cumulate(values: ndarray) -> ndarray:
+    """Return the sums of the first 0, 1 ... n values, int64 (n + 1,): where groups of these sizes begin."""
+    return np.concatenate([[0], np.cumsum(values)])
+
+
+def _are_counts(values: ndarray) -> bool:
+    """Whether an array is one-dimensional and holds whole numbers of at least 0."""
+    is_whole = values.dtype.kind in "iu" or not values.size
+    return values.ndim == 1 and is_whole and values.min(initial=0) >= 0
+
+
 def count_lengths(lengths: ndarray) -> ndarray:
     """Count how many of `lengths` equal each index: int64 (max + 1,).
 
@@ -25,8 +36,7 @@ def count_lengths(lengths: ndarray) -> ndarray:
         BrimfulError: a length is not a whole number of at least 0.
     """
     lengths = np.asarray(lengths)
-    whole = lengths.dtype.kind in "iu" or not lengths.size
-    if lengths.ndim != 1 or not whole or lengths.min(initial=0) < 0:
+    if not _are_counts(lengths):
         raise BrimfulError("lengths must be a one-dimensional array of whole numbers of at least 0")
     return np.bincount(lengths.astype(np.int64))
 
@@ -60,8 +70,7 @@ def check_counts(counts: ndarray, capacity: int) -> ndarray:
             least 0, or all rows together would have 2^62 slots.
     """
     counts = np.asarray(counts)
-    whole = counts.dtype.kind in "iu" or not counts.size
-    if counts.ndim != 1 or not whole or (counts < 0).any():
+    if not _are_counts(counts):
         raise BrimfulError("a length histogram is a list of counts, each a whole number of at least 0")
     if counts.sum(dtype=np.float64) * capacity >= MAX_SLOTS:
         raise BrimfulError(
@@ -150,16 +159,11 @@ def lower_bound(counts: ndarray, capacity: int, max_sequences: int | None = None
     time: `cutting_stock` proves it.
 
     Args:
-        counts: int (longest + 1,), number of sequences of each length.
-
-    Raises:
-        BrimfulError: see `check_limits` and `check_counts`.
+        counts: number of sequences of each length, as `check_counts` returns it.
     """
-    capacity, max_sequences = check_limits(capacity, max_sequences)
-    counts = check_counts(counts, capacity)
     # [i] of both: the sequences of less than i tokens, and their tokens; int64 (capacity + 2,)
-    sequences = np.concatenate([[0], np.cumsum(counts)])
-    tokens = np.concatenate([[0], np.cumsum(counts * np.arange(capacity + 1))])
+    sequences = cumulate(counts)
+    tokens = cumulate(counts * np.arange(capacity + 1))
     half = capacity // 2
     # L2 holds for any a up to half the capacity. A sequence longer than half a row needs a row of its own. If
     # it has at most capacity - a tokens, its row has space for sequences of a tokens to half a row. Those

@@ -12,7 +12,7 @@ an update smaller than the spacing of the 16-bit format survives:
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ _OWN_STATES = ("roundings", "compensation", "master")
 """States of `NarrowWeights`, which the inner optimizer does not see."""
 
 
-_Member = tuple[dict[str, Any], int, Tensor]
+_Member = tuple[Values, int, Tensor]
 """The group of a parameter, its number among all parameters, and the parameter."""
 
 

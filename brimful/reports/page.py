@@ -193,9 +193,13 @@ def draw_curves(run: Run) -> list[SummaryChart]:
     return sorted(charts, key=lambda chart: (chart.is_detail, chart.y != "loss"))
 
 
-def _read_points(lines: Sequence[Values]) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the updates and the values of each number in a metrics.jsonl."""
-    points: dict[str, tuple[list[float], list[float]]] = {}
+Points = dict[str, tuple[list[float], list[float]]]
+"""Updates, and values there, of each number in a metrics.jsonl."""
+
+
+def _read_points(lines: Sequence[Values]) -> Points:
+    """Return the points of each curve in a metrics.jsonl."""
+    points: Points = {}
     for line in lines:
         step = finite_number(line.get("step"))
         for key, number in line.items():

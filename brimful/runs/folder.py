@@ -37,6 +37,10 @@ _RECORD = "result.json"
 _WEIGHTS = "weights.safetensors"
 
 
+NamedModules = Mapping[str, nn.Module]
+"""Modules by the names under which a result keeps their weights."""
+
+
 class _ResultRecord(TypedDict):
     identity: str
     figures: Numbers
@@ -75,14 +79,14 @@ class Result:
     def _weights(self) -> Path:
         return self.directory / _RESULT / _WEIGHTS
 
-    def load(self, modules: Mapping[str, nn.Module]) -> None:
+    def load(self, modules: NamedModules) -> None:
         """Load the weights that these modules had at the end of the training; they must have been kept."""
         tensors = load_file(self._weights)
         with torch.no_grad():
             for name, parameter in nn.ModuleDict(modules).named_parameters():
                 parameter.copy_(tensors[name])
 
-    def save(self, modules: Mapping[str, nn.Module]) -> None:
+    def save(self, modules: NamedModules) -> None:
         """Keep the metrics, and the weights of these modules."""
         with atomic_directory(self.directory / _RESULT) as temporary:
             parameters = nn.ModuleDict(modules).named_parameters()
@@ -136,7 +140,7 @@ class RunFolder:
         directory: Path,
         title: str,
         make: Callable[[], ResumableTraining],
-        keep: Mapping[str, nn.Module],
+        keep: NamedModules,
     ) -> Result:
         """Train to the end, from the newest checkpoint if there is one. A finished training is not repeated.
 

@@ -15,6 +15,10 @@ INPUTS = "inputs.json"
 """The file with the CRCs of the files that a run reads. It stays until the run is finished."""
 
 
+RunFiles = dict[str, Path]
+"""Files that a run reads, by the run's names for them, which are the same on other machines."""
+
+
 def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
     """Return the CRC of each file that a run reads, by the run's name for it.
 
@@ -37,7 +41,7 @@ def check_inputs(directory: Path, files: Mapping[str, Path]) -> dict[str, int]:
     return checksums
 
 
-def model_files(name: str, folder: ModelFolder) -> dict[str, Path]:
+def model_files(name: str, folder: ModelFolder) -> RunFiles:
     """List the files of a model for `check_inputs`. The run calls the model by `name`, such as "teacher"."""
     paths = [folder.config_file] if folder.config_file.exists() else []
     paths += find_tokenizer_files(folder.encoder_path)

@@ -7,7 +7,7 @@ once. Before a run has started (`catch_start_signals`), all signals take effect 
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -64,7 +64,7 @@ class StopRequest:
         return {each.name: float(each == self.number) for each in SIGNALS}
 
 
-def choose_signal(votes: Mapping[str, float]) -> int:
+def choose_signal(votes: Numbers) -> int:
     """Return the number of the signal that has votes of any rank, the first in SIGNALS; 0 without votes."""
     for each in SIGNALS:
         if votes[each.name]:

@@ -12,6 +12,8 @@ from brimful.base.types import Values
 from brimful.serving.queue import RefusedError
 
 Headers = dict[bytes, bytes]
+HeaderList = list[tuple[bytes, bytes]]
+"""Names and values, of which a name may come twice."""
 TOKEN_VARIABLE = "BRIMFUL_TOKEN"
 """The environment variable with the bearer token that requests must show."""
 PUBLIC_PATHS = {"/", "/health", "/health/live"}
@@ -77,7 +79,7 @@ class Access:
         if scope["method"] == "POST":  # a page may send GET, and cannot read the answer
             self._check_page(headers, host)
 
-    def _check_token(self, headers: list[tuple[bytes, bytes]]) -> None:
+    def _check_token(self, headers: HeaderList) -> None:
         # Two headers are refused: a proxy may have checked the other one.
         values = [value for name, value in headers if name == b"authorization"]
         kind, _, token = b"".join(values).partition(b" ")

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from brimful.base.console import say
 from brimful.base.types import Values
-from brimful.serving.access import Access, Headers
+from brimful.serving.access import Access, HeaderList, Headers
 from brimful.serving.batch_model import BatchModel
 from brimful.serving.bodies import (
     MAX_BODY_BYTES,
@@ -29,9 +29,9 @@ from brimful.serving.bodies import (
 from brimful.serving.queue import LeftError, RefusedError, RequestQueue
 from brimful.serving.service import Service
 
-Scope = dict[str, Any]
+Scope = Values
 """The description of a request by ASGI."""
-Response = tuple[int, bytes, list[tuple[bytes, bytes]]]
+Response = tuple[int, bytes, HeaderList]
 """A status, a body, and headers."""
 CLIENT = "brimful.client"
 """The key of the connection's transport in a scope's state. Without a transport, a client never leaves."""
@@ -209,7 +209,7 @@ def error_response(error: RefusedError, methods: bytes = b"") -> Response:
     return response
 
 
-def read_page() -> tuple[bytes, list[tuple[bytes, bytes]]]:
+def read_page() -> tuple[bytes, HeaderList]:
     """Return the page at `/` in UTF-8, and its headers. It runs its own script, and asks its own server.
 
     Its style and its script are allowed by their hashes, so nothing that reached the page as text could run.

@@ -23,6 +23,9 @@ from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.prediction_form import Outputs, PredictionForm, Row
 from brimful.tasks.registry import calibrate
 
+ComputeOutputs = Callable[[Examples], Any]
+"""Computes the outputs of each example."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
@@ -42,7 +45,7 @@ class Served:
     max_length: int
     overlap: int | None
     tokenizer: Tokenizer
-    outputs: Callable[[Examples], Any]
+    outputs: ComputeOutputs
     precision: str
     threads: int = 1
     on_threads: Callable[[int], AbstractContextManager[Any]] = nullcontext

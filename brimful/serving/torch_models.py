@@ -1,6 +1,5 @@
 """Open task models and encoders that torch computes: packed, on a GPU if there is one."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.fast_forms import open_fast_context
 from brimful.model.inference import share_products, text_vectors
 from brimful.serving.config import Device, ModelOptions
-from brimful.serving.served_model import ServedEncoder, ServedTask, choose_max_length
+from brimful.serving.served_model import ComputeOutputs, ServedEncoder, ServedTask, choose_max_length
 from brimful.tasks.task_model import TaskModel, load_task_model
 
 CPU_THREADS = torch.get_num_threads()
@@ -45,7 +44,7 @@ def open_with_torch(folder: ModelFolder, options: ModelOptions) -> ServedTask | 
     # Laid-out copies of the weights: a resident model keeps them from one call to the next.
     copies = open_fast_context("products", device, None, precision)
 
-    def compute_on_device(compute: Callable[[Examples], Any]) -> Callable[[Examples], Any]:
+    def compute_on_device(compute: ComputeOutputs) -> ComputeOutputs:
         def outputs(examples: Examples) -> Any:
             with naming_weights(folder), share_products(copies) if options.resident else nullcontext():
                 if encoder.device != device:

@@ -20,7 +20,7 @@ from brimful.model.heads import SequenceHead
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.imitation import TEACHER, LayerDistillation, LogitDistillation
 from brimful.runs.folder import RunFolder
-from brimful.runs.inputs import model_files
+from brimful.runs.inputs import RunFiles, model_files
 from brimful.runs.job import Job, RunPlan
 from brimful.stages.distil_options import DistilConfig, StageConfig
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
@@ -84,7 +84,7 @@ class DistilPlan(RunPlan):
         return sum(map(len, self.texts))
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> RunFiles:
         """The tables, the teacher, and the folder that the student starts from."""
         config, (train, dev, test) = self.config, self.tables
         files = name_table_files(unlabelled=config.unlabelled, train=train, dev=dev, test=test)

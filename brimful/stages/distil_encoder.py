@@ -22,7 +22,7 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.objectives.imitation import LayerDistillation
 from brimful.runs.folder import RunFolder
-from brimful.runs.inputs import model_files
+from brimful.runs.inputs import RunFiles, model_files
 from brimful.runs.job import Job, RunPlan
 from brimful.stages.distil_options import DistilEncoderConfig
 from brimful.stages.pretrain_config import PretrainConfig
@@ -116,7 +116,7 @@ class DistilEncoderPlan(RunPlan):
     runtime: Runtime
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> RunFiles:
         """The teacher, and the folder that the student starts from."""
         files = model_files("teacher", self.folder)
         if self.config.student is not None:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from brimful.base.config import incidental, require_positive, require_seeds
-from brimful.base.errors import BrimfulError
-from brimful.objectives.layer_losses import LayerLosses
+from brimful.base.errors import BrimfulError, require_range
+from brimful.objectives.layer_losses import LayerLosses, LayerNumbers
 from brimful.stages.task_options import TaskOptions, TrainingOptions
 
 
@@ -50,7 +50,7 @@ class StudentOptions(TrainingOptions):
     """The most tokens of a text; by default the teacher's."""
     student_layers: int | None = None
     """Layers of the student, by default 2. It starts from layers spread evenly over the teacher's."""
-    keep_layers: tuple[int, ...] | None = None
+    keep_layers: LayerNumbers | None = None
     """Start from these layers of the teacher (0-based) instead."""
     student_hidden: int | None = None
     """Width of the student; by default the teacher's. A narrower student keeps the teacher's coordinates and
@@ -60,8 +60,7 @@ class StudentOptions(TrainingOptions):
     fine-tuned from, where that is known. random: new weights, as a student wider than its teacher has."""
     batch: int = 32
     """Texts in an update."""
-    layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
-    """First stage: embeddings, hidden states, attention scores."""
+    layers: LayerStageConfig
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,9 +68,7 @@ class StudentOptions(TrainingOptions):
             raise BrimfulError("the best of several evaluations is kept: set trainer.evaluate_every too")
         if not self.layers.epochs and self.layers.losses != LayerLosses():
             raise BrimfulError("layers.losses are those of a stage that is left out: give it --layers.epochs")
-        for name in ("student_layers", "student_hidden"):
-            if getattr(self, name) is not None:
-                require_positive(self, name)
+        require_positive(self, "student_layers", "student_hidden")
         has_shape = self.student_layers or self.keep_layers or self.student_hidden
         if self.student is not None and (has_shape or self.initialisation != type(self).initialisation):
             raise BrimfulError(
@@ -131,8 +128,7 @@ class DistilConfig(TaskOptions, StudentOptions):
         require_seeds(*self.seeds)
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise BrimfulError(f"seed is {list(self.seeds)}: give at least one value, and no value twice")
-        if not self.temperature > 0:
-            raise BrimfulError(f"temperature is {self.temperature}: it must be above 0")
+        require_range(self, "above 0", "temperature")
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -28,12 +28,12 @@ from brimful.data.examples import check_length
 from brimful.data.reader import SequenceReader
 from brimful.data.streams import make_validation_batches
 from brimful.hf.config_json import shape_of
-from brimful.hf.folders import load_pretrained
+from brimful.hf.folders import count_parameters, load_pretrained, require_tokenizer
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.objectives.masked_lm import MaskedLM
 from brimful.runs.folder import RunFolder
-from brimful.runs.inputs import model_files
+from brimful.runs.inputs import RunFiles, model_files
 from brimful.runs.job import Job, Opened, RunPlan
 from brimful.stages.evaluate_config import EvaluateConfig
 from brimful.stages.task_trainings import (
@@ -123,8 +123,7 @@ def _evaluate_text(plan: "EvaluatePlan", plans: Path) -> Values:
             say(f"{name} has no masked-LM head: it is left out of the losses on text")
             without.append(name)
             continue
-        tokenizer = encoder.tokenizer
-        assert tokenizer is not None
+        tokenizer = require_tokenizer(encoder, name)
         encoder = encoder.to(runtime.device)
         objective = MaskedLM(head.to(runtime.device), {})
         reader = SequenceReader(tokenizer, MaskingConfig())
@@ -202,7 +201,7 @@ class EvaluatePlan(RunPlan):
     runtime: Runtime
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> RunFiles:
         """The tables, the texts and the encoders."""
         config = self.config
         files = name_table_files(train=config.train, dev=config.dev, test=config.test)
@@ -259,11 +258,9 @@ def _check_encoders(
     parameters, has_scores = {}, False
     for name, folder in folders.items():
         encoder, head = load_pretrained(folder)
-        if encoder.tokenizer is None:
-            raise BrimfulError(f"{name} has no tokenizer.json; add it beside config.json")
+        own_hash = tokenizer_hash(require_tokenizer(encoder, name))
         assert config.max_length is not None
         check_length(config.max_length, encoder.config.max_length)
-        own_hash = tokenizer_hash(encoder.tokenizer)
         unread = {text: text_hash for text, text_hash in unread.items() if text_hash != own_hash}
         if head is not None:
             has_scores = True
@@ -273,7 +270,7 @@ def _check_encoders(
                 raise BrimfulError(
                     f"no --text was prepared with the tokenizer of {name}; make one with: {command}"
                 )
-        parameters[name] = sum(p.numel() for p in encoder.parameters())
+        parameters[name] = count_parameters(encoder)
     if config.train is None and not has_scores:
         raise BrimfulError("no encoder has a masked-LM head, so text says nothing; give --train and --test")
     if has_scores and unread:
@@ -295,12 +292,12 @@ def _evaluate_task(plan: EvaluatePlan, run: RunFolder) -> Values:
         rungs: dict[str, baselines.Rung | None] = {}
         if reason is None:  # the task has labels that a linear model can learn
             if number == 1:  # these baselines are the same for every encoder
-                rungs[MAJORITY] = baselines.fit_majority(data.task, data)
-                rungs[TFIDF] = baselines.fit_linear(data.task, data, baselines.Tfidf())
+                rungs[MAJORITY] = baselines.fit_majority(data)
+                rungs[TFIDF] = baselines.fit_linear(data, baselines.Tfidf())
             say(f"{name}: frozen, under a linear model")
             longest = data.train.examples.max_length
             features = baselines.Frozen(encoder, data.task, longest, finetuning.overlap, runtime)
-            rungs[name + FROZEN] = baselines.fit_linear(data.task, data, features)
+            rungs[name + FROZEN] = baselines.fit_linear(data, features)
         elif number == 1:
             say(f"no probe: {reason}")
         for method, rung in rungs.items():

@@ -1,12 +1,11 @@
 """The options of `brimful evaluate`."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from brimful.base.config import Argument, incidental, require_positive
+from brimful.base.config import incidental, require_positive
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.types import Precision
-from brimful.stages.task_options import NO_DEV, FinetuneConfig, RunOptions, TaskOptions
+from brimful.stages.task_options import NO_DEV, FinetuneConfig, Positional, RunOptions, TaskOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +19,7 @@ class EvaluateConfig(TaskOptions, RunOptions):
     NEEDS = ()
     EXAMPLE = "runs/a runs/b --text held-out --train train.tsv --test test.tsv --out runs/compared"
 
-    encoders: Annotated[tuple[str, ...], Argument(positional=True)] = ()
+    encoders: Positional = ()
     """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     out: str | None = incidental(None)
     """Run directory to create."""

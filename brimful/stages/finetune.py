@@ -7,7 +7,6 @@ compares it with its baselines, and shows its metrics and the rows to look at.
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from brimful.base.console import say, warn
@@ -34,7 +33,7 @@ from brimful.hf.folders import load_pretrained
 from brimful.model.heads import SequenceHead
 from brimful.model.initial_weights import skip_initial_weights
 from brimful.runs.folder import RunFolder
-from brimful.runs.inputs import model_files
+from brimful.runs.inputs import RunFiles, model_files
 from brimful.runs.job import Job, RunPlan
 from brimful.stages.held_out import HELD_OUT_FILE, HeldOut
 from brimful.stages.task_options import FinetuneConfig, with_absolute_paths
@@ -67,7 +66,7 @@ from brimful.tasks.judging.review import review
 from brimful.tasks.task import Metric, TaskHead
 from brimful.tasks.task_data import TaskData
 from brimful.tasks.task_model import TaskModel
-from brimful.train.metrics import average_last_losses, list_outcome, read_metrics
+from brimful.train.metrics import FactRows, average_last_losses, list_outcome, read_metrics
 from brimful.train.objective import Runtime
 
 OWN_NAME = "Fine-tuned encoder"
@@ -99,7 +98,7 @@ class FinetunePlan(RunPlan):
     held_out: HeldOut
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> RunFiles:
         """The tables and the encoder."""
         config = self.config
         train, dev, test = config.tables
@@ -329,9 +328,9 @@ def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskMod
     methods: dict[str, Sequence[Judged]] = {"": judged}
     timed: Values = {}
     for name, rung in (
-        ("majority", baselines.fit_majority(task, data)),
-        ("tfidf", baselines.fit_linear(task, data, baselines.Tfidf())),
-        ("frozen", baselines.fit_linear(task, data, features)),
+        ("majority", baselines.fit_majority(data)),
+        ("tfidf", baselines.fit_linear(data, baselines.Tfidf())),
+        ("frozen", baselines.fit_linear(data, features)),
     ):
         if rung is not None:
             rungs[name], methods[name] = rung, [Judged(task, rung.answers)]
@@ -393,9 +392,9 @@ def _list_models(facts: Values, primary: Metric) -> list[ModelResult]:
     return [own, *rungs]
 
 
-def _list_result(facts: Values) -> dict[str, str | None]:
+def _list_result(facts: Values) -> FactRows:
     """The facts that a reader must know besides the metrics."""
-    values: dict[str, str | None] = {}
+    values: FactRows = {}
     leaked = find_number(facts, "leaked_test_texts")
     if leaked:
         values["Test texts that are also in train"] = f"{leaked:,.0f}"

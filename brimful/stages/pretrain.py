@@ -3,7 +3,7 @@
 import math
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -40,12 +40,14 @@ from brimful.stages.pretrain_data import (
 )
 from brimful.start.initial_weights import look_at_neighbours, start_from_neighbourhoods
 from brimful.start.neighbourhoods import piece_vectors
-from brimful.train.metrics import average_last_losses, list_outcome, read_metrics
+from brimful.train.metrics import FactRows, average_last_losses, list_outcome, read_metrics
 from brimful.train.objective import Runtime
 from brimful.train.step_memory import choose_rows, choose_rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 
+START_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+"""The files of the model that a run starts from."""
 ENTROPY_MARGIN_NATS = 0.1
 """A loss must be below the unigram entropy by this much to count as normal."""
 
@@ -71,8 +73,10 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
             )
         tokenizer = load_tokenizer(next(iter(corpora.values())).tokenizer_path)
         # The main rank decides: on a network file system, others may not see the folder yet.
-        is_started = ranks.from_main(folder.resuming and ranks.is_main and _has_start(folder.path / START))
-        initial = open_initial_model(config, tokenizer, folder.path / START if is_started else None)
+        start = folder.path / START
+        has_start = all((start / name).is_file() for name in START_FILES)
+        is_started = ranks.from_main(folder.resuming and ranks.is_main and has_start)
+        initial = open_initial_model(config, tokenizer, start if is_started else None)
         sources = make_sources(config, corpora, folder.path / "blocks", ahead=ranks.is_main)
         epochs: Numbers = {}
         if ranks.is_main and (config.dry_run or not folder.resuming):
@@ -166,7 +170,7 @@ def _resume(trainer: Trainer, stream: RowStream, folder: RunFolder) -> None:
     if ranks.size == 1:
         return
     # The interrupted run may have had fewer ranks, and has fixed the size of its micro-batches.
-    micro_batches, _ = stream.micro_batches(trainer.progress.cursor)
+    micro_batches = stream.micro_batches(trainer.progress.cursor)
     if len(micro_batches) < ranks.size and ranks.is_main:
         warn(
             f"an update has work for {len(micro_batches)} of {ranks.size} ranks: lower rows_per_micro_batch"
@@ -193,12 +197,6 @@ def resolve_pretraining(config: PretrainConfig, folder: RunFolder) -> PretrainCo
     return replace(config, model=model, architecture=architecture, initial=initial)
 
 
-def _has_start(folder: Path) -> bool:
-    """Whether a folder holds the whole model that a run starts from."""
-    names = ("config.json", "model.safetensors", "tokenizer.json")
-    return all((folder / name).is_file() for name in names)
-
-
 def _start_from_data(plan: PretrainPlan, folder: RunFolder) -> None:
     """Set the initial weights that come from the data. The main rank counts pieces for all."""
     config, ranks, encoder = plan.config, folder.ranks, plan.initial.encoder
@@ -218,8 +216,9 @@ def _collect_facts(
     config: PretrainConfig, trainer: Trainer, encoder: Encoder, metrics: Numbers, plan: PretrainPlan
 ) -> Values:
     """Return the facts that every rank knows; `metrics` come from the last evaluation."""
-    totals = trainer.progress.totals
-    phases = []
+    totals, loss, phases = trainer.progress.totals, _mean_loss(metrics), []
+    if loss is not None:
+        metrics = metrics | {"perplexity": math.exp(min(loss, 50))}  # the loss of a broken model may overflow
     for phase in config.run_phases():
         size = {f"{phase.unit}_per_update": phase.size}
         phases.append({"steps": phase.steps, "max_length": phase.packing.max_length, **size})
@@ -232,7 +231,7 @@ def _collect_facts(
         "parameters": count_parameters(encoder),
         "precision": plan.runtime.precision,
         "world_size": plan.runtime.world.size,
-        "validation": _with_perplexity(metrics),
+        "validation": metrics,
         "packing": {
             "efficiency": totals.fill,
             "padded_efficiency": totals.tokens / totals.padded,
@@ -254,19 +253,12 @@ def _metrics_at_start(lines: Iterable[Facts]) -> Numbers:
     return {}
 
 
-def _mean_loss(metrics: Mapping[str, float]) -> float | None:
+def _mean_loss(metrics: Numbers) -> float | None:
     """The mean over predictions: `token_loss` where the loss is a mean over sequences, else `loss`."""
     return metrics.get("token_loss", metrics.get("loss"))
 
 
-def _with_perplexity(metrics: Numbers) -> Numbers:
-    loss = _mean_loss(metrics)
-    if loss is None:
-        return metrics
-    return metrics | {"perplexity": math.exp(min(loss, 50))}  # the loss of a broken model may overflow
-
-
-def _judge_loss(plan: PretrainPlan, metrics: Mapping[str, float]) -> Values:
+def _judge_loss(plan: PretrainPlan, metrics: Numbers) -> Values:
     """Return `unigram_entropy` (nats) and, with the metrics of an evaluation, `loss_is_normal`."""
     # A model that knows only how often each piece of the vocabulary occurs reaches the unigram entropy.
     unigram = entropy(piece_frequencies({plan.corpora[s.name]: s.proportion for s in plan.sources}))
@@ -300,7 +292,7 @@ def summarise_pretraining(facts: Values) -> Summary:
         ("Real tokens in a row", "packing.efficiency", format_percent),
         ("Real tokens in a row, if padded", "packing.padded_efficiency", format_percent),
     )
-    result: dict[str, str | None] = {}
+    result: FactRows = {}
     for name, path, form in figures:
         value = find_number(facts, path)
         if value is not None:

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import getfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,8 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, choose_pooling
 from brimful.model.shape import EncoderConfig, Pooling
-from brimful.objectives.layer_losses import spread_layers
-from brimful.runs.inputs import model_files
+from brimful.objectives.layer_losses import LayerNumbers, spread_layers
+from brimful.runs.inputs import RunFiles, model_files
 from brimful.stages.distil_options import DistilConfig, StudentOptions
 from brimful.stages.task_options import FinetuneConfig
 from brimful.stages.task_trainings import TaskStart, starting_model
@@ -43,7 +42,7 @@ from brimful.train.objective import Runtime
 CPU = torch.device("cpu")
 
 
-def choose_layers(config: StudentOptions, shape: EncoderConfig) -> tuple[int, ...] | None:
+def choose_layers(config: StudentOptions, shape: EncoderConfig) -> LayerNumbers | None:
     """Return the layers, of the teacher's shape, that the student starts from; None for random weights.
 
     Raises:
@@ -82,7 +81,7 @@ def make_student_shape(config: StudentOptions, shape: EncoderConfig) -> EncoderC
     )
 
 
-def copy_layers(config: StudentOptions, encoder: Encoder, layers: tuple[int, ...]) -> Encoder:
+def copy_layers(config: StudentOptions, encoder: Encoder, layers: LayerNumbers) -> Encoder:
     """Copy layers of an encoder, and make them narrower if the student is.
 
     Raises:
@@ -223,7 +222,7 @@ class StudentStart:
     encoder: Encoder
     max_length: int
     overlap: int | None
-    layers: tuple[int, ...] | None
+    layers: LayerNumbers | None
 
     @classmethod
     def from_options(
@@ -252,7 +251,7 @@ class StudentStart:
             ) from error
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> RunFiles:
         """The files of the folder, other than the teacher's, that the student starts from."""
         if self.config.student is not None:
             return model_files("student", ModelFolder.open(self.config.student, "model"))
@@ -281,7 +280,7 @@ class StudentStart:
         pairs = data.train.table.second is not None
         return TaskModel(task, encoder, head, self.max_length, self.overlap, pairs=pairs)
 
-    def _start_from_layers(self, layers: tuple[int, ...]) -> TaskStart:
+    def _start_from_layers(self, layers: LayerNumbers) -> TaskStart:
         """The weights of layers of the teacher, or of the encoder that it was fine-tuned from."""
         teacher, folder = self.teacher.model, self.pretrained_folder
         if folder is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from brimful.base.config import Argument, incidental, require_positive, require_seeds
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_range
 from brimful.base.types import Precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.optim.config import DecayConfig
@@ -16,6 +16,8 @@ from brimful.train.config import LoopConfig
 
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short, and metrics are compared: reproducible bits are worth the time."""
+Positional = Annotated[tuple[str, ...], Argument(positional=True)]
+"""Options without flags."""
 NO_DEV = "none"
 """The value of --dev with which a training uses all rows of train."""
 
@@ -53,7 +55,7 @@ class CheckConfig(TaskOptions):
 
     EXAMPLE = "train.tsv test.tsv"
 
-    files: Annotated[tuple[str, ...], Argument(positional=True)]
+    files: Positional
     """Tables of the task: train first, then any others (dev, test), which are compared with it."""
 
 
@@ -139,11 +141,10 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
         super().__post_init__()
         self.require_task()
         require_seeds(*self.seed)
-        above_zero = [("epochs", self.epochs), ("trial_epochs", self.trial_epochs)]
-        above_zero += [("learning_rates", rate) for rate in self.learning_rates]
-        for name, value in above_zero:
-            if value is not None and not value > 0:  # also refuses NaN
-                raise BrimfulError(f"{name} is {value}: it must be above 0")
+        require_range(self, "above 0", "epochs", "trial_epochs")
+        for rate in self.learning_rates:
+            if not rate > 0:  # also refuses NaN
+                raise BrimfulError(f"learning_rates is {rate}: it must be above 0")
         for name, values in (("seed", self.seed), ("learning_rates", self.learning_rates)):
             is_missing = not values and name == "seed"
             if is_missing or len(set(values)) < len(values):

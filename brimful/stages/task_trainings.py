@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from brimful.base.console import say, warn
 from brimful.base.distributed import SINGLE_RANK, World
@@ -26,7 +26,8 @@ from brimful.model.initial_weights import skip_initial_weights
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.supervised import Supervised
 from brimful.optim.schedule import ScheduleConfig
-from brimful.runs.folder import Result, RunFolder
+from brimful.runs.folder import NamedModules, Result, RunFolder
+from brimful.runs.inputs import RunFiles
 from brimful.stages.task_options import FinetuneConfig, TrainingOptions, default_rate
 from brimful.tables.layouts import find_layout
 from brimful.tables.text_files import files_of_table
@@ -87,7 +88,7 @@ class Stage:
     texts: Examples | StreamedTexts
     epochs: float
     rate: float
-    trained: Mapping[str, nn.Module]
+    trained: NamedModules
 
 
 def train_stage(stage: Stage, options: TrainingOptions, run: RunFolder, runtime: Runtime) -> Result:
@@ -268,7 +269,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RA
     return data
 
 
-def name_table_files(**options: str | Sequence[str] | None) -> dict[str, Path]:
+def name_table_files(**options: str | Sequence[str] | None) -> RunFiles:
     """Name the files of tables for `check_inputs`. Several files of one option are numbered from 0."""
     files = {}
     for option, value in options.items():

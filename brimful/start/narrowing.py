@@ -3,8 +3,8 @@
 A norm scales each coordinate of the residual stream on its own, so coordinates are kept or dropped, not
 rotated. The coordinates that the matrices read most are kept, as Minitron prunes by width (Muralidharan
 et al. 2024, section 2.2), but without data. The same holds for neurons of the feed-forward layers. A head's
-queries and keys enter only as products of each other, and so do its values and its output matrix. Of these
-products, the largest singular values are kept.
+queries and keys enter only as products of each other, and so do its values and its output matrix. Only the
+largest singular values of these products are kept.
 """
 
 from collections.abc import Iterator

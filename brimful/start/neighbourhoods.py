@@ -9,7 +9,7 @@ Floor: tokens * 2 * WINDOW additions to counters that are in the cache, and for 
 2 * entries * width flops.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +20,8 @@ from brimful.base.compiled import compiled, compiled_fused
 from brimful.base.cpu_threads import count_workers, run_loops, use_threads
 from brimful.corpus.frequencies import sampled_runs
 from brimful.corpus.shards import Corpus
+from brimful.packing.assignment import group_places
+from brimful.packing.histogram import cumulate
 
 WINDOW = 4
 """Pieces before and after a piece that count as its neighbours."""
@@ -88,14 +90,13 @@ def compute_information(tokens: ndarray, vocabulary: int) -> tuple[ndarray, ndar
         the beginnings of rows, int64 (V + 1,); the columns of each row in any order, int32; float32 values.
     """
     counts = np.bincount(tokens, minlength=vocabulary)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    places = _places(tokens, starts)
+    starts = cumulate(counts)
+    places = np.empty(len(tokens), np.int64)  # of each piece, one piece after the other
+    group_places(tokens, starts, places)
     shares = (counts / max(1, len(tokens))).astype(np.float32)
-    cuts = np.searchsorted(starts, np.linspace(0, len(tokens), count_workers() + 1)[1:-1])
-    ends = [0, *cuts.tolist(), vocabulary]
     sizes = np.zeros(vocabulary, np.int64)
     jobs = []
-    for first, last in pairwise(ends):  # pieces with about as many tokens in each job
+    for first, last in _divide(starts):
         # A piece has at most as many neighbours as the vocabulary, and as its occurrences have places around.
         room = int(np.minimum(2 * WINDOW * counts[first:last], vocabulary).sum())
         columns, values = np.empty(room, np.int32), np.empty(room, np.float32)
@@ -106,19 +107,7 @@ def compute_information(tokens: ndarray, vocabulary: int) -> tuple[ndarray, ndar
         size = int(sizes[first:last].sum())
         all_columns.append(columns[:size])
         all_values.append(values[:size])
-    rows = np.concatenate([[0], np.cumsum(sizes)])
-    return rows, np.concatenate(all_columns), np.concatenate(all_values)
-
-
-@compiled
-def _places(tokens: ndarray, starts: ndarray) -> ndarray:
-    """The places of each piece in the tokens, one piece after the other: int64 (tokens,)."""
-    places, free = np.empty(len(tokens), np.int64), starts.copy()
-    for place in range(len(tokens)):
-        piece = tokens[place]
-        places[free[piece]] = place
-        free[piece] += 1
-    return places
+    return cumulate(sizes), np.concatenate(all_columns), np.concatenate(all_values)
 
 
 @compiled
@@ -163,12 +152,17 @@ def _rows(
         sizes[piece] = at - begin
 
 
+def _divide(starts: ndarray) -> Iterator[tuple[int, int]]:
+    """Yield the first and last rows of parts with about as many entries each, one for each worker."""
+    cuts = np.searchsorted(starts, np.linspace(0, starts[-1], count_workers() + 1)[1:-1])
+    return pairwise([0, *cuts.tolist(), len(starts) - 1])
+
+
 def _product(starts: ndarray, columns: ndarray, values: ndarray, x: torch.Tensor) -> torch.Tensor:
     """Multiply the matrix of `compute_information` by x: float64 (V, n)."""
     out = torch.zeros_like(x)
-    ends = np.searchsorted(starts, np.linspace(0, starts[-1], count_workers() + 1)[1:-1])
-    items = pairwise([0, *ends.tolist(), len(x)])
-    run_loops(_add_products, [(starts, columns, values, x.numpy(), *item, out.numpy()) for item in items])
+    jobs = [(starts, columns, values, x.numpy(), *part, out.numpy()) for part in _divide(starts)]
+    run_loops(_add_products, jobs)
     return out
 
 

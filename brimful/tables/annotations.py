@@ -8,9 +8,10 @@ from typing import Any
 
 from brimful.base.console import record_warnings, warn
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import readable
 from brimful.tables.file_rows import NumberedRows, open_rows
 from brimful.tables.layouts import OWN, Columns, FileLayout, FileRow
-from brimful.tables.text_files import readable, suffix_of, warn_of
+from brimful.tables.text_files import suffix_of, warn_of
 
 _ANSWERS = ("accept", "reject", "ignore")
 """The values of `answer` in Prodigy's records."""

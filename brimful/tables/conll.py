@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from brimful.base.console import pluralise
 from brimful.base.errors import BrimfulError
+from brimful.corpus.text.characters import is_unspaced
 from brimful.tables.layouts import OWN, Columns
 from brimful.tables.schemes import is_tag
 from brimful.tables.text_files import text_lines, warn_of
@@ -104,7 +105,7 @@ class _LineReader:
             cells = _COLUMNS.findall(line)
         if line[0] == " " and len(cells) == self.width - 1:
             cells.insert(0, " ")  # a space among characters
-        # In CoNLL-U, a contraction and an empty word have lines of their own besides those of the words.
+        # In CoNLL-U, a contraction and an empty word have lines of their own, which are not words.
         is_range = len(cells) == _COLUMNS_OF_CONLL_U and _RANGE.fullmatch(cells[0]) is not None
         if is_range or (line[0] == "#" and not self._is_word(cells)):
             self.comments.append(f"line {number}: {line.rstrip()!r:.60}")
@@ -197,11 +198,6 @@ def join_words(words: Sequence[str], are_characters: bool = False) -> tuple[str,
         places.append((len(text), len(text) + len(word)))
         text += word
     return text, places
-
-
-def is_unspaced(character: str) -> bool:
-    """Whether a character belongs to a script without spaces between words, or to its punctuation."""
-    return unicodedata.east_asian_width(character) in "WF" and not "\uac00" <= character <= "\ud7a3"
 
 
 def is_character(word: str) -> bool:

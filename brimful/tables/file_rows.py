@@ -19,6 +19,8 @@ from brimful.tables.text_files import suffix_of, text_lines
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
 """The formats of tables that are written; `.json`, `.ndjson` and `.arrow` are read, too."""
+RECORD_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
+"""The suffixes of files whose rows can hold lists and objects."""
 BY_NUMBER = "--columns.text 1 --columns.label 2"
 """The options that name columns without a header."""
 _PLACES = {".parquet": "row", ".arrow": "row", ".json": "record"}

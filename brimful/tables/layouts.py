@@ -69,8 +69,8 @@ class FileLayout:
     Attributes:
         name: its name in `--layout`; empty for the user's own tables.
         task: the only task that reads it; empty for all.
-        form: the form of the files, if their names do not say it (.tsv, .csv, .jsonl, .parquet):
-            tab-separated without quotes, or JSON lines.
+        form: .tsv (tab-separated, without quotes) or .jsonl, if the names of the files do not say it; else
+            empty.
         bare: the columns of files that have no header.
         labels: all classes in their order; empty if the training table tells them.
         unsure: labels of rows that nobody agreed on. Such rows are left out.
@@ -99,25 +99,14 @@ class FileLayout:
         """Whether every row must have a second text: its column was named."""
         return self.columns.text_b != OWN.text_b
 
-    def require_own_columns(self, task: str) -> None:
-        """Refuse named columns, for a task whose files have none.
-
-        Raises:
-            BrimfulError: a column is named.
-        """
-        if self.columns != OWN:
-            raise BrimfulError(f"the files of {task} have keys and columns of their own: leave out --columns")
-
 
 OWN_LAYOUT = FileLayout()
 
 
 def _glue(name: str, text: str, text_b: str = OWN.text_b, label: str = OWN.label, **more: Any) -> FileLayout:
     values = {"task": "classification", "labels": ("0", "1")} | more
-    columns, dialect = (
-        Columns(text=text, text_b=text_b, label=label),
-        DialectOptions(delimiter="tab", quote="none"),
-    )
+    columns = Columns(text=text, text_b=text_b, label=label)
+    dialect = DialectOptions(delimiter="tab", quote="none")
     return FileLayout(name=f"glue/{name}", columns=columns, form=".tsv", dialect=dialect, **values)
 
 

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError
-from brimful.tables.file_rows import NumberedRows, open_rows
-from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
+from brimful.base.storage import readable
+from brimful.tables.file_rows import RECORD_SUFFIXES, NumberedRows, open_rows
+from brimful.tables.layouts import OWN, OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, find_span, place_spans, quote
 from brimful.tables.table import Table, Take, lines_of, take_all
-from brimful.tables.text_files import readable, suffix_of, warn_of
+from brimful.tables.text_files import suffix_of, warn_of
 
 NOWHERE = -1
 """The start of an answer that is not in its context."""
-_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _KEYS = ("question", "context")
 _OTHER_KEYS = {"query_text": "question", "query_id": "id", "qid": "id"}
 """Names in CMRC's own JSON and in MRQA's lines, and the usual ones."""
@@ -70,10 +70,13 @@ def read_questions(
         BrimfulError: the file cannot be read or holds no question, a question lacks a part, an answer stands
             elsewhere in its context, or the layout names columns.
     """
-    layout.require_own_columns("question-answering")
+    if layout.columns != OWN:
+        raise BrimfulError(
+            "the files of question-answering have keys and columns of their own: leave out --columns"
+        )
     path = Path(path)
     with readable(path):
-        if suffix_of(path) not in _SUFFIXES:
+        if suffix_of(path) not in RECORD_SUFFIXES:
             raise BrimfulError(
                 f"{path}: questions are .json files in SQuAD's layout, or .jsonl, .parquet or .arrow files of"
                 " rows"

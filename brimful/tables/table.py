@@ -4,11 +4,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -67,10 +67,6 @@ class Column(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.values if self.rows is None else self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
@@ -125,9 +121,10 @@ class Table:
     texts: Sequence[str]
     second: Sequence[str] | None
     labels: Sequence[Any] | None
-    lines: ndarray | None = field(default=None, kw_only=True)
-    rows: ndarray | None = field(default=None, kw_only=True)
-    files: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
+    _: KW_ONLY
+    lines: ndarray | None = None
+    rows: ndarray | None = None
+    files: tuple[tuple[int, str], ...] = ()
 
     types: ClassVar[Facts] = {}
 

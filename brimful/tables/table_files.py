@@ -14,12 +14,13 @@ import numpy as np
 
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError, suggest_name
+from brimful.base.storage import readable
 from brimful.base.types import Values
 from brimful.tables.annotations import layout_of_files, plain_rows
 from brimful.tables.file_rows import NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.table import Table, Take, lines_of, take_all
-from brimful.tables.text_files import files_of_table, first_lines, readable, text_lines
+from brimful.tables.text_files import files_of_table, first_lines, text_lines
 
 SLICE_TEXTS = 16_384
 SLICE_CHARACTERS = 1 << 20
@@ -204,7 +205,7 @@ def _unwrap_label(row: FileRow, column: str, where: str) -> None:
 
 
 def _advise_on_columns(column: str, row: FileRow, layout: FileLayout, lists: bool) -> str:
-    """Return what helps if even the first row lacks a column, to follow the name of a similar column."""
+    """Return advice, after the name of a similar column, if even the first row lacks a column."""
     columns = layout.columns
     if column == columns.label and "prediction" in row:
         return "; for a file of predictions, --columns.label prediction takes them for labels"

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import readable
+from brimful.corpus.reading.json_records import is_list_of
 from brimful.tables.annotations import plain_rows
 from brimful.tables.conll import join_words, read_sentences
-from brimful.tables.file_rows import NumberedRows, open_rows
+from brimful.tables.file_rows import RECORD_SUFFIXES, NumberedRows, open_rows
 from brimful.tables.layouts import OWN, OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.offsets import Place, place_spans, quote
 from brimful.tables.schemes import OUTSIDE, Tag, is_tag, read_tags, spans_of
 from brimful.tables.table import LabelledSpan, Table, Take, lines_of, take_all
-from brimful.tables.text_files import readable, suffix_of, text_lines, warn_of
+from brimful.tables.text_files import suffix_of, text_lines, warn_of
 
-_RECORD_SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _OTHER_SUFFIXES = (".csv", ".xlsx", ".xml", ".ann")
 """Suffixes of files that are neither records nor CoNLL columns."""
 _SPAN_KEYS = ("spans", "label", "labels", "entities")
@@ -93,7 +94,7 @@ def read_tagged(
                 f"{path}: texts with spans are .jsonl, .json or .parquet files, or CoNLL columns (.conll,"
                 " .bio, .bmes, .txt, .tsv ...)"
             )
-        if suffix in (*_RECORD_SUFFIXES, ".csv"):
+        if suffix in (*RECORD_SUFFIXES, ".csv"):
             # A record has the text, or tokens, or data.
             place, rows = open_rows(path, [layout.columns.text, "tokens", "data"], layout, every=True)
             texts = _read_rows(path, rows, place, labelled, layout)
@@ -154,7 +155,7 @@ def _read_record(number: int, row: FileRow, where: str, layout: FileLayout, labe
     if text_key == OWN.text and ("ner_tags" in row or "text" not in row):
         text_key = "tokens"
     text: Any = row.get(text_key)
-    if _are_texts(text):
+    if is_list_of(text, str):
         tags = _tags_of_row(row, len(text), columns.label, where) if labelled else None
         return TextRecord(number, *join_words(text), tags=tags)
     if not isinstance(text, str):
@@ -173,17 +174,13 @@ def _remedy(row: FileRow) -> str:
     )
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
 def _tags_of_row(row: FileRow, words: int, label: str, where: str) -> list[str]:
     tags = row.get("ner_tags" if label == OWN.label else label)
     if not isinstance(tags, list):
         raise BrimfulError(f"{where} has tokens and no tags: {_remedy(row)}")
     if len(tags) != words:
         raise BrimfulError(f"{where} has {words} tokens and {len(tags)} tags")
-    if not _are_texts(tags):
+    if not is_list_of(tags, str):
         raise BrimfulError(
             f"{where}: its tags are numbers, and the file does not name them: write the names, or save the"
             " data set with to_parquet of Hugging Face datasets, which keeps them"
@@ -220,7 +217,7 @@ def _read_span(value: Any, where: str) -> list[FileSpan]:
     labels, text = fields.get("labels", [fields.get("label")]), fields.get("text")
     has_places = type(start) is int and type(end) is int  # `isinstance` would take True for a number
     fault = ""
-    if not has_places or not _are_texts(labels) or not isinstance(text, str | None):
+    if not has_places or not is_list_of(labels, str) or not isinstance(text, str | None):
         fault = "the span {:.80} is not [start, end, label], or an object with start, end and label"
     elif not all(label.strip() for label in labels):
         fault = "the label of the span {:.80} is empty"

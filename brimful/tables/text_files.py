@@ -4,7 +4,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from glob import escape, has_magic
 from itertools import chain, islice
 from pathlib import Path
@@ -22,7 +21,7 @@ _ENDLESS = 1 << 62
 _OTHER_ENCODINGS = ("WINDOWS-1252", "GB18030")
 _NOT_WESTERN = re.compile("[^\\x00-\\x7f]{2}|[\\x80-\\x9f\\ufffd]")
 _PAGE_SUFFIXES = (".md", ".html", ".htm")
-"""Suffixes of files that are no tables and are common in folders of tables, such as README.md."""
+"""Suffixes of files that are common in folders of tables but are not tables, such as README.md."""
 _PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
 _PART = re.compile(r"(train|dev|val|test)(?:ing|elopment|id|idation)?(?![a-z])")
 """Matches the start of the name of a file or folder that is one part of a data set."""
@@ -39,7 +38,7 @@ def text_lines(path: Path, *, newline: str | None = None) -> Iterator[str]:
 
     Raises:
         BrimfulError: the file is binary, has a NUL character, or cannot be decoded.
-        OSError: see `readable`.
+        OSError: see `base.storage.readable`.
     """
     number, feeds = 1, 0
     others: list[int] = []
@@ -122,7 +121,7 @@ def suffix_of(path: Path) -> str:
 
     Raises:
         BrimfulError: a .zip holds several files, or cannot be read.
-        OSError: see `readable`.
+        OSError: see `base.storage.readable`.
     """
     suffix, compression = split_suffix(str(path))
     if compression == ".zip" and not suffix:
@@ -192,19 +191,6 @@ def _open_runs(path: Path, kind: str, issues: Counter[str], encoding: str = "utf
     return read_runs(
         span, encoding, issues, boundary=None, run=_RUN_BYTES, longest=_ENDLESS, too_long="", kind=kind
     )
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """A context that turns an error of reading a file into a message of one line.
-
-    Raises:
-        BrimfulError: in place of OSError.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise BrimfulError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def warn_of(path: Path, noun: str, cases: Sequence[object], text: str) -> None:

@@ -1,7 +1,6 @@
 """Classification: one of several labels for each text or pair of texts."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,10 +15,10 @@ from brimful.data.batch import PackedBatch
 from brimful.model.cross_entropy import count_hits, cross_entropy_sum
 from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
-from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.encoded_tables import Encoded, Targets
 from brimful.tasks.label_forms import Classes
 from brimful.tasks.prediction_form import Row
-from brimful.tasks.task import Metric, Task
+from brimful.tasks.task import Metric, RowsMetric, Task
 
 
 def list_label_names(table: Table) -> list[str]:
@@ -46,6 +45,7 @@ class Classification(Classes, Task):
     by_row = True
     watched = ("accuracy",)
     calibrates = True
+    imitation = staticmethod(make_class_imitation)
 
     def __post_init__(self) -> None:
         if len(self.labels) != 2:  # the last metric needs a positive class; tasks are frozen dataclasses
@@ -59,7 +59,7 @@ class Classification(Classes, Task):
     def description(self) -> str:
         return f"{len(self.labels)} classes ({', '.join(self.labels[:8])})"
 
-    def targets(self, table: Table) -> dict[str, ndarray]:
+    def targets(self, table: Table) -> Targets:
         """Return `label`, int64 (n,): an index into `labels`."""
         index = {name: i for i, name in enumerate(self.labels)}
         labels = np.empty(len(table), dtype=np.int64)  # filled row by row: labels may lie in a file
@@ -71,9 +71,6 @@ class Classification(Classes, Task):
         labels = batch.targets["label"]
         return {self.name: cross_entropy_sum(outputs, labels), "accuracy": count_hits(outputs, labels)}
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        return make_class_imitation(temperature)
-
     def measure(self, answers: ndarray, data: Encoded) -> Numbers:
         """Return the metrics, n, and the mean cross-entropy as `loss`. F1 is averaged over the classes that
         are a label or a prediction of any row, as in scikit-learn."""
@@ -81,7 +78,7 @@ class Classification(Classes, Task):
         loss = cross_entropy_sum(torch.from_numpy(answers), torch.from_numpy(labels)) / len(labels)
         return self._count_metrics(answers.argmax(1), labels) | {"n": len(labels), "loss": float(loss)}
 
-    def make_primary(self, answers: ndarray, data: Encoded) -> Callable[[ndarray], float]:
+    def make_primary(self, answers: ndarray, data: Encoded) -> RowsMetric:
         predicted, labels, name = answers.argmax(1), data.targets["label"], self.metrics[0].name
         return lambda rows: self._count_metrics(predicted[rows], labels[rows])[name]
 

@@ -16,6 +16,9 @@ from brimful.data.examples import Examples, encode_texts
 from brimful.data.ragged import Ragged
 from brimful.tables.table import Table
 
+Targets = dict[str, ndarray]
+"""Targets of each row by name: (n,) or (n, C)."""
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -34,8 +37,8 @@ class Encoded:
         return self.table.labels
 
     @cached_property
-    def targets(self) -> dict[str, ndarray]:
-        """The targets of each row by name, (n,) or (n, C), without targets of tokens."""
+    def targets(self) -> Targets:
+        """The targets of each row, without targets of tokens."""
         # All windows of a text have the same targets.
         first, targets = self.examples.first_of_text, self.examples.targets
         return {name: values[first] for name, values in targets.items() if not isinstance(values, Ragged)}
@@ -58,7 +61,7 @@ def encode(
     *,
     overlap: int | None = None,
     characters: bool = False,
-    targets: dict[str, ndarray] | None = None,
+    targets: Targets | None = None,
     prompt: str = "",
 ) -> Encoded:
     """Encode each row as [CLS] prompt text [SEP] (text_b [SEP]), in at most `max_length` tokens; other

@@ -7,12 +7,12 @@ from typing import Self
 import numpy as np
 from numpy import ndarray
 
+from brimful.base.storage import readable
 from brimful.base.types import Values
 from brimful.tables.label_lists import read_label_lists, read_one_hot
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Table, Take, take_all
 from brimful.tables.table_files import read_table, read_texts
-from brimful.tables.text_files import readable
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import PROBABILITY_DECIMALS, PredictionForm, Row
 

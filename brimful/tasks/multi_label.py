@@ -14,12 +14,12 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Numbers
 from brimful.data.batch import PackedBatch
+from brimful.objectives.losses import Imitation
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
-from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.encoded_tables import Encoded, Targets
 from brimful.tasks.label_forms import LabelSets
-from brimful.tasks.prediction_form import Row
-from brimful.tasks.task import Metric, Task
+from brimful.tasks.task import Metric, RowsMetric, Task
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class MultiLabel(LabelSets, Task):
     def description(self) -> str:
         return f"any of {len(self.labels)} labels ({', '.join(self.labels[:8])})"
 
-    def targets(self, table: Table) -> dict[str, ndarray]:
+    def targets(self, table: Table) -> Targets:
         """Return `labels`, uint8 (n, 1 + labels // 8), as bits: the first is set, since the row has a target,
         then a bit for each label. In float32, 500,000 rows of 1,000 labels would be 2 GB, and not 63 MB."""
         place = {name: i for i, name in enumerate(self.labels, 1)}
@@ -64,7 +64,7 @@ class MultiLabel(LabelSets, Task):
         # Filler has no first bit.
         return {self.name: torch.where(bits[:, :1] > 0, losses, 0.0).sum() / len(self.labels)}
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, temperature: float) -> Imitation:
         """Return the binary cross-entropy with the teacher's probability, a mean over labels."""
 
         def cross_entropy(ours: Tensor, theirs: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class MultiLabel(LabelSets, Task):
         """Return F1 of all decisions together, and averaged over labels; one without any text counts as 0."""
         return self._make_metrics(answers, data)(np.arange(len(data))) | {"n": len(data)}
 
-    def make_primary(self, answers: ndarray, data: Encoded) -> Callable[[ndarray], float]:
+    def make_primary(self, answers: ndarray, data: Encoded) -> RowsMetric:
         measure_rows, name = self._make_metrics(answers, data), self.metrics[0].name
         return lambda rows: measure_rows(rows)[name]
 
@@ -100,13 +100,6 @@ class MultiLabel(LabelSets, Task):
             }
 
         return measure_rows
-
-    def compare_rows(self, answers: ndarray, data: Encoded) -> list[Row]:
-        """Return `gold` and `prediction`, both lists."""
-        rows = []
-        for gold, row in zip(data.labels, self.rows(answers, data), strict=True):
-            rows.append({"gold": gold, "prediction": row["prediction"]})
-        return rows
 
 
 def unpack_labels(bits: ndarray, labels: int) -> ndarray:

@@ -7,8 +7,9 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from itertools import chain
 from typing import Self
 
@@ -22,10 +23,11 @@ from brimful.base.types import IGNORED, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
+from brimful.model.cross_entropy import count_labels
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SpanHead
 from brimful.objectives.losses import (
-    count_labels,
+    Imitation,
     require_no_temperature,
     span_cross_entropy_sum,
     squared_error_sum,
@@ -140,7 +142,7 @@ class QuestionAnswering(Answers, Task):
         """Count the windows that have a target."""
         return count_labels(batch.targets["span"][:, 0])
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, temperature: float) -> Imitation:
         """Return the squared error of the logits."""
         require_no_temperature(temperature, "the logits are the target")
         return lambda ours, theirs: squared_error_sum(ours.flatten(), theirs.flatten()) / 2
@@ -260,7 +262,8 @@ def lcs_f1(prediction: str, answer: str) -> float:
     Contractions such as `don't` are one word; nltk divides them.
     """
     ours, theirs = _split_cmrc(prediction), _split_cmrc(answer)
-    return _f1(_find_longest_common_run(ours, theirs), ours, theirs)
+    longest = SequenceMatcher(None, ours, theirs, autojunk=False).find_longest_match()
+    return _f1(longest.size, ours, theirs)
 
 
 def _f1(common: int, ours: list[str], theirs: list[str]) -> float:
@@ -279,18 +282,6 @@ def _split_cmrc(text: str) -> list[str]:
     for run in _HAN.split(_normalise_cmrc(text)):
         words += _SEPARATE.sub(r" \1 ", run.strip()).split()
     return words
-
-
-def _find_longest_common_run(first: list[str], second: list[str]) -> int:
-    lengths = [0] * (len(second) + 1)
-    longest = 0
-    for word in first:
-        previous = 0
-        for j, other in enumerate(second, 1):
-            length = previous + 1 if word == other else 0
-            previous, lengths[j] = lengths[j], length
-            longest = max(longest, length)
-    return longest
 
 
 SCORES = {"f1": f1, "exact": exact, "lcs_f1": lcs_f1, "cmrc_exact": cmrc_exact}

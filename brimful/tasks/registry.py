@@ -110,7 +110,7 @@ _TYPES: Values = {
     OVERLAP: Annotated[int, Meta(ge=0, lt=2**31)] | None,
     TEMPERATURE: Annotated[float, Meta(ge=1e-6, le=1e6)] | None,
     PAIRS: bool | None,
-    SETTINGS: dict[str, Any] | None,
+    SETTINGS: Values | None,
 }
 """The types of the keys that config.json may hold besides those that `transformers` writes."""
 

@@ -1,6 +1,6 @@
 """Regression: a number for each text or pair of texts, such as a rating or a similarity."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,12 +13,12 @@ from brimful.base.errors import BrimfulError
 from brimful.data.batch import PackedBatch
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead
-from brimful.objectives.losses import require_no_temperature, squared_error_sum
+from brimful.objectives.losses import Imitation, require_no_temperature, squared_error_sum
 from brimful.precision.policy import widen
 from brimful.tables.table import Table
-from brimful.tasks.encoded_tables import Encoded
+from brimful.tasks.encoded_tables import Encoded, Targets
 from brimful.tasks.prediction_form import Numbers, Row
-from brimful.tasks.task import Metric, Task
+from brimful.tasks.task import Metric, RowsMetric, Task
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Regression(Numbers, Task):
         head.unit, head.zero = self.deviation, self.mean
         return head
 
-    def targets(self, table: Table) -> dict[str, ndarray]:
+    def targets(self, table: Table) -> Targets:
         values = table.numbers()
         if np.ptp(values) == 0:
             raise BrimfulError(
@@ -63,7 +63,7 @@ class Regression(Numbers, Task):
     def losses(self, outputs: Tensor, batch: PackedBatch) -> dict[str, Tensor]:
         return {self.name: self.imitation(1.0)(outputs[:, 0], batch.targets["label"])}
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, temperature: float) -> Imitation:
         require_no_temperature(temperature, "a value has no temperature")
         scale = self.deviation
         return lambda ours, theirs: squared_error_sum(widen(ours) / scale, theirs / scale)
@@ -72,7 +72,7 @@ class Regression(Numbers, Task):
         """Return the metrics and n. Predictions, or labels, that are all equal have a correlation of 0."""
         return self._measure_values(answers, data.targets["label"])
 
-    def make_primary(self, answers: ndarray, data: Encoded) -> Callable[[ndarray], float]:
+    def make_primary(self, answers: ndarray, data: Encoded) -> RowsMetric:
         labels, name = data.targets["label"], self.metrics[0].name
         return lambda rows: self._measure_values(answers[rows], labels[rows])[name]
 

@@ -5,7 +5,7 @@ and the measuring to its `PredictionForm`. The defaults are for tasks with one p
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
@@ -22,10 +22,13 @@ from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
+from brimful.objectives.losses import Imitation
 from brimful.tables.table import Table, label_names_of
-from brimful.tasks.encoded_tables import Encoded, encode
+from brimful.tasks.encoded_tables import Encoded, Targets, encode
 from brimful.tasks.prediction_form import PredictionForm, Row
 
+RowsMetric = Callable[[ndarray], float]
+"""Rows, int64 (n,) -> a metric on them."""
 TaskHead = SequenceHead | TokenHead
 """Hidden states (T, hidden) and their batch -> outputs of each sequence (S, C), or of each token (T, C)."""
 
@@ -46,7 +49,7 @@ class Metric:
     best: Direction = "highest"
     percent: bool = False
 
-    def score(self, measured: Mapping[str, float]) -> float:
+    def score(self, measured: Numbers) -> float:
         """Return the measured value, negated if the lowest is best, so that higher is better; 0 if absent."""
         value = measured.get(self.name, 0.0)
         return value if self.best == "highest" else -value
@@ -123,7 +126,7 @@ class Task(PredictionForm, Protocol):
             data.examples.targets.update(self.example_targets(table, data.examples))
         return data
 
-    def targets(self, table: Table) -> dict[str, ndarray]:
+    def targets(self, table: Table) -> Targets:
         """Return the targets of each row, by name: (n,) or (n, C), int64 or float32.
 
         Raises:
@@ -152,14 +155,14 @@ class Task(PredictionForm, Protocol):
         """Return the divisor of the sums of `losses`, which depends on the batch only."""
         return float(batch.real_sequences)
 
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    def imitation(self, temperature: float) -> Imitation:
         """Return the loss of a student's outputs (N, outputs) against its teacher's, summed to (). A task
         without probabilities refuses a temperature with a BrimfulError."""
 
     def measure(self, answers: Any, data: Encoded) -> Numbers:
         """Return the metrics of the answers, and `n`."""
 
-    def make_primary(self, answers: Any, data: Encoded) -> Callable[[ndarray], float]:
+    def make_primary(self, answers: Any, data: Encoded) -> RowsMetric:
         """Return the primary metric as a function of rows, int64, of `data`, which is called often."""
 
         def measure_rows(rows: ndarray) -> float:
@@ -170,3 +173,7 @@ class Task(PredictionForm, Protocol):
 
     def compare_rows(self, answers: Any, data: Encoded) -> list[Row]:
         """Return a row of predictions.jsonl for each text: its target, `gold`, and the `prediction`."""
+        rows = []
+        for gold, row in zip(data.labels, self.rows(answers, data), strict=True):
+            rows.append({"gold": gold, "prediction": row["prediction"]})
+        return rows

@@ -13,6 +13,7 @@ from brimful.base.randomness import derive_key, hash_words
 from brimful.base.types import Numbers
 from brimful.data.example_stream import ExampleStream
 from brimful.data.examples import Examples, check_length
+from brimful.hf.folders import require_tokenizer
 from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.tables.layouts import TablePaths
@@ -90,9 +91,7 @@ def load_task_data(
             warn(
                 f"{leaked} texts of {test.path} are also in {train.path}, so test metrics are too optimistic"
             )
-    tokenizer = encoder.tokenizer
-    if tokenizer is None:
-        raise BrimfulError("the encoder's folder has no tokenizer.json; add it beside config.json")
+    tokenizer = require_tokenizer(encoder, "the encoder's folder")
     check_length(max_length, encoder.config.max_length)
 
     def encode_file(path: str) -> Encoded:

@@ -1,6 +1,5 @@
 """Token classification: labelled spans of each text, such as the names in it, as `spans` finds them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Self
@@ -15,10 +14,10 @@ from brimful.base.types import IGNORED, Numbers
 from brimful.data.batch import PackedBatch
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
-from brimful.model.cross_entropy import cross_entropy_sum
+from brimful.model.cross_entropy import count_labels, cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import TokenHead
-from brimful.objectives.losses import count_labels, make_class_imitation
+from brimful.objectives.losses import make_class_imitation
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
 from brimful.tasks.prediction_form import Row
@@ -37,6 +36,7 @@ class TokenClassification(Spans, Task):
         Metric("recall", "recall", percent=True),
     )
     overlap = 32
+    imitation = staticmethod(make_class_imitation)
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -93,9 +93,6 @@ class TokenClassification(Spans, Task):
 
     def count(self, batch: PackedBatch) -> float:
         return count_labels(batch.targets["tags"])
-
-    def imitation(self, temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
-        return make_class_imitation(temperature)
 
     def measure(self, answers: list[list[Found]], data: Encoded) -> Numbers:
         """Return precision, recall and F1 of whole spans in all texts together, as conlleval and seqeval."""

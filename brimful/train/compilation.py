@@ -13,7 +13,6 @@ micro-batch would overwrite them (https://github.com/pytorch/pytorch/issues/1695
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.base.torch_compile import Compiled, find_missing_compiler, warn_once
@@ -23,7 +22,7 @@ from brimful.model.attention import Layout
 from brimful.model.encoder import Encoder
 from brimful.train.objective import Sums
 
-Loss = Callable[[Encoder, PackedBatch, Layout], dict[str, Tensor]]
+Loss = Callable[[Encoder, PackedBatch, Layout], Sums]
 
 
 def resolve_compile(setting: Compile, device: torch.device, *, possible: bool = True) -> bool:

@@ -55,7 +55,7 @@ class DataParallel:
         # torch.compile cuts a graph where a bucket ends, and refuses smaller ones.
         self._ddp.bucket_bytes_cap = max(self._ddp.bucket_bytes_cap, dist._DEFAULT_FIRST_BUCKET_BYTES)
         # DDP keeps the hook's state: a proxy, so that the two are not a cycle that holds the gradients.
-        self._ddp.register_comm_hook(weakref.proxy(self), _hook)
+        self._ddp.register_comm_hook(weakref.proxy(self), DataParallel.receive)
         self._settle()
         self._ready = ready
 
@@ -94,13 +94,20 @@ class DataParallel:
             sending.wait()  # on a GPU its stream waits, not the host
         self._sums = []
 
-    def receive(self, bucket: dist.GradBucket) -> None:
-        """DDP's hook: a bucket has its gradients."""
+    def receive(self, bucket: dist.GradBucket) -> Future[Tensor]:
+        """DDP's hook: a bucket has its gradients.
+
+        DDP waits for the result at the end of backward. The sum is in place, and `gather` waits for it.
+        """
+        flat = bucket.buffer()
         if self._ready is None:  # before training
-            self.buckets.append(bucket.buffer())
-            return
-        self._ready(bucket.index())
-        self._send()
+            self.buckets.append(flat)
+        else:
+            self._ready(bucket.index())
+            self._send()
+        done: Future[Tensor] = Future(devices=[flat.device] if flat.is_cuda else None)
+        done.set_result(flat)
+        return done
 
     def _send(self) -> None:
         """Begin to sum the next bucket over ranks."""
@@ -129,12 +136,3 @@ class _Reach(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Any:
         return gradient, *[None] * ctx.count
-
-
-def _hook(ranks: DataParallel, bucket: dist.GradBucket) -> Future[Tensor]:
-    """DDP waits for the future at the end of backward. The sum is in place, and `gather` waits for it."""
-    ranks.receive(bucket)
-    flat = bucket.buffer()
-    done: Future[Tensor] = Future(devices=[flat.device] if flat.is_cuda else None)
-    done.set_result(flat)
-    return done

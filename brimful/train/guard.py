@@ -101,10 +101,6 @@ class Guard:
         """Count the updates left out among the 16 before a spike."""
         return sum(step >= spike.update - 2 * PATIENCE for step in self.left_out)
 
-    def choose_action(self, spike: Spike) -> SpikePolicy:
-        """Choose what to do about a spike: the policy, or `stop` after too many."""
-        return "stop" if self.count_left_out(spike) >= PATIENCE else self.policy
-
     def _judge(self, step: int, cursor: Cursor, loss: float, norm: float) -> Spike | None:
         """Return the spike if this is one; otherwise add the loss to the running mean and variance."""
         deviation = math.sqrt(self._variance)

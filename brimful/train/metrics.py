@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from brimful.model.shape import EncoderConfig
 
 
-def measure_shape(batch: "PackedBatch") -> Shape:
-    """Measure the shape of a micro-batch as a model must compute it: real tokens and predictions."""
-    output_tokens = None
-    if batch.mlm_positions is not None:  # the last layer computes only the slots that a head reads
-        output_tokens = batch.predictions
-        if "pair" in batch.targets:
-            output_tokens += batch.real_sequences
-    return Shape(batch.lengths[: batch.real_sequences], batch.predictions, output_tokens=output_tokens)
-
-
 def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> Numbers:
     """Sum the counts of `Totals` over micro-batches, by name."""
     counts: Numbers = dict.fromkeys(COUNTS, 0)
@@ -41,7 +31,13 @@ def count_batches(batches: Sequence["PackedBatch"], model: "EncoderConfig") -> N
         counts["padded"] += batch.real_sequences * batch.max_length
         counts["predictions"] += batch.predictions
         counts["dropped_predictions"] += batch.dropped_predictions
-        counts["flops"] += count_step_flops(model, measure_shape(batch))
+        lengths, output_tokens = batch.lengths[: batch.real_sequences], None
+        if batch.mlm_positions is not None:  # the last layer computes only the slots that a head reads
+            output_tokens = batch.predictions
+            if "pair" in batch.targets:
+                output_tokens += batch.real_sequences
+        shape = Shape(lengths, batch.predictions, output_tokens=output_tokens)
+        counts["flops"] += count_step_flops(model, shape)
     return counts
 
 
@@ -214,8 +210,12 @@ MIN_LOSS_GAP_NATS, MIN_LOSS_RATIO = 0.2, 1.1
 """The smallest difference and ratio of held-out loss and training loss that are worth a remark."""
 
 
-def list_outcome(facts: Values, held_out_loss: float | None) -> dict[str, str | None]:
-    """Return rows for a table of facts, from name to text; None where a value is unknown.
+FactRows = dict[str, str | None]
+"""Rows of a table of facts, from name to text; None where a value is unknown."""
+
+
+def list_outcome(facts: Values, held_out_loss: float | None) -> FactRows:
+    """Return how long a training took, and whether its model overfits.
 
     Args:
         facts: the facts of a run, of which `seconds` and `training_loss` are read.

@@ -33,7 +33,6 @@ from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream, list_sizes
 from brimful.model.encoder import Encoder
 from brimful.model.initial_weights import skip_initial_weights
-from brimful.model.shape import EncoderConfig
 from brimful.optim.config import OptimizerConfig
 from brimful.precision.policy import DTYPES, autocast
 from brimful.train.config import TrainerConfig
@@ -166,21 +165,12 @@ def trace_pass(
             terms = [sums[term] for term in objective.coefficients]
             del sums  # as in a step, which reads only the terms
             torch.stack(terms).sum().backward()
-    if not trainer.compile:
-        return storages.peak
-    return storages.peak + _count_gate_products(encoder.config, trainer, len(batch.tokens))
-
-
-def _count_gate_products(config: EncoderConfig, trainer: TrainerConfig, slots: int) -> int:
-    """Count bytes that a compiled pass on a GPU keeps and an uncompiled one computes again: the products of
-    gates, where the residual stream is in bf16 (docs/performance.md, "Bytes between products").
-
-    Args:
-        slots: of the micro-batch.
-    """
-    if not config.gated or trainer.residual != "bf16" or trainer.recompute == "layers":
-        return 0
-    return 2 * config.intermediate_size * config.layers * slots
+    config, peak = encoder.config, storages.peak
+    if trainer.compile and config.gated and trainer.residual == "bf16" and not encoder.recomputes:
+        # A compiled pass on a GPU keeps the products of gates, which an uncompiled one computes again
+        # (docs/performance.md, "Bytes between products").
+        peak += 2 * config.intermediate_size * config.layers * len(batch.tokens)
+    return peak
 
 
 MAX_HIDDEN_NUMBERS = 1 << 20
@@ -221,7 +211,7 @@ def _count_rows_of_updates(stream: RowStream) -> list[int]:
     stream.rows_per_micro_batch = 1
     if stream.phases[0].unit == "rows":
         return [phase.size for phase in stream.phases]
-    return [len(stream.micro_batches(cursor)[0]) for cursor in _list_beginnings(stream)]
+    return [len(stream.micro_batches(cursor)) for cursor in _list_beginnings(stream)]
 
 
 def list_row_counts(stream: RowStream) -> list[int]:
@@ -234,7 +224,7 @@ def make_longest_batch(stream: RowStream, rows: int) -> PackedBatch:
     stream.rows_per_micro_batch = rows
     lengths = [phase.packing.max_length for phase in stream.phases]
     cursor = _list_beginnings(stream)[lengths.index(max(lengths))]
-    (first, *_), _ = stream.micro_batches(cursor, slice(1))
+    first, *_ = stream.micro_batches(cursor, slice(1))
     return stream.batch(first, cursor["update"])
 
 

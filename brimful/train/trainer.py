@@ -5,7 +5,6 @@ result; between updates it writes metrics, evaluates and saves checkpoints.
 """
 
 import time
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,7 +27,7 @@ from brimful.train.compilation import make_loss, resolve_compile
 from brimful.train.determinism import deterministic
 from brimful.train.freed_memory import keep_freed_memory
 from brimful.train.gradients import Gradients
-from brimful.train.guard import Guard, Spike
+from brimful.train.guard import PATIENCE, Guard, Spike
 from brimful.train.journal import Journal
 from brimful.train.metrics import Window, count_batches
 from brimful.train.objective import Objective, Runtime, Sums, is_better
@@ -93,7 +92,12 @@ class Trainer:
         self.state = TrainState(self.encoder, objective, runtime, config, training.optimizer, training.seed)
         compiled = resolve_compile(config.compile, runtime.device, possible=objective.compiles)
         self.loss = make_loss(objective.loss, self.encoder, compiled=compiled)
-        self.gradients = self._make_gradients()
+        scaler = None
+        if runtime.precision == "fp16":
+            scaler = AutomaticLossScaler(config.loss_scale)
+            watch_modules(self.state.trained, parameters=False)
+        is_narrow = config.weights != "fp32"
+        self.gradients = Gradients(self.state.trained, runtime.world, mean=is_narrow, scaler=scaler)
 
         self.guard = Guard(config.spike, config.on_spike, runtime.world)
         self.checkpoints = checkpoint.Writer(directory / "checkpoints", config.keep_checkpoints)
@@ -106,14 +110,6 @@ class Trainer:
         self.window = Window()
         self.metrics: Numbers = {}
         self.title = ""
-
-    def _make_gradients(self) -> Gradients:
-        scaler = None
-        if self.runtime.precision == "fp16":
-            scaler = AutomaticLossScaler(self.config.loss_scale)
-            watch_modules(self.state.trained, parameters=False)
-        mean = self.config.weights != "fp32"
-        return Gradients(self.state.trained, self.world, mean=mean, scaler=scaler)
 
     def train_step(self, update: Update) -> StepResult:
         """Make one update: an optimizer step on the mean loss over all micro-batches of all ranks.
@@ -222,11 +218,19 @@ class Trainer:
         self.journal.begin(done)
         if evaluate_first and not done:
             self._describe_evaluation(self.evaluate())
+        prefetched = prefetch(
+            self.stream,
+            self.progress.cursor,
+            config.steps - done,
+            normalizers=self.objective.normalizers,
+            device=self.runtime.device,
+            depth=config.prefetch,
+        )
         with (
             show_progress(self.title, config.steps, done=done, visible=world.is_main) as advance,
             self.checkpoints,
             catch_stop_signals() as self.request,
-            closing(self._prefetch_updates()) as updates,
+            closing(prefetched) as updates,
         ):
             started = time.perf_counter()
             for update in updates:
@@ -241,31 +245,15 @@ class Trainer:
                     if self.window.updates:
                         self._log()
                 if result.stop and not last:
-                    raise self._make_stopped_error(result.stop)
+                    # Once the checkpoint is on disk: when one rank has ended, torchrun ends the others.
+                    self.checkpoints.finish()
+                    world.barrier()
+                    is_saved = config.checkpoint_every > 0
+                    raise StoppedError(result.stop, f"at step {self.progress.step}", is_saved=is_saved)
                 advance(1, self.journal.note, self.schedule.left(self.progress.totals.seconds))
                 started = time.perf_counter()  # without evaluations and checkpoints
                 if last:
                     break
-
-    def _make_stopped_error(self, number: int) -> StoppedError:
-        """Make the error that ends the run, once its checkpoint is on disk: when one rank has ended, torchrun
-        ends the others."""
-        self.checkpoints.finish()
-        self.world.barrier()
-        is_saved = bool(self.config.checkpoint_every)
-        return StoppedError(number, f"at step {self.progress.step}", is_saved=is_saved)
-
-    def _prefetch_updates(self) -> Generator[Update]:
-        """Prefetch the updates of the stream from the current step on."""
-        config = self.config
-        return prefetch(
-            self.stream,
-            self.progress.cursor,
-            config.steps - self.progress.step,
-            normalizers=self.objective.normalizers,
-            device=self.runtime.device,
-            depth=config.prefetch,
-        )
 
     def _count(self, update: Update, result: StepResult, started: float) -> bool:
         """Count an update that was made or left out, and go to the next. Before a line or a checkpoint, judge
@@ -463,7 +451,8 @@ class Trainer:
         Raises:
             BrimfulError: the policy is to stop, or too many recent updates were left out.
         """
-        action, before = self.guard.choose_action(spike), self.guard.count_left_out(spike)
+        before = self.guard.count_left_out(spike)
+        action = "stop" if before >= PATIENCE else self.config.on_spike
         self.journal.write_spike(spike, action)
         if action == "stop":
             others = f", and {before} of the updates before it were left out" if before else ""

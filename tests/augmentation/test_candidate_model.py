@@ -12,13 +12,8 @@ from builders.augmentation import ENGLISH, masked_lm
 CPU = torch.device("cpu")
 
 
-def texts_of(count: int, seed: int, longest: int = 30) -> list[str]:
-    random = np.random.default_rng(seed)
-    return [" ".join(random.choice(ENGLISH, random.integers(1, longest))) for _ in range(count)]
-
-
 def one_word_at_a_time(model: CandidateModel, text: np.ndarray, place: int, choices: int):
-    """A pass for one word, scores of every position, a sort of the vocabulary; and its own scores."""
+    """A pass for one word, scores of every position, a sort of the vocabulary."""
     ids, at = model.sequence(text, place)
     batch = pack([ids], max_length=len(ids), pad=0)
     with torch.no_grad():
@@ -26,28 +21,26 @@ def one_word_at_a_time(model: CandidateModel, text: np.ndarray, place: int, choi
     order = scores.argsort(descending=True).tolist()
     words, spaced = model.pieces.words, model.pieces.spaced
     alike = [i for i in order if i < len(words) and words[i] and spaced[i] == spaced[text[place]]]
-    return alike[:choices], scores
+    return (alike + [-1] * choices)[:choices]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("choices", [15, 1000], ids=["some", "more than there are"])
 @pytest.mark.parametrize("kind", ["bert", "electra", "roberta", "modern"])
-def test_the_candidates_are_those_of_one_word_at_a_time(kind: str, dtype: torch.dtype, seed) -> None:
+def test_the_candidates_are_those_of_one_word_at_a_time(kind: str, choices: int, seed) -> None:
     encoder, head = masked_lm(kind)
-    model = CandidateModel(encoder.to(dtype), head.to(dtype), Pieces(encoder.tokenizer), 96, CPU)
+    # In float64: the last bits of scores depend on the batch, and nearly equal ones would change places.
+    model = CandidateModel(encoder.double(), head.double(), Pieces(encoder.tokenizer), 96, CPU)
     texts, places, expected = [], [], []
-    for text in texts_of(6, seed):
+    random = np.random.default_rng(seed)
+    for length in random.integers(1, 30, 6):
+        text = " ".join(random.choice(ENGLISH, length))
         ids = np.array(encoder.tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int32)
         texts.append(ids)
         places.append(np.arange(0, len(ids), 2))
-        expected += [one_word_at_a_time(model, ids, place, 15) for place in places[-1].tolist()]
-    found = model.best(texts, places, 15)
+        expected += [one_word_at_a_time(model, ids, place, choices) for place in places[-1].tolist()]
+    found = model.best(texts, places, choices, lambda words: None)
     assert found.dtype == np.int32
-    for row, (best, scores) in zip(found.tolist(), expected, strict=True):
-        if dtype == torch.float64:
-            assert row == best
-        else:  # the last bits of scores depend on the batch: nearly equal ones may change places
-            assert len(set(row)) == 15
-            torch.testing.assert_close(scores[row], scores[best], rtol=0, atol=1e-5)
+    assert found.tolist() == expected
 
 
 def test_of_long_texts_the_model_reads_what_is_around_the_word() -> None:
@@ -63,13 +56,3 @@ def test_of_long_texts_the_model_reads_what_is_around_the_word() -> None:
         at -= 1
         assert (np.delete(seen, at) == np.delete(text[place - at : place - at + room], at)).all()
         assert min(at, room - 1 - at) >= room // 2 - 1 or place in (0, 3, 97, 99)
-
-
-def test_fewer_words_than_choices() -> None:
-    encoder, head = masked_lm()
-    model = CandidateModel(encoder, head, Pieces(encoder.tokenizer), 96, CPU)
-    ids = np.array(encoder.tokenizer.encode("cat dog", add_special_tokens=False).ids, dtype=np.int32)
-    found = model.best([ids, ids[:0]], [np.array([0]), np.array([], np.int64)], 1000)[0]
-    words = np.flatnonzero(model.pieces.words).tolist()
-    assert sorted(found[found >= 0].tolist()) == words
-    assert (found[len(words) :] == -1).all()

@@ -9,7 +9,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from brimful.augmentation.copies import copy_keys, join_parts, pick_candidates
 from brimful.augmentation.neighbours import Neighbours, Pieces
 from brimful.augmentation.words import BUILT_IN, Words, find_token_ranges, is_word, stop_words
-from brimful.base.errors import BrimfulError
 from builders.augmentation import byte_level, masked_lm, wordpiece
 
 
@@ -41,9 +40,6 @@ def test_a_file_adds_stop_words(tmp_path) -> None:
     file = tmp_path / "stop.txt"
     file.write_text("Cat\n\n电影\n", encoding="utf-8")
     assert words_of("the CAT likes the 电影 here", stop=stop_words(file)) == ["likes"]
-    assert stop_words(None) is BUILT_IN
-    with pytest.raises(BrimfulError, match="cannot read the list of stop words"):
-        stop_words(tmp_path / "none.txt")
 
 
 def test_words_have_only_letters() -> None:

@@ -41,4 +41,4 @@ def check_plan(plan: Plan, counts: np.ndarray, capacity: int, depth: int | None)
         assert 0 < len(pattern) <= (depth or capacity)
         assert sum(pattern) <= capacity
         assert list(pattern) == sorted(pattern, reverse=True)
-    assert lower_bound(counts, capacity, depth) <= plan.lower_bound <= plan.rows <= plan.sequences
+    assert lower_bound(padded, capacity, depth) <= plan.lower_bound <= plan.rows <= plan.sequences

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 JSON = {"Content-Type": "application/json"}
+HEAD = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 READY = "serving quick on http://127.0.0.1:"
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from tokenizers.models import WordLevel
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.blocks import Blocks
-from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
+from brimful.data.config import MaskingConfig, Phase, SequencesConfig
 from brimful.data.reader import BlockSlice, SequenceReader
 from brimful.data.rows import Row, RowStream
 from brimful.data.sources import Source
@@ -69,18 +70,14 @@ def toy_stream(
     **settings: int | bool,
 ) -> RowStream:
     """A stream over corpora, by name, each with its weight."""
-    packings = [p.packing if p.unit == "rows" else one_sequence_each(p.packing) for p in phases]
+    # Where updates are counted in sequences, a row of a block holds one.
+    packings = [p.packing if p.unit == "rows" else replace(p.packing, max_sequences=1) for p in phases]
     sources = []
     for number, (name, (corpus, weight)) in enumerate(corpora.items()):
         made = toy_source(corpus, packings, directory / name, seed, number, weight, name, sequences)
         sources.append(made)
     reader = SequenceReader(toy_tokenizer(), masking or MaskingConfig(rate=0.3))
     return RowStream(reader, sources, phases, seed=seed, rows_per_micro_batch=micro, **settings)  # type: ignore[arg-type]
-
-
-def one_sequence_each(packing: PackingConfig) -> PackingConfig:
-    """Of the blocks, where updates are counted in sequences."""
-    return PackingConfig(max_length=packing.max_length, capacity=packing.capacity, max_sequences=1)
 
 
 def of_rank(stream: RowStream, rank: int, world: int) -> RowStream:

@@ -33,7 +33,8 @@ from builders.streams import ORDINARY, SPECIAL, toy_corpus, toy_stream
 from builders.tables import encoded
 
 TASK = Classification(["0", "1"])
-RUNTIME = Runtime(World(0, 1, torch.device("cpu")), "fp32")
+ALONE = World(0, 1, torch.device("cpu"))
+RUNTIME, BF16, FP16 = Runtime(ALONE, "fp32"), Runtime(ALONE, "bf16"), Runtime(ALONE, "fp16")
 VOCABULARY, MAX_LENGTH = 60, 20
 
 
@@ -173,10 +174,7 @@ def killed_and_resumed(make: Callable[[], Trainer]) -> Trainer:
 TIMES = ("seconds", "tokens_per_second", "data_wait")
 
 
-def without_times(path: Path) -> list[dict]:
-    """Metrics without what the clock decides."""
-    return [{k: v for k, v in line.items() if k not in TIMES} for line in read_metrics(path)]
-
-
 def lines(directory: Path) -> list[dict]:
-    return without_times(directory / "metrics.jsonl")
+    """Metrics without what the clock decides."""
+    found = read_metrics(directory / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in found]

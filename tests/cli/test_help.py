@@ -2,14 +2,11 @@
 
 import re
 import shlex
-from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import pytest
 
-from brimful.base.config import Argument
 from brimful.cli.arguments import parse
-from brimful.cli.help import choose_main_options, write_help
+from brimful.cli.help import choose_main_options
 from brimful.cli.main import VERBS, load_schema, main
 from brimful.cli.options import Common, list_options
 
@@ -58,13 +55,6 @@ def test_every_option_says_what_it_is(verb):
     assert [o.flag for o in options if not o.explanation().endswith((".", '"'))] == []
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_help_fills_the_terminal(width, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    lengths = [len(line) for line in printed(capsys, "pretrain", "--help-all").splitlines()]
-    assert width - 5 < max(lengths) <= width
-
-
 def test_types_defaults_and_explanations(capsys):
     out = " ".join(printed(capsys, "pretrain", "--help-all").split())
     assert "--trainer.steps INT Number of updates. (default: 1000)" in out
@@ -75,44 +65,8 @@ def test_types_defaults_and_explanations(capsys):
     assert "--masking.rate FLOAT Expected fraction of tokens to predict. (default: 0.15)" in other
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inner:
-    """How it is cut: in two."""
-
-    rate: float = 0.5
-    """A rate. More than one sentence."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plain:
-    """Do it. In two ways."""
-
-    ways: tuple[Literal["a", "b"], ...] = ("a",)
-    """The ways."""
-    out: str
-    """The folder."""
-    paths: Annotated[tuple[str, ...], Argument(positional=True)]
-    """The files."""
-    inner: Inner = Inner()
-    """In the middle."""
-
-
-def test_a_configuration_without_a_list_shows_what_it_requires_first(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert (
-        write_help(Plain, "brimful it", {}, every=False)
-        == """usage: brimful it PATHS ... [OPTIONS]
-
-Do it.
-
-  --out STR                   The folder. (required)
-  PATHS                       The files. (required)
-  --ways a|b ...              The ways. (default: a)
-
-example: brimful it --out STR PATHS
-1 more option, and --config FILE.yaml, --json, --debug: brimful it --help-all
-"""
-    )
-    assert """How it is cut: in two. In the middle.
-  --inner.rate FLOAT          A rate. More than one sentence. (default: 0.75)
-""" in write_help(Plain, "brimful it", {"inner": {"rate": 0.75}}, every=True)
+def test_without_a_list_of_main_options_every_one_is_shown(capsys):
+    out = " ".join(printed(capsys, "report", "--help").split())
+    assert out.startswith("usage: brimful report RUNS ... [OPTIONS] Show runs on one HTML page")
+    assert "--out STR HTML file to write. (required) --dry-run Read" in out
+    assert "the options in full, and --config FILE.yaml, --json, --debug: brimful report --help-all" in out

@@ -28,11 +28,6 @@ def folder(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("verb") / "encoder")
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory):
-    return saved(tmp_path_factory.mktemp("verb") / "bare", head=False)
-
-
 def write(path: Path, rows: list[dict]) -> Path:
     write_rows(path, rows)
     return path
@@ -157,9 +152,13 @@ def test_a_layout_of_lines_keeps_every_column_and_empty_texts(folder, tmp_path, 
     assert out.read_text(encoding="utf-8").splitlines() == wanted
 
 
-def test_a_dry_run_writes_nothing_and_without_a_head_words_get_neighbours(bare, tmp_path, capsys):
+def test_a_dry_run_writes_nothing_and_without_a_head_words_get_neighbours(tmp_path, capsys):
     source = write(tmp_path / "in.jsonl", rows_of())
-    options = {"input": source, "output": tmp_path / "a.jsonl", "encoder": bare}
+    options = {
+        "input": source,
+        "output": tmp_path / "a.jsonl",
+        "encoder": saved(tmp_path / "bare", head=False),
+    }
     assert brimful.augment(**options, dry_run=True) == {"dry_run": True, "rows": 5, "distinct_texts": 5}
     assert not (tmp_path / "a.jsonl").exists()
     summary = brimful.augment(**options)

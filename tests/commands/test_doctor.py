@@ -1,7 +1,6 @@
 """`doctor`: alone, on real ranks, and what it finds on machines made up."""
 
 import json
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -35,20 +34,6 @@ def test_alone(capsys):
     out = capsys.readouterr().out
     assert "usable cores, load" in out
     assert f"GFLOP/s in {device['precision']}" in out
-
-
-@pytest.mark.usefixtures("brief")
-def test_a_rank_waits_a_minute_for_another(monkeypatch):
-    waited = []
-
-    @contextmanager
-    def waits(self, seconds):
-        waited.append(seconds)
-        yield
-
-    monkeypatch.setattr(World, "waits", waits)
-    machine_check.check_machines()
-    assert waited == [60]
 
 
 def test_alone_every_gpu_is_measured(monkeypatch):

@@ -1,9 +1,6 @@
 """brimful export of folders from elsewhere: any form becomes one form, checked against transformers."""
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,7 +11,7 @@ from safetensors.torch import load_file
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import atomic_directory
+from brimful.base.storage import LOCK, atomic_directory
 from brimful.cli.main import main
 from brimful.commands import export as exporting
 from brimful.commands.export import export
@@ -27,7 +24,6 @@ from brimful.hf.folders import load_model, save_model, write_modules
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import reads_token_types
 from brimful.model.heads import MaskedLMHead, PretrainingHead, SequenceHead
-from brimful.runs.inputs import model_files
 from builders.encoders import small
 
 TEXTS = ["the room was clean and quiet", "这本书很好看", "not worth the money", "价格太高"] * 10
@@ -125,20 +121,18 @@ def test_the_padding_token_of_config_json_stays(folder, tmp_path):
     pieces = load(folder).get_vocab()
     unused = next(piece for piece in pieces if "书" in piece)
     values = json.loads((folder / "config.json").read_text())
-    for wanted, spare in ((pieces[unused], 0), (len(pieces), 1)):
-        values |= {"pad_token_id": wanted, "vocab_size": len(pieces) + spare}
-        (folder / "config.json").write_text(json.dumps(values))
-        if spare:
-            tensors = torch.load(folder / "pytorch_model.bin")
-            for name, tensor in tensors.items():
-                if len(tensor) == len(pieces):
-                    tensors[name] = torch.cat((tensor, tensor[:1]))
-            torch.save(tensors, folder / "pytorch_model.bin")
-            with pytest.raises(BrimfulError, match=f"needs the id {wanted}, which has no piece"):
-                export(**options, out=str(tmp_path / "other"))
-            continue
-        assert export(**options, out=str(tmp_path / "out"))["max_abs_hidden_difference"] < 1e-5
-        assert load(tmp_path / "out").id_to_token(Encoder.load(tmp_path / "out").config.pad_id) == unused
+    (folder / "config.json").write_text(json.dumps(values | {"pad_token_id": pieces[unused]}))
+    assert export(**options, out=str(tmp_path / "out"))["max_abs_hidden_difference"] < 1e-5
+    assert load(tmp_path / "out").id_to_token(Encoder.load(tmp_path / "out").config.pad_id) == unused
+    values |= {"pad_token_id": len(pieces), "vocab_size": len(pieces) + 1}
+    (folder / "config.json").write_text(json.dumps(values))
+    tensors = torch.load(folder / "pytorch_model.bin")
+    for name, tensor in tensors.items():
+        if len(tensor) == len(pieces):
+            tensors[name] = torch.cat((tensor, tensor[:1]))
+    torch.save(tensors, folder / "pytorch_model.bin")
+    with pytest.raises(BrimfulError, match=f"needs the id {len(pieces)}, which has no piece"):
+        export(**options, out=str(tmp_path / "other"))
 
 
 def test_a_discriminator_leaves_its_head_and_a_classifier_keeps_it(folder, tmp_path, capsys):
@@ -167,9 +161,8 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
     save_model(given, encoder, head, max_length=50, token_types=False)
     if not classifier:
         write_modules(given, encoder.config.hidden_size, "first", 50)
-        (given / "sentence_bert_config.json").write_text(
-            json.dumps({"max_seq_length": 50, "do_lower_case": True}, indent=1) + "\n"
-        )
+        settings = json.dumps({"max_seq_length": 50, "do_lower_case": True}, indent=1)
+        (given / "sentence_bert_config.json").write_text(settings + "\n")
         (given / "config_sentence_transformers.json").write_text('{"prompts": {"query": "query: "}}')
         modules = json.loads((given / "modules.json").read_text())
         modules.append({"idx": 2, "name": "2", "path": "2_Normalize", "type": "models.Normalize"})
@@ -187,9 +180,6 @@ def test_a_folder_of_sentence_transformers_stays_one(tmp_path, capsys, classifie
     assert (loaded_head is not None) is classifier
     assert not reads_token_types(ModelFolder(out), loaded.config)
     assert main(["inspect", str(out), "--verify"]) == 0
-    known = model_files("encoder", ModelFolder(out))
-    assert {f"encoder/{file}" for file in (*files, "modules.json")} < known.keys()
-    assert len(set(known.values())) == len(known)
 
 
 def test_what_differs_is_not_written(folder, tmp_path, monkeypatch):
@@ -220,19 +210,12 @@ def test_a_setting_that_only_transformers_refuses_is_named(folder, tmp_path):
         export(run=str(folder), out=str(tmp_path / "out"))
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (torch.nan, r"given/pytorch_model\.bin: the tensor bert\.embed.* holds NaN or infinite numbers"),
-        (3.4e38, r"given: the model's outputs are NaN or infinite"),
-    ],
-)
 @pytest.mark.filterwarnings("error")
-def test_weights_that_are_not_finite_or_overflow_are_named(folder, tmp_path, value, said):
+def test_weights_that_overflow_are_named(folder, tmp_path):
     tensors = torch.load(folder / "pytorch_model.bin")
-    tensors["bert.embeddings.position_embeddings.weight"][:, ::2] = value
+    tensors["bert.embeddings.position_embeddings.weight"][:, ::2] = 3.4e38
     torch.save(tensors, folder / "pytorch_model.bin")
-    with pytest.raises(BrimfulError, match=said):
+    with pytest.raises(BrimfulError, match="given: the model's outputs are NaN or infinite"):
         export(run=str(folder), out=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
@@ -258,22 +241,19 @@ def test_what_cannot_be_exported_is_refused(folder, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_second_export_to_a_folder_is_refused(folder, tmp_path, monkeypatch):
-    """Two processes: within one, a verb may call another in the same folder."""
+def test_a_folder_is_locked_while_a_model_is_exported_to_it(folder, tmp_path, monkeypatch):
+    """What another process is told: tests/base/test_folder_lock.py."""
     out = tmp_path / "out"
-    code = "import sys; from brimful.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    second = [sys.executable, "-c", code, "export", str(folder), "--out", str(out)]
-    refused = []
+    locks = []
 
-    def save_while_another_exports(*given, **options):
-        refused.append(subprocess.run(second, capture_output=True, text=True))
+    def save(*given, **options):
+        locks.append((out / LOCK).exists())
         save_model(*given, **options)
 
-    monkeypatch.setattr(folders, "save_model", save_while_another_exports)
-    assert export(run=str(folder), out=str(out))["bytes"] > 0
-    assert refused[0].returncode == 1
-    assert f"{out} is in use by process {os.getpid()}" in refused[0].stderr
-    assert not (out / ".lock").exists()
+    monkeypatch.setattr(folders, "save_model", save)
+    export(run=str(folder), out=str(out))
+    assert locks == [True]
+    assert not (out / LOCK).exists()
 
 
 def test_an_interrupt_says_that_nothing_was_written(folder, tmp_path, monkeypatch, capsys):

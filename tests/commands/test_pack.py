@@ -15,11 +15,6 @@ from brimful.data.config import SequencesConfig
 from brimful.data.sequences import cut_documents
 from brimful.packing.histogram import count_lengths
 
-KEYS = [
-    *("algorithm", "capacity", "depth", "rows", "sequences", "tokens", "efficiency", "packing_factor"),
-    *("seconds", "lower_bound", "rows_above_bound"),
-]
-
 
 @pytest.fixture
 def lengths(seed):
@@ -61,11 +56,8 @@ def test_every_algorithm_at_every_depth(histogram, lengths, capsys):
     found = plans(capsys, "--histogram", histogram, "--capacity", 128, "--algorithm", "all")
     by_depth: dict[int | None, list[str]] = {}
     for plan in found:
-        assert list(plan) == KEYS
         by_depth.setdefault(plan["depth"], []).append(plan["algorithm"])
         assert (plan["capacity"], plan["sequences"], plan["tokens"]) == (128, 3000, lengths.sum())
-        assert plan["efficiency"] == plan["tokens"] / (plan["rows"] * 128)
-        assert plan["packing_factor"] == 3000 / plan["rows"]
         assert plan["rows_above_bound"] == plan["rows"] - plan["lower_bound"] >= 0
     everywhere = ["cutting-stock", "lpfhp", "spfhp"]
     assert {depth: sorted(names) for depth, names in by_depth.items()} == {
@@ -130,9 +122,7 @@ def test_a_dry_run_plans_nothing(histogram, tmp_path, capsys):
 DAMAGED: list[tuple[str, str]] = [
     ("", "JSON"),
     ("[1, 2]", '"counts"'),
-    ('{"counts": []}', '"counts"'),
     ('{"counts": [1, -2]}', '"counts"'),
-    ('{"counts": [1, 2.5]}', '"counts"'),
     ('{"counts": [true]}', '"counts"'),
     ("[" * 100_000, "h JSON damaged"),
     (json.dumps({"counts": [2**52] * 512}), "too many"),

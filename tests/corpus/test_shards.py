@@ -2,11 +2,9 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import MANIFEST
-from brimful.corpus.shards import Corpus, Shard, TokenBatch, write_manifest, write_shard
+from brimful.corpus.shards import Corpus, Shard, TokenBatch, read_bits, write_manifest, write_shard
 
 SPECIFICATION = Path(__file__).parents[2] / "docs" / "shard-format.md"
 
@@ -60,7 +58,9 @@ def test_round_trip(batches: list, size: int, data: st.DataObject) -> None:
         begin = data.draw(st.integers(0, len(expected)))
         end = data.draw(st.integers(begin, len(expected)))
         assert shard.word_starts(begin, end).tolist() == [word for _, word, _ in expected[begin:end]]
-        assert shard.sentence_starts(begin, end).tolist() == [last for *_, last in expected[begin:end]]
+        assert read_bits(shard.sentence_bits, begin, end).tolist() == [
+            last for *_, last in expected[begin:end]
+        ]
         histogram = shard.record["length_histogram"]
         lengths, counts = (np.array(histogram[key].split(), int) for key in ("lengths", "counts"))
         assert np.repeat(lengths, counts).tolist() == sorted(map(len, flat))
@@ -86,7 +86,6 @@ def test_corpus_totals_and_fingerprint(tmp_path: Path) -> None:
     write(tmp_path, [stored])
     corpus = Corpus.open(str(tmp_path))
     assert (corpus.documents, corpus.tokens, corpus.vocabulary_size, len(corpus.shards)) == (2, 3, 100, 1)
-    assert corpus.tokenizer_path == tmp_path / "tokenizer.json"
     before = corpus.fingerprint
     assert Corpus.open(tmp_path).fingerprint == before
     write(tmp_path, [stored], name="part-00001")
@@ -122,19 +121,6 @@ def test_a_shard_that_the_manifest_does_not_name_is_not_read(tmp_path: Path) -> 
     assert json.loads(manifest)["totals"]["tokens"] == corpus.tokens == 1
 
 
-def test_parts(corpus_dir: Path) -> None:
-    corpus = Corpus.open(corpus_dir)
-    parts = {split: corpus.part(split) for split in ("train", "validation")}
-    for split, part in parts.items():
-        assert part is not None
-        assert [shard.name for shard in part.shards] == [s.name for s in corpus.shards if s.split == split]
-        assert part.tokens == sum(len(shard.tokens) for shard in part.shards)
-        assert (part.vocabulary_size, part.tokenizer_hash) == (corpus.vocabulary_size, corpus.tokenizer_hash)
-    assert sum(part.documents for part in parts.values()) == corpus.documents
-    assert len({corpus.fingerprint, *(part.fingerprint for part in parts.values())}) == 3
-    assert 0 < parts["validation"].documents < 0.2 * corpus.documents
-
-
 def test_a_part_without_documents(tmp_path: Path) -> None:
     write(tmp_path, [batch_of([[(1, True, True)]])], begins=[7, 9])
     write(tmp_path, [], name="part-00001", split="validation")
@@ -147,42 +133,6 @@ def test_a_part_without_documents(tmp_path: Path) -> None:
     assert part.documents == part.tokens == 1
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    write(tmp_path / "a", [batch_of([[(1, True, True)] * 50])])
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    file = tmp_path / "b" / "shards" / "part-00000.tok"
-    data = bytearray(file.read_bytes())
-    data[7] ^= 1
-    file.write_bytes(data)
-    Corpus.open(tmp_path / "b")
-    with pytest.raises(BrimfulError, match="damaged"):
-        Corpus.open(tmp_path / "b", verify=True)
-    file.write_bytes(data[:-1])
-    with pytest.raises(BrimfulError, match="cut short"):
-        Corpus.open(tmp_path / "b")
-    record = tmp_path / "a" / "shards" / "part-00000.json"
-    facts = {**json.loads(record.read_text()), "format_version": 3}
-    record.write_text(json.dumps(facts))
-    with pytest.raises(BrimfulError, match=r"part-00000\.json is damaged"):
-        Corpus.open(tmp_path / "a")
-    del facts["crc32"]
-    crc32 = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
-    record.write_text(json.dumps({**facts, "crc32": crc32}))
-    with pytest.raises(BrimfulError, match="has format 3, this Brimful reads 2"):
-        Corpus.open(tmp_path / "a")
-
-
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(BrimfulError, match="No space left on device"):
-        write(tmp_path, [batch_of([[(1, True, True)]])])
-    assert list((tmp_path / "shards").iterdir()) == []
-
-
 def overwrite(file: Path, index: int, value: int) -> None:
     """Change one offset, and leave the file as long as it was."""
     offsets = np.fromfile(file, "<u8")
@@ -190,9 +140,29 @@ def overwrite(file: Path, index: int, value: int) -> None:
     offsets.tofile(file)
 
 
+def test_damage_is_found(tmp_path: Path) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)] * 50])])
+    file = tmp_path / "shards" / "part-00000.tok"
+    data = bytearray(file.read_bytes())
+    data[7] ^= 1
+    file.write_bytes(data)
+    Corpus.open(tmp_path)
+    with pytest.raises(BrimfulError, match="damaged"):
+        Corpus.open(tmp_path, verify=True)
+    file.write_bytes(data[:-1])
+    with pytest.raises(BrimfulError, match="cut short"):
+        Corpus.open(tmp_path)
+
+
+def test_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [batch_of([[(1, True, True)]])])
+    monkeypatch.setattr("brimful.corpus.shards.FORMAT_VERSION", 3)
+    with pytest.raises(BrimfulError, match="has format 2, this Brimful reads 3"):
+        Corpus.open(tmp_path)
+
+
 @pytest.mark.parametrize("value", [0, 4, 11, 1 << 40, (1 << 64) - 1])
 def test_damaged_offsets_lead_nowhere(tmp_path: Path, value: int) -> None:
-    """Nothing is read at such a place, though nobody has checked the bytes."""
     write(tmp_path, [batch_of([[(1, True, True)] * n for n in (4, 3, 3)])])
     overwrite(tmp_path / "shards" / "part-00000.idx", 2, value)
     (shard,) = Corpus.open(tmp_path).shards

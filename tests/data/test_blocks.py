@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from brimful.base.errors import BrimfulError
 from brimful.corpus.shards import Corpus, map_file
 from brimful.data import blocks as blocks_module
 from brimful.data.blocks import Block, Blocks
@@ -81,9 +80,6 @@ def test_how_many_blocks(tmp_path):
     assert blocks_of(10**6, 5 * 10**6, tmp_path, 0, capacity=1024).count == 5
     assert blocks_of(10**6, 5 * 10**6, tmp_path, 0, capacity=65_536).count == 1
     assert blocks_of(3, 10**12, tmp_path, 0).count == 3
-    assert PackingConfig(capacity=1024).depth == 128
-    assert PackingConfig(capacity=7, max_length=5).depth == 1
-    assert PackingConfig(max_sequences=3).depth == 3
 
 
 def test_a_huge_corpus_needs_no_table(tmp_path, seed):
@@ -141,7 +137,6 @@ def test_a_plan_of_something_else_on_disk_is_made_again(corpus, tmp_path):
 
 @pytest.mark.parametrize("damage", ["flipped", "removed", "record foreign"])
 def test_a_damaged_plan_is_made_again(corpus, tmp_path, damage):
-    """Damages of each kind: tests/base/test_storage.py."""
     blocks = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "plans")
     first = Blocks(corpus, PACKING, SENTENCES, 0, tmp_path / "whole").open(0, 0)
     blocks.open(0, 0)
@@ -172,11 +167,3 @@ def test_another_process_drops_the_plan_meanwhile(corpus, tmp_path, monkeypatch)
     monkeypatch.setattr(blocks_module, "map_file", late)
     assert same(blocks.open(0, 0), first)
     assert len(calls) > 1
-
-
-@pytest.mark.parametrize(
-    "values", [{"max_length": 4}, {"max_length": 65, "capacity": 64}, {"max_sequences": 0}]
-)
-def test_a_packing_that_cannot_be(values):
-    with pytest.raises(BrimfulError, match=rf"packing\.{next(iter(values))}"):
-        PackingConfig(**values)

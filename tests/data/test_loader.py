@@ -3,8 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock, call
 
 import numpy as np
 import pytest
@@ -125,87 +127,50 @@ def test_waiting_is_measured(depth, monkeypatch):
         assert [update.waited for update in found] == [0.0 if depth else 40.0] * (updates - 1)
 
 
-# CUDA, without it: fakes that write down what is done, and in which stream
-
-LOG: list[tuple[str, ...]] = []
-IN_USE = ["main"]
-"""The streams in use, the current one last."""
+# CUDA, without it: what is called is written down, in order
 
 
-class FakeStream:
-    """A stream of a device that numbers its events."""
-
-    def __init__(self, name: object) -> None:
-        self.name, self.events = str(name), 0
-
-    @contextmanager
-    def use(self) -> Iterator[None]:
-        IN_USE.append(self.name)
-        yield
-        IN_USE.pop()
-
-    def record_event(self) -> str:
-        self.events += 1
-        LOG.append((IN_USE[-1], "record", self.name, f"event {self.events}"))
-        return f"event {self.events}"
-
-    def wait_event(self, event: str) -> None:
-        LOG.append((self.name, "wait", event))
-
-
-@dataclass
-class FakeTensor:
-    name: str
-    kind: str = "host"
-
-    def pin_memory(self) -> "FakeTensor":
-        assert self.kind == "host"
-        return FakeTensor(self.name, "pinned")
-
-    def to(self, device: torch.device, *, non_blocking: bool) -> "FakeTensor":
-        assert (self.kind, non_blocking) == ("pinned", True)
-        LOG.append((IN_USE[-1], "copy", self.name))
-        return FakeTensor(self.name, device.type)
-
-    def record_stream(self, stream: FakeStream) -> None:
-        assert self.kind == "cuda"
-        LOG.append((stream.name, "keep", self.name))
-
-
-class FakeBatch(list[FakeTensor]):
+class FakeBatch(list[Any]):
     """As much of a PackedBatch as the loader knows."""
 
-    def map(self, change: Callable[[FakeTensor], FakeTensor]) -> "FakeBatch":
+    def map(self, change: Callable[[Any], Any]) -> "FakeBatch":
         return FakeBatch(map(change, self))
 
 
 def test_the_order_of_copies(monkeypatch):
     """Each tensor is pinned and copied in a stream of the loader. After the last copy of an update comes an
     event. The caller's stream waits for the event, and then says of each tensor that it uses it."""
-    main, stream = FakeStream("main"), Counting()
-    monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
-    monkeypatch.setattr(torch.cuda, "stream", FakeStream.use)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
-    names = [[f"{n}{b}{t}" for b in "ab" for t in "xy"] for n in range(3)]
+    log, device = MagicMock(), torch.device("cuda:1")
+    for name in ("Stream", "stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, getattr(log, name))
+    side, main = log.Stream.return_value, log.current_stream.return_value
+    names = [[f"{tensor}_{n}_{batch}" for batch in (0, 1) for tensor in "xy"] for n in range(3)]
 
     def take(cursor: Cursor) -> tuple[list[FakeBatch], Cursor]:
-        n = cursor["n"]
-        tensors = list(map(FakeTensor, names[n]))
-        return [FakeBatch(tensors[:2]), FakeBatch(tensors[2:])], {"n": n + 1}
+        tensors = [getattr(log, name) for name in names[cursor["n"]]]
+        return [FakeBatch(tensors[:2]), FakeBatch(tensors[2:])], {"n": cursor["n"] + 1}
 
-    def count_on_host(batch: FakeBatch) -> dict[str, float]:
-        assert {tensor.kind for tensor in batch} == {"host"}
-        return {"sum": 1.0}
-
-    monkeypatch.setattr(stream, "take", take)
-    side = "cuda:1"
-    updates = prefetch(stream, {"n": 0}, 3, normalizers=count_on_host, device=torch.device(side), depth=0)
+    settings = {"normalizers": log.normalizers, "device": device, "depth": 0}
+    updates = prefetch(SimpleNamespace(take=take), {"n": 0}, 3, **settings)
     for n, update in enumerate(updates):
-        assert [(t.name, t.kind) for batch in update.batches for t in batch] == [
-            (x, "cuda") for x in names[n]
+        tensors, copies, keeps = [getattr(log, name) for name in names[n]], [], []
+        for name in names[n]:
+            pinned = getattr(call, name).pin_memory()
+            copies += [pinned, pinned.to(device, non_blocking=True)]
+            keeps += [call.current_stream(device), pinned.to().record_stream(main)]
+        assert log.mock_calls == [
+            *([] if n else [call.Stream(device)]),
+            *(call.normalizers(part) for part in (tensors[:2], tensors[2:])),
+            call.stream(side),
+            call.stream().__enter__(),
+            *copies,
+            call.Stream().record_event(),
+            call.stream().__exit__(None, None, None),
+            call.current_stream(device),
+            call.current_stream().wait_event(side.record_event.return_value),
+            *keeps,
         ]
-        assert update.normalizers == [{"sum": 1.0}] * 2
-        event = f"event {n + 1}"
-        copies, keeps = [(side, "copy", x) for x in names[n]], [("main", "keep", x) for x in names[n]]
-        assert [*copies, (side, "record", side, event), ("main", "wait", event), *keeps] == LOG
-        LOG.clear()
+        on_device = [tensor.pin_memory().to() for tensor in tensors]
+        assert update.batches == [on_device[:2], on_device[2:]]
+        assert update.normalizers == [log.normalizers()] * 2
+        log.reset_mock()

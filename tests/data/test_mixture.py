@@ -54,6 +54,7 @@ def test_phases_on_a_command_line():
             PhaseConfig.from_text(text)
 
 
+NAN = float("nan")
 RATE, TWO = {"steps": 1000, "learning_rate": 1.0}, [{"steps": 500}, {"steps": 500, "warmup": 0.2}]
 
 
@@ -68,12 +69,13 @@ RATE, TWO = {"steps": 1000, "learning_rate": 1.0}, [{"steps": 500}, {"steps": 50
         ({"phases": [{"steps": 1000, "learning_rate": 0.0}]}, "phases.learning_rate is 0.0"),
         ({"phases": [{"steps": 1000, "warmup": 1.5}]}, "phases.warmup is 1.5: give a proportion"),
         ({"phases": [{"steps": 1000, "warmup": 1000.0}]}, "takes 1000 updates, and there are 1000"),
-        ({"schedule": {"warmup": 2000.0}}, "takes 2000 updates, and there are 1000"),
         ({"phases": [RATE], "optimizer": {"learning_rate": 0.0}}, "optimizer.learning_rate is 0"),
         ({"phases": TWO, "trainer": {"hours": 2.0}}, "trainer.hours does not go with phases"),
         ({"trainer": {"hours": 2.0}, "schedule": {"warmup": 9.0}}, "trainer.hours .* give a proportion"),
         ({"trainer": {"hours": 2.0, "deterministic": True}}, "leave out trainer.deterministic"),
-        ({"trainer": {"hours": -1.0}}, "trainer.hours is -1.0"),
+        ({"trainer": {"clip": NAN}}, "trainer.clip is nan"),
+        ({"trainer": {"steps": 0}}, "trainer.steps is 0"),
+        ({"trainer": {"keep_checkpoints": 0}}, "trainer.keep_checkpoints is 0"),
         ({"sequences_per_update": 9, "rows_per_update": 8}, "give one of them"),
         ({"sequences_per_update": 0}, "at least 1"),
         ({"data": [{"path": "a", "name": ".."}]}, "cannot name a source"),
@@ -81,7 +83,21 @@ RATE, TWO = {"steps": 1000, "learning_rate": 1.0}, [{"steps": 500}, {"steps": 50
         ({"rows_per_update": 10**9}, "an update of 1,000,000,000 rows"),
         ({"validation_tokens": -1}, "validation_tokens is -1"),
         ({"optimizer": {"learning_rate": float("inf")}}, "learning_rate is inf"),
+        ({"optimizer": {"weight_decay": NAN}}, "weight_decay is nan"),
+        ({"optimizer": {"beta1": 1.0}}, "optimizer.beta1 is 1.0"),
+        ({"optimizer": {"epsilon": 0.0}}, "optimizer.epsilon is 0.0"),
         ({"sequences": {"kind": "nsp"}}, "choose architecture bert or prenorm"),
+        ({"sequences": {"short_share": NAN}}, "sequences.short_share is nan"),
+        ({"packing": {"max_length": 4}}, "packing.max_length is 4"),
+        ({"packing": {"max_length": 65, "capacity": 64}}, "packing.max_length is 65"),
+        ({"packing": {"max_sequences": 0}}, "packing.max_sequences is 0"),
+        ({"masking": {"rate": 1.5}}, "masking.rate is 1.5"),
+        ({"masking": {"rate": 0.0}}, "masking.rate is 0: .*above 0"),
+        ({"masking": {"final_rate": 2.0}}, "masking.final_rate is 2"),
+        ({"masking": {"mask_share": -0.1}}, "masking.mask_share is -0.1"),
+        ({"masking": {"mask_share": 0.8, "random_share": 0.3}}, "add up to at most 1"),
+        ({"masking": {"random_share": NAN}}, "masking.random_share nan"),
+        ({"masking": {"together": True, "unit": "tokens"}}, "set masking.unit to words"),
     ],
 )
 def test_what_a_configuration_may_not_say(values, message):

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
-from brimful.base.errors import BrimfulError
 from brimful.base.randomness import derive_key
-from brimful.corpus.shards import Corpus
+from brimful.corpus.shards import Corpus, read_bits
 from brimful.data.blocks import Blocks
 from brimful.data.config import PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS, PackingConfig, SequencesConfig
 from brimful.data.pairs import NO_PAIR, pair_stretches
@@ -120,18 +119,6 @@ def test_no_border_stays(seed, document, kind):
     assert len({tuple(each) for each in found.values()}) > 1
 
 
-@pytest.mark.parametrize("kind", ["sentences", "chunks"])
-def test_the_first_limit_is_drawn_evenly(seed, kind):
-    room, n = 16, 4000
-    stretches = cut_corpus([["S" * 40] * n], room, SequencesConfig(kind=kind), derive_key(seed))
-    cuts = cuts_of(stretches)
-    sizes = np.bincount([cuts[i][1] for i in range(n)], minlength=room + 1)
-    assert sizes[0] == 0
-    assert len(sizes) == room + 1
-    statistic = ((sizes[1:] - n / room) ** 2 / (n / room)).sum()
-    assert statistic < chi2.isf(FALSE_ALARM, room - 1)
-
-
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_the_share_of_short_stretches(seed, share):
     room = 10
@@ -143,12 +130,6 @@ def test_the_share_of_short_stretches(seed, share):
     short = np.bincount(sizes[sizes < room], minlength=room)[1:]
     statistic = ((short - short.mean()) ** 2 / short.mean()).sum()
     assert statistic < chi2.isf(FALSE_ALARM, room - 2)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
-def test_a_share_that_cannot_be(share):
-    with pytest.raises(BrimfulError, match=r"sequences\.short_share"):
-        SequencesConfig(short_share=share)
 
 
 # Pairs
@@ -180,7 +161,6 @@ def document_of(corpus: Corpus, segment: Range) -> tuple[int, int]:
 
 
 def check(corpus: Corpus, sequences: Sequences, max_length: int) -> None:
-    """Check what holds for the pairs of every epoch."""
     seen = [np.zeros(len(shard.tokens), dtype=int) for shard in corpus.shards]
     assert (sequences.length <= max_length).all()
     for first, second, label in ranges(sequences):
@@ -193,7 +173,7 @@ def check(corpus: Corpus, sequences: Sequences, max_length: int) -> None:
         assert label in (0, 1)
         away = document_of(corpus, second)
         assert (home == away) == (label == 0)
-        assert corpus.shards[second[0]].sentence_starts(second[1], second[1] + 1)[0]
+        assert read_bits(corpus.shards[second[0]].sentence_bits, second[1], second[1] + 1)[0]
         if label == 0:
             assert second[:2] == (first[0], first[1] + first[2])
     for counts in seen:
@@ -243,19 +223,6 @@ def test_half_of_the_pairs_are_random_and_lengths_do_not_tell_which(seed):
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], random, 0.5)
     assert low <= (distance > 0).sum() <= high
     assert np.abs(distance).mean() > 0.3 * stretches.end[-1]  # a third, if both were drawn evenly
-
-
-@pytest.mark.timeout(60)
-def test_a_corpus_of_one_document(seed):
-    """Without another document, the segments that would need one stay alone, and the search ends."""
-    n = 20_000
-    stretches, bits = random_stretches(seed, n, 126, documents=1)
-    sequences = pair_stretches(stretches, bits, 126, np.uint64(seed))
-    assert set(np.unique(sequences.pair)) == {NO_PAIR, 0}
-    low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], n, 0.5)
-    assert low <= (sequences.pair == 0).sum() <= high
-    special = np.where(sequences.pair == 0, PAIR_SPECIAL_TOKENS, SPECIAL_TOKENS)
-    assert (sequences.length - special).sum() == stretches.end[-1]
 
 
 def test_one_document_is_most_of_the_corpus(seed):

@@ -121,7 +121,7 @@ def test_a_smaller_micro_batch_has_fewer_slots(tmp_path, seed):
         (large, _), _ = stream.take(stream.start())
         stream.rows_per_micro_batch = 2
         (small, *_), _ = stream.take(stream.start())
-        (first, *_), _ = stream.micro_batches(stream.start(), slice(1))
+        first, *_ = stream.micro_batches(stream.start(), slice(1))
         assert slots_of(stream.batch(first, 0)) == slots_of(small) < slots_of(large)
 
 
@@ -132,7 +132,7 @@ def test_the_loss_does_not_depend_on_the_slots(corpus_dir, tmp_path, seed):
     objective = MaskedLM(MaskedLMHead(encoder).double(), {})
     weights = [*encoder.parameters(), *objective.head.parameters()]
     with closing(row_stream(corpus_dir, tmp_path, seed)) as stream:
-        (rows, *_), _ = stream.micro_batches(stream.start())
+        rows, *_ = stream.micro_batches(stream.start())
         results = []
         for slots in (None, 8, 64):
             batch = stream.batch(rows, 0, slots)

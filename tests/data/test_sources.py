@@ -46,7 +46,6 @@ def watched(corpus: Corpus, directory: Path, seed: int) -> tuple[Source, Watched
 
 
 def take(source: Source, place: Place) -> tuple[BlockRows, Place]:
-    """The row at a place, and the place after it."""
     row = source.read_rows(place, 1, 24)
     return row, source.advance(place, row)
 

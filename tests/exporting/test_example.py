@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from brimful import Encoder
 from brimful.base.errors import BrimfulError
 from brimful.commands.export import export
-from brimful.corpus.tokenize.vocabulary_training import train
 from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import FORMATS
 from brimful.exporting.summary_and_card import fill_card, summarise_export
@@ -21,23 +19,12 @@ from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead, TokenHead
-from brimful.model.shape import EncoderConfig
-
-TEXTS = ["the room was clean and quiet", "not worth the money", "who reads this text"] * 10
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return train(TEXTS, 80)
+from builders.task_models import new_encoder
 
 
 @pytest.fixture
-def encoder(tokenizer, seed):
-    torch.manual_seed(seed)
-    shape = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 48, "max_length": 40}
-    encoder = Encoder(EncoderConfig(vocabulary_size=tokenizer.get_vocab_size(), architecture="bert", **shape))
-    encoder.tokenizer = tokenizer
-    return encoder
+def encoder():
+    return new_encoder()
 
 
 FACTS = {"model": "BertModel", "parameters": 9, "pieces": 8, "format": "hf"}
@@ -88,7 +75,7 @@ def test_each_example_predicts_without_brimful(kind, encoder, tmp_path, monkeypa
     save_model(tmp_path / "m", encoder, head, labels, max_length=20, problem_type=problem, extra=others)
     text = FORMATS["hf"].example(made(encoder, head, extra))
     (tmp_path / "m" / "example.py").write_text(text, encoding="utf-8")
-    texts = ["the [MASK] was clean", "not worth the money"]
+    texts = ["w1 [MASK] w2 w3", "w4 w5 w6"]
     lines = printed(tmp_path / "m", monkeypatch, capsys, *texts).splitlines()
     cells = [line.split("\t") for line in lines]
     if kind in ("classes", "labels", "values"):
@@ -107,7 +94,7 @@ def test_each_example_predicts_without_brimful(kind, encoder, tmp_path, monkeypa
     elif kind == "words":
         assert lines[1].endswith("\t[]")
     elif kind == "vectors":
-        assert lines[0] == "(2, 32) float32"
+        assert lines[0] == "(2, 48) float32"
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -31,17 +31,6 @@ def test_what_was_done_and_what_was_not_compared_is_said():
     assert shown["Pieces"] == "21,128 before, 8,000 after; 900 texts use 7,500"
 
 
-def test_a_loss_has_its_error():
-    facts = FACTS | {"gate": GATE | MEASURED | {"in_int8": 10, "in_bf16": ["layers.0.mlp"]}}
-    assert summarise_export(facts).verdict == (
-        "Accuracy goes from 0.8300 to 0.8250 (-0.0050 ± 0.0040) on 200 texts of test.tsv."
-    )
-    shown = rows(facts)
-    assert shown["One text"] == "0.51\u202fms"
-    assert shown["In a wider format"] == "layers.0.mlp"
-    assert rows(FACTS | {"gate": GATE})["On"] == "2 cores of EPYC"
-
-
 @pytest.mark.parametrize(("part", "compared"), [("test", True), ("given", True), ("dev", False)])
 def test_an_export_is_compared_on_rows_that_no_training_chose_by(part, compared):
     gate = GATE | MEASURED | {"part": part, "task": "classification", "fingerprint": "f"}

@@ -16,10 +16,9 @@ from brimful.commands.export import export
 from brimful.commands.predict import predict
 from brimful.hf.folders import load_pretrained
 from brimful.hf.int8_steps import FILE, products
-from brimful.model.fast_forms import use_plain_forms
 from brimful.model.int8_rounding import find_obstacle
-from builders.encoders import small, word_tokenizer
 from builders.sure_classifier import save_sure_classifier
+from builders.task_models import new_encoder
 
 pytestmark = [
     pytest.mark.skipif(find_obstacle() is not None, reason=f"int8 needs {find_obstacle()}"),
@@ -32,9 +31,7 @@ TEXTS = [" ".join(f"w{i}" for i in RANDOM.integers(0, 90, n)) for n in RANDOM.in
 @pytest.fixture
 def folder(tmp_path):
     """What `save_sure_classifier` saves, its encoder, and texts."""
-    torch.manual_seed(3)
-    encoder = Encoder(small("bert", vocabulary_size=95, layers=2).config)
-    encoder.tokenizer = word_tokenizer("bert")
+    encoder = new_encoder()
     encoder.save(tmp_path / "encoder")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     return save_sure_classifier(tmp_path, encoder, TEXTS, 100)
@@ -108,15 +105,6 @@ def test_a_planted_outlier_stays_in_bf16(folder):
         layer.down.weight[:, 3] /= 1000
     encoder.save(folder / "planted")
     assert "layers.0.down" in export_int8(folder, "planted")["gate"]["in_bf16"]
-
-
-def test_what_cannot_compute_int8_is_refused_before_anything_is_written(folder, monkeypatch):
-    with use_plain_forms(), pytest.raises(BrimfulError, match="BRIMFUL_KERNELS=on"):
-        export_int8(folder, "encoder")
-    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
-    with pytest.raises(BrimfulError, match="an x86 processor with AVX2, VNNI or AMX"):
-        export_int8(folder, "encoder")
-    assert not (folder / "int8").exists()
 
 
 def test_what_is_saved_or_trained_again_has_no_steps(folder, capsys):

@@ -29,12 +29,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import brimful
-from brimful.data.rows import deal
 from brimful.model.encoder import Encoder
-from brimful.packing.assignment import assign
-from brimful.packing.histogram import count_lengths
-from brimful.packing.pack_first import best_fit, lpfhp
-from brimful.packing.shortest_first import spfhp
 from builders.verbs import write_table
 
 GOLDENS = Path(__file__).parents[1] / "golden.json"
@@ -233,31 +228,6 @@ def test_shards_of_many_formats(golden_corpus: Path, tmp_path: Path) -> None:
     compare("formats", found)
 
 
-def test_row_plans() -> None:
-    """Plans of a fixed histogram: all algorithms but those that a solver of linear programs decides."""
-    draw = golden_texts.Draw(5)
-    lengths = np.array([3 + min(draw.below(126), draw.below(126)) for _ in range(3000)], dtype=np.int64)
-    counts = count_lengths(lengths)
-    plans = {
-        "spfhp": spfhp(counts, 256),
-        "spfhp, depth 4": spfhp(counts, 256, 4),
-        "lpfhp": lpfhp(counts, 256),
-        "lpfhp, depth 3": lpfhp(counts, 256, 3),
-        "best fit": best_fit(counts, 256),
-        "best fit, depth 5": best_fit(counts, 256, 5),
-    }
-    found: dict[str, Any] = {}
-    for name, plan in plans.items():
-        patterns = [list(map(int, pattern)) for pattern in plan.patterns]
-        found[name] = {"rows": plan.rows, "lower_bound": int(plan.lower_bound)}
-        found[name]["patterns"] = sha256(patterns, plan.repeats.tolist())
-    row_offsets, order = assign(plans["best fit"], lengths, np.uint64(7))
-    costs = np.add.reduceat(lengths[order] ** 2, row_offsets[:-1])[:32]
-    found["assign"] = sha256(row_offsets.tolist(), order.tolist())
-    found["deal"] = sha256(costs.tolist(), deal(costs, 4, np.uint64(7)).tolist())
-    compare("row plans", found)
-
-
 RUNS: dict[str, dict[str, Any]] = {
     "masked tokens": {"architecture": "bert", "masking": {"unit": "tokens"}},
     "whole words": {
@@ -416,14 +386,3 @@ def test_old_models_give_the_same_answers(old: Path, tmp_path: Path) -> None:
         "checkpoint": hidden_of(str(tmp_path / "step")),
     }
     compare("old models", found)
-
-
-def test_old_runs_are_reported(old: Path, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    runs = [str(old / name) for name in ("pretrain", "finetune")]
-    assert brimful.report(runs=runs, out=str(page))["runs"] == 2
-    text = page.read_text(encoding="utf-8")
-    for run in runs:
-        summary = json.loads(Path(run, "summary.json").read_text(encoding="utf-8"))
-        assert summary["kind"] in text
-    assert "learning_rate: 0.01" in text

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import brimful
 from brimful.tasks import registry, task_model
-from builders.encoders import small, word_tokenizer
 from builders.tables import write_rows
+from builders.task_models import new_encoder
 
 MOST_LINES = 80
 
@@ -51,10 +50,7 @@ def test_the_new_task_is_trained_measured_and_predicted(task, tmp_path):
         texts = [" ".join("w1" if one else "w2" for one in row) for row in words]
         rows = [{"text": t, "label": int(n)} for t, n in zip(texts, words.sum(1), strict=True)]
         write_rows(tmp_path / f"{name}.tsv", rows)
-    torch.manual_seed(0)
-    encoder = small("bert", vocabulary_size=95, layers=2)
-    encoder.tokenizer = word_tokenizer()
-    encoder.save(tmp_path / "encoder")
+    new_encoder().save(tmp_path / "encoder")
     summary = brimful.finetune(
         encoder=tmp_path / "encoder",
         train=tmp_path / "train.tsv",

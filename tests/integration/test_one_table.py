@@ -10,16 +10,13 @@ import pytest
 
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
-from brimful.cli.main import main
 from brimful.commands.distil import distil
 from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.reports.run_records import load_runs
 from brimful.stages.held_out import HELD_OUT_FILE, read_held_out
 from brimful.stages.run_tables import find_run_tables
-from brimful.stages.task_trainings import name_table_files
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, write_table
 
@@ -71,11 +68,7 @@ def test_one_table_is_enough(one, inputs, tmp_path, capsys):
     for row, answer in zip(held["test"], answers, strict=True):
         told = json.loads(answer)
         assert (told["row"], told["gold"]) == (row, lines[row].split(chr(9))[1])
-    kinds = {(finding["table"], finding["kind"]) for finding in summary["findings"]}
-    assert not {"leakage", "near leakage"} & {kind for _, kind in kinds}
-    overview = load_runs([one])[0].summary
-    assert overview is not None
-    assert ["Test rows held out of train", "150 (held_out_rows.json)"] in overview.tables[0].rows
+    assert not {"leakage", "near leakage"} & {finding["kind"] for finding in summary["findings"]}
     assert finetune(**inputs, **QUICK, out=str(tmp_path / "dry"), dry_run=True)["test"] == 150
     told = "150 test and 60 dev rows; alike texts stay together, labels keep their proportions"
     assert told in said(capsys)
@@ -141,7 +134,6 @@ def test_what_one_table_can_be(inputs, tmp_path, capsys):
     assert "the final training reads dev too" in said(capsys)
     with pytest.raises(BrimfulError, match="--dev none goes with one learning rate"):
         finetune(**whole, dev="none", learning_rates=[1e-4, 1e-3])
-    assert main(["finetune", "--encoder", inputs["encoder"], "--out", str(tmp_path / "x")]) == 2
 
 
 def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, capsys):
@@ -152,26 +144,3 @@ def test_labels_of_a_row_each_leave_probabilities_as_they_are(inputs, tmp_path, 
     assert found["train"] == 520
     assert "dev" not in found
     assert re.search("probabilities are not calibrated: .*give --dev", said(capsys))
-    numbers = [row | {"label": str(number)} for number, row in enumerate(rows)]
-    given["train"] = given["test"] = write_table(tmp_path / "numbers.tsv", numbers)
-    finetune(**given, dry_run=True)
-    assert "--task regression if labels are values" in said(capsys)
-    with pytest.raises(BrimfulError, match="--task regression if labels are values"):
-        finetune(**given | {"test": None}, dry_run=True)
-
-
-@pytest.mark.slow
-def test_several_files_are_one_table(inputs, tmp_path):
-    header, *rows = Path(inputs["train"]).read_text().splitlines(keepends=True)
-    for number in (0, 1):
-        (tmp_path / f"part-{number}.tsv").write_text(header + "".join(rows[number * 400 :][:400]))
-    pattern, folder = str(tmp_path / "part-*.tsv"), tmp_path / "run"
-    found = finetune(encoder=inputs["encoder"], train=pattern, **QUICK, out=str(folder))
-    assert found["held_out"] == {"test": 150, "dev": 60}
-    tables = find_run_tables(ModelFolder.open(folder, "model"))
-    assert str(tables.train) == pattern
-    assert {name: len(part) for name, part in tables.held_out.items()} == found["held_out"]
-    assert name_table_files(train=pattern, dev=None).keys() == {"train[0]", "train[1]"}
-    (tmp_path / "part-1.tsv").write_text(header)
-    with pytest.raises(BrimfulError, match=r"is not what .* was trained on"):
-        read_held_out(folder, pattern)

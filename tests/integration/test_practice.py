@@ -1,26 +1,12 @@
 """What people do with tables: named columns, pairs, long documents, several tests."""
 
-import pytest
-
 import brimful
 from brimful.base.config import read_yaml
-from builders.encoders import pair_template, small, word_tokenizer
-
-FAST = {"precision": "fp32", "dropout": 0.0, "initialisation": "random", "learning_rates": (3e-3,)}
+from builders.task_models import new_encoder
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder of an encoder without training, whose tokens are the words w0 to w89."""
-    model = small("bert", layers=2, initializer_range=0.05)
-    model.tokenizer = word_tokenizer()
-    model.tokenizer.post_processor = pair_template()
-    folder = tmp_path_factory.mktemp("small") / "encoder"
-    model.save(folder)
-    return str(folder)
-
-
-def test_matched_and_mismatched(encoder, tmp_path, capfd, monkeypatch):
+def test_matched_and_mismatched(tmp_path, capfd, monkeypatch):
+    new_encoder(pairs=True).save(tmp_path / "encoder")
     header = "index\tpairID\tsentence1\tsentence2"
     labels = ["contradiction", "neutral", "entailment"]
     for name in ("train", "dev_matched", "dev_mismatched"):
@@ -29,9 +15,9 @@ def test_matched_and_mismatched(encoder, tmp_path, capfd, monkeypatch):
         (tmp_path / f"{name}.tsv").write_text("\n".join([f"{header}\tlabel1\tgold_label", *rows]) + "\n")
     tests = {"test": tmp_path / "dev_matched.tsv", "more_tests": [tmp_path / "dev_mismatched.tsv"]}
     monkeypatch.chdir(tmp_path)
-    train = {"encoder": encoder, "train": "train.tsv", "epochs": 0.3, **FAST}
+    train = {"encoder": "encoder", "train": "train.tsv", "epochs": 0.3, "precision": "fp32"}
     out = tmp_path / "run"
-    summary = brimful.finetune(**train, **tests, out=out, layout="glue/mnli")
+    summary = brimful.finetune(**train, **tests, out=out, layout="glue/mnli", learning_rates=(3e-3,))
     assert summary["labels"] == ["entailment", "neutral", "contradiction"]
     assert (summary["test"]["n"], summary["tests"]["dev_mismatched"]["n"]) == (12, 12)
     assert len((out / "predictions-dev_mismatched.jsonl").read_text().splitlines()) == 12

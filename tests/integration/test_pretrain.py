@@ -1,6 +1,5 @@
 """`brimful pretrain` in real processes: the same bits each time, several ranks, what is refused, dry runs."""
 
-import math
 import os
 import re
 import signal
@@ -22,12 +21,8 @@ def test_a_finished_run_has_all_its_parts(pretrained):
     summary = read_json(pretrained / "summary.json")
     assert summary["steps"] == 20
     assert 20 * 4 * 128 * 0.9 < summary["tokens"] <= 20 * 4 * 128
-    assert summary["tokens_per_second"] > 0
-    assert summary["validation"]["loss"] > 0
     assert 0.9 < summary["packing"]["efficiency"] <= 1
     assert summary["packing"]["padded_efficiency"] < summary["packing"]["efficiency"]
-    assert summary["verdict"]["unigram_entropy"] < math.log(200)
-    assert isinstance(summary["verdict"]["loss_is_normal"], bool)
     assert len(read_metrics(pretrained / "metrics.jsonl")) == 21
     assert {path.name for path in (pretrained / "encoder").iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "checksums.json")
@@ -141,21 +136,16 @@ def test_texts_with_structure_are_learned(chained, tmp_path, call: Call):
 # Dry runs
 
 
-@pytest.mark.slow
-def test_what_a_run_takes(corpus_dir: Path, tmp_path: Path, call: Call) -> None:
-    given = ("--data", corpus_dir, *SMALL)
-    answer = call("pretrain", *given, "--out", tmp_path / "dry", "--dry-run")
-    found, memory, disk = answer.value, answer.value["memory"], answer.value["disk"]
-    assert not (tmp_path / "dry").exists()
+def test_what_a_run_takes(chained: Path, pretrained: Path, tmp_path: Path, call: Call) -> None:
+    found = call("pretrain", "--data", chained, "--out", tmp_path / "dry", *SMALL, "--dry-run").value
+    memory, disk = found["memory"], found["disk"]
     parts = ("weights", "gradients", "states", "passing", "pass")
     assert memory["total"] == sum(memory[part] for part in parts)
-    assert "GB with micro-batches of" in answer.error
-
-    summary = call("pretrain", *given, "--out", tmp_path / "run").value
+    summary = read_json(pretrained / "summary.json")
     assert summary["parameters"] == found["parameters"]
-    shards = sum(f.stat().st_size for f in (corpus_dir / "shards").iterdir() if f.suffix != ".json")
+    shards = sum(f.stat().st_size for f in (chained / "shards").iterdir() if f.suffix != ".json")
     assert disk["shards"] == shards
-    newest = max((tmp_path / "run" / "checkpoints").iterdir())
+    newest = pretrained / "checkpoints" / "step-20"
     assert disk["checkpoints"] == pytest.approx(3 * sum(f.stat().st_size for f in newest.iterdir()), rel=0.1)
     assert sum(found["epochs"].values()) == pytest.approx(summary["tokens"] / found["tokens"], rel=0.2)
 

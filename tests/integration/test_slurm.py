@@ -8,7 +8,6 @@ number of a signal), as SLURM's does. scontrol knows `show hostnames` and `reque
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -86,12 +85,6 @@ class Job:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(self.line, cwd=ROOT, env=self.environment, text=True, **pipes)
 
-    def run(self) -> tuple[int, str]:
-        """A start of the job, to its end: its code, and what it said."""
-        with self.start() as process:
-            _, error = process.communicate(timeout=200)
-        return process.returncode, error
-
     def near_its_limit(self) -> None:
         """Send the signal that the script asked for to all tasks; without B:, the script itself gets none."""
         found = re.search(r"^#SBATCH --signal=(\w+)@\d+$", Path(self.line[1]).read_text(), re.MULTILINE)
@@ -111,17 +104,9 @@ def recorded(folder: Path, *arguments: object, code: int = 0, **values: int) -> 
     job = Job(folder, RECORDER, *arguments, **values)
     job.environment |= {"CODE": str(code), "SLURM_CPUS_PER_TASK": "3"}
     job.environment.pop("OMP_NUM_THREADS", None)
-    returned, _ = job.run()
-    return job, returned, [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*"))]
-
-
-@pytest.mark.parametrize("script", sorted(RECIPES.iterdir()), ids=lambda path: path.name)
-def test_the_scripts_are_clean_bash(script: Path) -> None:
-    linter = shutil.which("shellcheck") or str(Path(sys.executable).with_name("shellcheck"))
-    if not Path(linter).exists():
-        pytest.skip("needs shellcheck")
-    done = subprocess.run([linter, str(script)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    with job.start() as process:
+        process.communicate(timeout=200)
+    return job, process.returncode, [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*"))]
 
 
 def test_each_task_is_a_rank(tmp_path: Path) -> None:
@@ -151,18 +136,9 @@ def test_only_the_signal_of_the_limit_queues_the_job_again(
 
 
 def test_a_run_that_has_begun_goes_on(tmp_path: Path) -> None:
-    begun = tmp_path / "run"
-    begun.mkdir()
-    (begun / "config.yaml").touch()
-    _, _, ranks = recorded(tmp_path / "bin", begun, "pretrain", "--data", "corpus")
-    assert [each["arguments"] for each in ranks] == [["pretrain", "--resume", str(begun)]] * 2
-
-
-def test_without_a_verb_nothing_starts(tmp_path: Path) -> None:
-    code, error = Job(tmp_path, RECORDER, "run").run()
-    assert code == 2
-    assert error.startswith("usage: sbatch ")
-    assert not (tmp_path / "tasks").exists()
+    (tmp_path / "config.yaml").touch()
+    _, _, ranks = recorded(tmp_path / "bin", tmp_path, "pretrain", "--data", "corpus")
+    assert [each["arguments"] for each in ranks] == [["pretrain", "--resume", str(tmp_path)]] * 2
 
 
 @pytest.mark.slow
@@ -184,8 +160,9 @@ def test_a_job_that_reaches_its_limit_twice_ends_with_the_bits_of_one_start(
         step = int(error.partition("stopped by SIGUSR1 at step ")[2].partition(";")[0])
         assert step < 60
         assert (out / "checkpoints" / f"step-{step}").exists()
-    code, error = job.run()
-    assert code == 0, error
+    with job.start() as process:
+        _, error = process.communicate(timeout=200)
+    assert process.returncode == 0, error
     assert not job.queued_again
     assert sha256(out / WEIGHTS) == sha256(tmp_path / "straight" / WEIGHTS)
     assert lines(out) == lines(tmp_path / "straight")

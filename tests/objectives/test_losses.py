@@ -21,10 +21,10 @@ from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
 from brimful.hf.folders import HEADS, save_model
 from brimful.hf.tensor_names import from_hf
-from brimful.model.cross_entropy import cross_entropy_sum
+from brimful.model.cross_entropy import count_labels, cross_entropy_sum
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PairHead, PretrainingHead, SequenceHead, SpanHead, TokenHead
-from brimful.objectives.losses import count_labels, span_cross_entropy_sum
+from brimful.objectives.losses import span_cross_entropy_sum
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
 from builders.encoders import MODELS, VOCABULARY, padded, random_row, rotate_in_full, run_peer, small
 
@@ -195,7 +195,6 @@ def draw_targets(batch: PackedBatch, random: np.random.Generator, *, spare: int 
 
 
 def singles(batch: PackedBatch) -> Iterator[PackedBatch]:
-    """Each sequence alone, with its targets."""
     masked = masked_labels(batch)
     for index in range(batch.real_sequences):
         part, own = slice(*batch.offsets[index : index + 2].tolist()), slice(index, index + 1)

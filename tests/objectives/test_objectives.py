@@ -37,7 +37,8 @@ from brimful.tasks.task import Task
 from brimful.tasks.token_classification import TokenClassification
 from brimful.train.objective import Objective, Runtime
 from builders.encoders import ARCHITECTURES, small
-from builders.tables import bits_of, labelled
+from builders.tables import bits_of
+from builders.uneven import batch_of
 
 VOCABULARY, MAX_LENGTH, CLASSES = 90, 24, 3
 TASK = Classification(["a", "b", "c"])
@@ -212,21 +213,14 @@ def seed(seed):
 def test_evaluation_is_what_is_trained(seed, monkeypatch, loss_mean):
     """Over two batches of several slices: the same means as an update's, and shares of right answers."""
     monkeypatch.setattr("brimful.objectives.masked_lm.PREDICTIONS_AT_ONCE", 3)
-    random = np.random.default_rng(seed)
     encoder = encoder_of("bert")
     head = randomise(PretrainingHead(encoder))
     batches = []
-    for lengths in ([9, 1, 20], [24, 7]):
-        batch = make_batch(examples_of(lengths, random), np.arange(len(lengths)), 50)
-        words, T = random.integers(0, VOCABULARY, 50), sum(lengths)
-        words[1:][(random.random(49) < 0.5) | (np.arange(1, 50) >= T)] = IGNORED
-        chosen = np.flatnonzero(words != IGNORED)
-        positions, labels = np.zeros(50, np.int64), np.full(50, IGNORED, np.int64)
-        positions[: len(chosen)], labels[: len(chosen)] = chosen, words[chosen]
-        pair = torch.full((len(batch.offsets) - 1,), IGNORED)
-        pair[: len(lengths) - 1] = torch.from_numpy(random.integers(0, 2, len(lengths) - 1))
-        masked = {"mlm_positions": torch.from_numpy(positions), "mlm_labels": torch.from_numpy(labels)}
-        batches.append(replace(batch, targets={"pair": pair}, **masked))
+    for index in range(2):
+        batch = batch_of(seed, index)
+        pair = torch.randint(0, 2, (len(batch.offsets) - 1,))
+        pair[-1] = IGNORED
+        batches.append(replace(batch, targets={"pair": pair}))
     objective = MaskedLMAndPairs(head, {"a": batches[:1], "b": batches[1:]}, loss_mean)
     with torch.no_grad():
         figures = objective.evaluate(encoder, Runtime(World(0, 1, torch.device("cpu")), "fp32"))
@@ -354,14 +348,3 @@ def test_logit_distillation_is_the_soft_cross_entropy(seed, temperature):
     target = (torch.from_numpy(logits).double() / temperature).softmax(-1)
     chances = (head(student(batch), batch) / temperature).log_softmax(-1)
     torch.testing.assert_close(means["logits"], -(target * chances).sum(-1).mean().detach())
-
-
-# Figures
-
-
-def test_classification_metrics_by_hand():
-    predicted, labels = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 1, 1, 1, 0, 0])
-    figures = TASK.measure(np.eye(3, dtype=np.float32)[predicted], labelled("label", labels))
-    assert figures["n"] == 6
-    assert figures["accuracy"] == pytest.approx(3 / 6)
-    assert figures["f1"] == pytest.approx((2 / 5 + 4 / 6 + 0) / 3)

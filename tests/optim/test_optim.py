@@ -8,7 +8,6 @@ from torch import nn
 
 from bench.common.peers import masked_lm
 from bench.common.workload import make_sequences, packed, padded
-from brimful.base.errors import BrimfulError
 from brimful.hf.tensor_names import to_hf
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
@@ -44,15 +43,7 @@ def test_orthogonalise_brings_singular_values_near_one_and_keeps_directions(shap
     diagonal = values.diagonal(dim1=-2, dim2=-1)
     assert ((diagonal > 0.6) & (diagonal < 1.3)).all(), diagonal
     torch.testing.assert_close(values, torch.diag_embed(diagonal), atol=1e-9, rtol=0)
-
-
-def test_orthogonalise_takes_each_matrix_alone_and_zeros_stay_zero():
-    matrices = torch.randn(3, 8, 20)
-    matrices[1] = 0
-    together = orthogonalise(matrices)
-    assert (together[1] == 0).all()
-    for index in range(3):
-        torch.testing.assert_close(together[index], orthogonalise(matrices[index : index + 1])[0])
+    assert not orthogonalise(0 * matrices).any()
 
 
 def test_muon_equals_torch_muon():
@@ -64,27 +55,6 @@ def test_muon_equals_torch_muon():
     train(peer, [theirs], [[g] for g in gradients])
     moved = (theirs - weight).norm()
     assert (ours - theirs).norm() < 0.05 * moved
-
-
-def test_adamw_equals_the_formula():
-    config = OptimizerConfig(learning_rate=0.03, weight_decay=0.1, beta1=0.8, beta2=0.95, epsilon=1e-6)
-    start = {"matrix": torch.randn(5, 3).double(), "vector": torch.randn(3).double()}
-    parameters = {name: nn.Parameter(value.clone()) for name, value in start.items()}
-    (optimizer,) = build_optimizers(config, parameters, {})
-    expected = {name: value.clone() for name, value in start.items()}
-    first = {name: torch.zeros_like(value) for name, value in start.items()}
-    second = {name: torch.zeros_like(value) for name, value in start.items()}
-    for step in range(1, 8):
-        gradients = {name: torch.randn_like(value) for name, value in start.items()}
-        train(optimizer, list(parameters.values()), [list(gradients.values())])
-        for name, gradient in gradients.items():
-            first[name] = 0.8 * first[name] + 0.2 * gradient
-            second[name] = 0.95 * second[name] + 0.05 * gradient**2
-            unbiased = first[name] / (1 - 0.8**step), second[name] / (1 - 0.95**step)
-            decay = 0.1 if name == "matrix" else 0.0
-            expected[name] = expected[name] * (1 - 0.03 * decay)
-            expected[name] = expected[name] - 0.03 * unbiased[0] / (unbiased[1].sqrt() + 1e-6)
-            torch.testing.assert_close(parameters[name].data, expected[name], atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("architecture", ["modern", "bert", "prenorm"])
@@ -99,7 +69,7 @@ def test_every_parameter_has_one_group_vectors_do_not_decay_and_layers_have_thei
     blocks = {f"encoder.{key}": count for key, count in encoder.fused_blocks().items()}
     depths = {f"encoder.{key}": depth for key, depth in encoder.depths().items()}
     rates = {"learning_rate": 0.01, "muon_learning_rate": 0.02, "layer_decay": 0.5}
-    config = OptimizerConfig(name=name, weight_decay=0.1, **rates)
+    config = OptimizerConfig(name=name, weight_decay=0.1, beta1=0.8, beta2=0.95, epsilon=1e-7, **rates)
     optimizers = build_optimizers(config, parameters, blocks, depths=depths)
     seen, on_muon = [], []
     for optimizer in optimizers:
@@ -110,29 +80,21 @@ def test_every_parameter_has_one_group_vectors_do_not_decay_and_layers_have_thei
                 assert group["weight_decay"] == (0.1 if parameter.ndim >= 2 else 0.0)
                 if isinstance(optimizer, Muon):
                     on_muon.append(key)
+                else:
+                    assert (group["betas"], group["eps"]) == ((0.8, 0.95), 1e-7)
                 if isinstance(optimizer, Muon | Lamb):
                     assert group["blocks"] == blocks.get(key, 1)
                 part, _, rest = key.removeprefix("encoder.").partition(".")
                 layer = {"layers": 3 - int(rest[:1]) if part == "layers" else 0, "head": 0, "final_norm": 0}
                 peak = 0.02 if isinstance(optimizer, Muon) else 0.01
                 assert group["peak"] == peak * 0.5 ** layer.get(part, 4), key
-    assert isinstance(optimizers[0], Lamb) == (name == "lamb")
+    assert type(optimizers[0]) is (Lamb if name == "lamb" else torch.optim.AdamW)
     assert sorted(seen) == sorted(parameters)
     assert sorted(on_muon) == (sorted(blocks) if name == "muon" else [])
     inside = {key for key, p in parameters.items() if p.ndim == 2 and key.startswith("encoder.layers")}
     assert inside == blocks.keys()
     assert all(len(parameters[key]) % count == 0 for key, count in blocks.items())
     assert blocks["encoder.layers.0.qkv.weight"] == 3
-
-
-REFUSED = [("learning_rate", -1.0), ("weight_decay", float("nan")), ("beta1", 1.0), ("beta2", -0.1)]
-REFUSED += [("epsilon", -1.0), ("epsilon", 0.0)]
-
-
-@pytest.mark.parametrize(("name", "value"), REFUSED)
-def test_settings_that_cannot_be_are_refused(name, value):
-    with pytest.raises(BrimfulError, match=rf"optimizer\.{name} is {value}"):
-        OptimizerConfig(**{name: value})
 
 
 # LAMB

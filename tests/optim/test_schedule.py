@@ -2,15 +2,15 @@
 
 import math
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import get_scheduler
 
-from brimful.base.config import build
+from brimful.base.config import build, read_yaml
 from brimful.base.errors import BrimfulError
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
 from brimful.stages.pretrain_config import PretrainConfig
@@ -24,8 +24,6 @@ def factors(steps: int, **values) -> list[float]:
 
 
 def test_a_warmup_is_a_share_or_a_number_of_updates():
-    for shape in SHAPES:
-        assert factors(40, shape=shape, warmup=0.25) == factors(40, shape=shape, warmup=10.0)
     assert factors(3, shape="constant", warmup=1.0) == [1, 1, 1]
     assert factors(5, shape="constant", warmup=0.5) == [1 / 2.5, 2 / 2.5, 1, 1, 1]
 
@@ -60,18 +58,6 @@ def test_shapes_are_those_of_transformers(name, ours, theirs):
 
 # NVIDIA's recipe
 
-RECIPE = """
-architecture: bert
-sequences_per_update: 65536
-trainer: {steps: 8601}
-optimizer: {learning_rate: 6.0e-3}
-schedule: {shape: polynomial, power: 0.5, decay_from: start}
-packing: {capacity: 1024}
-phases:
-- {steps: 7038, max_length: 128, warmup: 0.2843}
-- {steps: 1563, max_length: 512, update_size: 32768, learning_rate: 4.0e-3, warmup: 0.128}
-"""
-
 
 def published_rate(update: int, updates: int, peak: float, warmup: float) -> tuple[float, float]:
     """Both branches of NVIDIA's PolyWarmUpScheduler (DeepLearningExamples, PyTorch/LanguageModeling/BERT)."""
@@ -82,7 +68,7 @@ def published_rate(update: int, updates: int, peak: float, warmup: float) -> tup
 def test_the_published_two_phase_recipe():
     """Warm-up: NVIDIA's k-th of N updates has progress k / N, and so has ours. Decay: ours has (k - 1) / N,
     so that the last update of a phase, to which NVIDIA gives the rate 0, counts too."""
-    config = build(PretrainConfig, yaml.safe_load(RECIPE))
+    config = build(PretrainConfig, read_yaml(Path("recipes/pretrain-two-phase-lamb.yaml")))
     schedule = Schedule(config.schedule, config.cycles())
     rates = [config.optimizer.learning_rate * schedule.rate(step) for step in range(8601)]
     for start, updates, peak, warmup in ((0, 7038, 6e-3, 0.2843), (7038, 1563, 4e-3, 0.128)):
@@ -91,9 +77,6 @@ def test_the_published_two_phase_recipe():
             falling = published_rate(step, updates, peak, warmup)[1]
             expected = rising if (step + 1) / updates < warmup else falling
             assert rates[start + step] == pytest.approx(expected, rel=1e-12), start + step
-
-
-# Cycles
 
 
 def test_phases_without_a_rate_of_their_own_share_a_schedule():
@@ -116,27 +99,21 @@ def test_phases_without_a_rate_of_their_own_share_a_schedule():
     assert [schedule.over(step) for step in (0, 30, 64, 65)] == [False, False, False, True]
 
 
-# Errors
-
-
 NUMBERS = [("power", 0.0), ("power", math.nan), ("power", math.inf), ("decay", 0.0), ("decay", 1.1)]
 WARMUP = "schedule.warmup is .* a proportion.* or a whole number of updates"
 REFUSED = [
-    *(({"warmup": warmup}, [], 0.0, WARMUP) for warmup in (-0.1, -2.0, 1.5, math.nan, math.inf)),
-    *(({name: value}, [], 0.0, f"schedule.{name} is {value}") for name, value in NUMBERS),
-    ({"warmup": 30.0}, [Cycle(30)], 0.0, "the warm-up takes 30 updates, and there are 30"),
-    ({}, [Cycle(30), Cycle(4, warmup=5.0)], 0.0, "the warm-up takes 5 updates, and there are 4"),
-    ({"shape": "wsd", "warmup": 0.9}, [Cycle(30)], 0.0, r"the warm-up \(0.9 .*schedule.decay \(0.2\)"),
-    ({"shape": "wsd", "warmup": 25.0}, [Cycle(30)], 0.0, "are more than the whole"),
-    ({}, [Cycle(30), Cycle(4)], 1.0, "trainer.hours does not go with phases"),
-    ({"warmup": 5.0}, [Cycle(30)], 1.0, "schedule.warmup is 5 updates, .* give a proportion"),
+    *(({"warmup": warmup}, [], WARMUP) for warmup in (-0.1, -2.0, 1.5, math.nan, math.inf)),
+    *(({name: value}, [], f"schedule.{name} is {value}") for name, value in NUMBERS),
+    ({"warmup": 30.0}, [Cycle(30)], "the warm-up takes 30 updates, and there are 30"),
+    ({"shape": "wsd", "warmup": 0.9}, [Cycle(30)], r"the warm-up \(0.9 .*schedule.decay \(0.2\)"),
+    ({"shape": "wsd", "warmup": 25.0}, [Cycle(30)], "are more than the whole"),
 ]
 
 
-@pytest.mark.parametrize(("values", "cycles", "hours", "message"), REFUSED)
-def test_schedules_that_cannot_be(values, cycles, hours, message):
+@pytest.mark.parametrize(("values", "cycles", "message"), REFUSED)
+def test_schedules_that_cannot_be(values, cycles, message):
     with pytest.raises(BrimfulError, match=message):
-        Schedule(ScheduleConfig(**values), cycles, hours)
+        Schedule(ScheduleConfig(**values), cycles)
 
 
 # What holds for all
@@ -152,7 +129,6 @@ configs = st.builds(
 
 
 def made(config: ScheduleConfig, cycles: list[Cycle], hours: float = 0.0) -> Schedule:
-    """The schedule, if there is such a one."""
     try:
         return Schedule(config, cycles, hours)
     except BrimfulError:
@@ -198,11 +174,3 @@ def test_a_run_rises_falls_and_ends_whatever_its_speed(config, steps, speeds, ho
     top = values.index(max(values))
     assert all(b >= a - 1e-12 for a, b in pairwise(values[: top + 1]))
     assert all(b <= a + 1e-12 for a, b in pairwise(values[top:]))
-
-
-def test_the_decay_ends_with_the_hours():
-    schedule = Schedule(ScheduleConfig(warmup=0.2), [Cycle(1_000_000)], 1.0)
-    rates = [schedule.rate(step, 360.0 * step) for step in range(10)]
-    assert rates == pytest.approx([1 / 200_000, 0.5, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
-    assert not schedule.over(9, 3599.9)
-    assert schedule.over(10, 3600.0)

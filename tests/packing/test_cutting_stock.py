@@ -4,19 +4,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csc_array
 
 from brimful.packing import cutting_stock as stock
-from brimful.packing.cutting_stock import Rows, best_patterns, count_unplaced, cutting_stock, fill_slots
+from brimful.packing.cutting_stock import cutting_stock
 from brimful.packing.histogram import Plan, count_lengths
 from brimful.packing.pack_first import best_fit
 from brimful.packing.published import read_histogram
@@ -120,47 +117,6 @@ def test_where_the_solver_fails_the_plan_is_best_fits(monkeypatch: pytest.Monkey
     assert cutting_stock(counts, 512).rows < best_fit(counts, 512).rows
     monkeypatch.setattr(stock, "linprog", lambda *_, **__: SimpleNamespace(status=4, x=None))
     assert checked(counts, 512).rows == best_fit(counts, 512).rows
-
-
-@given(problems(largest=14), st.data())
-def test_the_best_pattern(problem: tuple, data: st.DataObject) -> None:
-    counts, capacity, depth = problem
-    lengths, depth = np.flatnonzero(counts), depth or capacity
-    if not len(lengths):
-        return
-    values = np.array([data.draw(st.integers(0, 9)) for _ in lengths], dtype=np.int64)
-    worth = dict(zip(lengths.tolist(), values.tolist(), strict=True))
-    possible = list_patterns(lengths[::-1].tolist(), capacity, depth)
-    patterns = {pattern: sum(map(worth.get, pattern)) for pattern in possible if pattern}
-    value, indices, repeats, offsets = best_patterns(values, lengths, capacity, depth)
-    assert value == max(patterns.values())
-    for i, (a, b) in enumerate(pairwise(offsets.tolist())):
-        best = tuple(np.repeat(lengths[indices[a:b]], repeats[a:b])[::-1].tolist())
-        assert patterns[best] == max(v for pattern, v in patterns.items() if lengths[i] in pattern)
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=12))
-def test_sequences_without_a_slot(pairs: list[tuple[int, int]]) -> None:
-    slots, counts = np.array(pairs, dtype=np.int64).T
-    free = [i for i, n in enumerate(slots.tolist()) for _ in range(n)]
-    expected = np.zeros(len(slots), dtype=np.int64)
-    for i in reversed(range(len(counts))):
-        for _ in range(counts[i]):
-            if free and free[-1] >= i:
-                free.pop()
-            else:
-                expected[i] += 1
-    assert np.array_equal(count_unplaced(slots, counts), expected)
-
-
-def test_the_longest_sequences_take_the_longest_slots() -> None:
-    counts = histogram(10, {6: 2, 5: 1, 2: 2, 1: 1})
-    columns = np.zeros((11, 3))
-    columns[[4, 6], 0], columns[10, 1], columns[3, 2] = 1, 1, 3
-    plan = fill_slots(Rows(csc_array(columns), np.array([3, 1, 2])), counts, 3)
-    rows = [p for p, n in zip(plan.patterns, plan.repeats.tolist(), strict=True) for _ in range(n)]
-    assert sorted(rows) == [(2,), (5, 1), (6,), (6, 2)]
-    assert np.array_equal(plan.counts(), counts)
 
 
 @pytest.mark.cases(3)

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from brimful.base.errors import BrimfulError
 from brimful.packing.least_squares import nnlshp
 from brimful.packing.published import read_histogram
 from builders.packings import check_plan, histogram, problems
@@ -60,12 +59,6 @@ def test_rows_known_at_every_depth(lengths: dict[int, int], capacity: int, rows:
         plan = nnlshp(counts, capacity, depth)
         check_plan(plan, counts, capacity, depth)
         assert plan.rows == rows
-
-
-@pytest.mark.parametrize(("capacity", "depth"), [(512, 4), (512, None), (2048, 3)])
-def test_too_many_patterns(capacity: int, depth: int | None) -> None:
-    with pytest.raises(BrimfulError, match=rf"{depth or 'any'} .*{capacity:,} tokens.*cutting-stock"):
-        nnlshp(np.array([0, 3]), capacity, depth)
 
 
 @pytest.mark.slow

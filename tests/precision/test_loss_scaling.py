@@ -195,28 +195,6 @@ class ScaledSGD(torch.optim.Optimizer):
                 parameter.data.copy_(parameter.data.float() - group["lr"] * gradient)
 
 
-def test_pure_float16_with_an_optimizer_that_takes_scaled_gradients():
-    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).half()
-    watch_modules(model)
-    optimizer, scaler = ScaledSGD(model.parameters()), AutomaticLossScaler()
-    optimizer.param_groups[0]["lr"] = 0.5 * 2.0**12
-    x = torch.randn(32, 6).half()
-    y = (x[:, 0] > 0).long() + (x[:, 1] > 0)
-    losses = []
-    for _ in range(60):
-        optimizer.zero_grad()
-        # shrunk by 2^12, so that without a scale float16 would lose most of the gradient
-        loss = F.cross_entropy(model(x).float(), y) * 2.0**-12
-        scaler.scale(loss).backward()
-        assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float16}
-        scaler.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.item())
-    assert scaler.get_scale() >= 2.0**14
-    assert losses[-1] < 0.7 * losses[0]
-
-
 def linear(dtype=torch.float32):
     """A model with its optimizer, a scaler, and a scaled backward pass of it."""
     model, scaler = nn.Linear(2, 2).to(dtype), AutomaticLossScaler()
@@ -322,24 +300,15 @@ def test_the_state_of_another_scaler_is_refused():
     assert scaler.get_scale() == 8.0
 
 
-class Spectrum(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4, dtype=torch.complex64))
-        self.scale = nn.Parameter(torch.ones(6))
-
-    def forward(self, x):
-        return torch.fft.irfft(torch.fft.rfft(x * self.scale) * self.weight, n=6)
-
-
 def test_complex_parameters_are_left_alone():
-    model, scaler = Spectrum(), AutomaticLossScaler(init_scale=4.0)
+    real, imaginary = nn.Linear(6, 4), nn.Linear(4, 4, bias=False, dtype=torch.complex64)
+    model, scaler = nn.ModuleList([real, imaginary]), AutomaticLossScaler(init_scale=4.0)
     watch_modules(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler.scale(model(torch.randn(3, 6)).square().sum()).backward()
-    gradient = model.weight.grad
+    optimizer, before = torch.optim.SGD(model.parameters(), lr=0.1), imaginary.weight.detach().clone()
+    scaler.scale(imaginary(real(torch.randn(3, 6)) * 1j).abs().square().sum()).backward()
+    gradient = imaginary.weight.grad
     assert gradient_norm([gradient.conj()]) == gradient_norm([gradient]) > 0
     scaler.step(optimizer)
     scaler.update()
-    assert (model.weight != 1).any()
+    assert not torch.equal(imaginary.weight, before)
     assert scaler.get_scale() == 8.0

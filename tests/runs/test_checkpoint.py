@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
+from concurrent.futures import wait
 
 import pytest
 import torch
@@ -134,21 +134,15 @@ def test_what_is_written_behind_is_what_was_given(seed, tmp_path, monkeypatch):
     assert torch.equal(tensors["weight"], given)
 
 
-@pytest.mark.parametrize("when", ["at the next write", "while training", "at the end"])
-def test_what_cannot_be_written_behind_is_told(tmp_path, when):
+@pytest.mark.parametrize("go_on", [lambda writer: writer.write(8, {}, {}), Writer.check, Writer.__exit__])
+def test_what_cannot_be_written_behind_is_told_once(tmp_path, go_on):
     (tmp_path / "file").write_text("")
     writer = Writer(tmp_path / "file", 2)
     writer.write(4, {"weight": torch.ones(3)}, {})
-    with pytest.raises(BrimfulError, match="cannot write"):  # noqa: PT012
-        if when == "at the next write":
-            writer.write(8, {"weight": torch.ones(3)}, {})
-        elif when == "at the end":
-            writer.__exit__()
-        else:
-            for _ in range(3000):
-                writer.check()
-                time.sleep(0.01)
-    writer.finish()  # it is told once
+    wait([writer._writing])
+    with pytest.raises(BrimfulError, match="cannot write"):
+        go_on(writer)
+    writer.finish()
 
 
 @pytest.mark.parametrize("number", [None, 1, checkpoint.FORMAT + 1])

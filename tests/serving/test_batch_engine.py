@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from brimful.base.errors import BrimfulError
 from brimful.serving.batch_model import BatchModel, open_models
 from brimful.serving.config import ModelOptions
 from brimful.serving.open_model import open_served
@@ -83,8 +82,6 @@ def test_a_model_is_called_after_the_folder_that_was_given(small_models, tmp_pat
     openings = [ModelOptions(model=name, device="cpu") for name in (f"{tmp_path}/router/", ".", "../topics")]
     found = open_models(openings, lambda function: function())
     assert list(found) == ["router", "vectors", "topics"]
-    with pytest.raises(BrimfulError, match="two models are called topics"):
-        open_models([*openings, openings[-1]], lambda function: function())
 
 
 def numbers(model: BatchModel, given: list[str]) -> list[object]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from builders.sockets import Running, answered, running, text_of
+from builders.sockets import HEAD, LIVE, Running, answered, running, text_of
 
 CODE = """
 import gc
@@ -25,10 +25,8 @@ alive = [each for each in gc.get_objects() if isinstance(each, server.Connection
 print(sum(each.conn.their_state is not server.h11.ERROR for each in alive), code)
 """
 """It prints how many connections are left in memory; h11's errors keep theirs, and are young garbage."""
-HEAD = b"POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 ASK = HEAD + b'Content-Length: 14\r\n\r\n{"text": "w1"}'
-LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MEGABYTE = 1 << 20
 
 
@@ -139,13 +137,10 @@ def test_clients_that_leave_are_no_fault(server):
     ("request_", "line"),
     [
         (LIVE.replace(b"1.1", b"2.0"), "505 HTTP Version Not Supported"),
-        (LIVE.replace(b"1.1", b"0.9"), "505 HTTP Version Not Supported"),
         (b"GET /health/live\r\n\r\n", "400 Bad Request"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505 HTTP Version Not Supported"),
-        (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "400 Bad Request"),
         (HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", "400 Bad Request"),
         (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}", "400 Bad Request"),
-        (HEAD + b"Content-Length : 2\r\n\r\n{}", "400 Bad Request"),
         (LIVE[:-2] + b"Cookie: " + b"a" * 66_000 + b"\r\n\r\n", "431 Request Header Fields Too Large"),
         (LIVE[:-2] + b"Cookie: " + b"a" * 200_000, "431 Request Header Fields Too Large"),
         (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "404 Not Found"),

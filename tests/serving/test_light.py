@@ -1,7 +1,6 @@
 """`brimful predict` without torch: ONNX exports give what the models with torch give."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,18 +11,13 @@ import onnx
 import pytest
 
 import brimful
-from brimful import BrimfulError, TaskModel
+from brimful import BrimfulError
 from brimful.commands.export import export
-from brimful.exporting.padded_model import write_onnx
 from brimful.hf.folders import save_model
+from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder
-from brimful.hf.text_reading import TextReading
 from brimful.model.heads import MaskedLMHead
-from brimful.serving.open_model import Graph
-from brimful.tasks.classification import Classification
-from brimful.tasks.label_forms import Classes, LabelSets
-from brimful.tasks.multi_label import MultiLabel
-from builders.encoders import small
+from brimful.serving.open_model import Graph, find_graph
 from builders.served import nearly
 from builders.task_models import new_encoder, task_model
 
@@ -125,17 +119,6 @@ print(sorted(heavy & set(sys.modules)), code)
     assert done.stdout.splitlines()[-1] == f"{needed} 0"
 
 
-def test_forms_have_the_numbers_of_their_tasks_but_for_rounding():
-    logits = np.concatenate([RANDOM.standard_normal((50, 3)) * 20, [[1e4, -1e4, 0], [-800, 0, 800]]])
-    logits = logits.astype(np.float32)
-    for form, task in (Classes, Classification), (LabelSets, MultiLabel):
-        labels = ["a", "b", "c"]
-        ours, theirs = form(labels).scores(logits), task(labels).scores(logits)
-        assert ours.dtype == theirs.dtype == np.float32
-        np.testing.assert_allclose(ours, theirs, atol=2e-7)
-        assert form(labels).scores(logits[:0]).shape == (0, 3)
-
-
 @pytest.fixture
 def exported(folder_of, tmp_path):
     shutil.copytree(folder_of("classification"), tmp_path / "exported")
@@ -168,6 +151,8 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
         patch.setattr(Graph, "run", lambda graph, given: np.full((len(given["input_ids"]), 3), np.inf))
         said = f"{exported}: the model's outputs are NaN or infinite: its weights are damaged"
         assert refusal(exported) == said
+        patch.setattr(Graph, "run", lambda graph, given: np.zeros((len(given["input_ids"]), 5)))
+        assert "its outputs have 5 numbers, not 3" in refusal(exported)
     monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
     assert "needs onnxruntime: pip install 'brimful[onnx]'" in refusal(exported)
 
@@ -181,22 +166,7 @@ def test_a_graph_with_embeddings_of_fewer_pieces_is_one_line(exported):
     assert "is not the graph of" in refusal(exported)
 
 
-@pytest.mark.slow
-def test_a_graph_of_vectors_of_another_width_is_one_line(tmp_path):
-    encoder = new_encoder()
-    encoder.save(tmp_path / "vectors")
-    (tmp_path / "vectors" / "model.safetensors").unlink()
-    other = small("bert", vocabulary_size=encoder.config.vocabulary_size, hidden_size=24)
-    graph = tmp_path / "vectors" / "onnx" / "model.onnx"
-    write_onnx(graph, other, None, token_types=False, reading=TextReading(32))
-    assert "its outputs have 24 numbers, not 48" in refusal(tmp_path / "vectors")
-
-
 def test_a_folder_with_weights_beside_its_graph_is_read_with_torch(exported):
-    os.replace(exported / "onnx" / "model.onnx", exported.parent / "model" / "model.onnx")
-    source = written(exported.parent, "")
-    output = exported.parent / "out.jsonl"
-    brimful.predict(model=str(exported.parent / "model"), input=str(source), output=str(output))
-    rows = [json.loads(line) for line in output.read_text().splitlines()]
-    told = TaskModel.load(exported.parent / "model").predict(TEXTS)
-    assert rows == [{"row": number} | row for number, row in enumerate(told, 1)]
+    assert find_graph(ModelFolder(exported)) == exported / "onnx" / "model.onnx"
+    shutil.copy(exported.parent / "model" / "model.safetensors", exported)
+    assert find_graph(ModelFolder(exported)) is None

@@ -241,16 +241,6 @@ def test_texts_of_long_requests_are_tokenized_in_slices_between_which_short_ones
     assert len(world.reading) == known  # none after the client has left
 
 
-def test_a_stopped_queue_ends_what_it_has_and_hands_out_nothing():
-    world = Simulation()
-    world.arrive(0, [[3], [4]])
-    world.read_all()
-    world.queue.stop(RefusedError(500, "lost"))
-    assert [str(request.error) for request in world.over] == ["lost"]
-    assert world.queue.wait_for_batch() is None
-    assert world.queue.wait_for_texts() is None
-
-
 def test_a_late_request_that_is_being_computed_is_answered():
     world = Simulation()
     world.arrive(0, [[9]])

@@ -8,8 +8,9 @@ from brimful.base.config import write_yaml
 from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead
 from brimful.stages.task_options import FinetuneConfig
-from builders.distillation import ROWS
 from builders.thin_encoders import thin_encoder
+
+ROWS = [("good fine nice", "yes"), ("bad awful poor", "no"), ("nice and good", "yes"), ("poor and bad", "no")]
 
 
 @pytest.fixture(scope="session")

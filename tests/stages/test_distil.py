@@ -18,7 +18,6 @@ from brimful.hf.folders import load_model, save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
-from brimful.reports.run_records import read_overview
 from brimful.stages import distil_encoder as distil_encoder_module
 from brimful.stages.distil_encoder import ShardTexts
 from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
@@ -28,7 +27,10 @@ from brimful.tables.layouts import Columns, FileLayout
 from brimful.tasks.cached_tables import RunTables
 from brimful.train.metrics import read_metrics
 from brimful.train.objective import Runtime
-from builders.distillation import CALM, EPOCH, assert_same, save_with_other_tokens
+
+EPOCH = {"epochs": 1.0, "learning_rate": 1e-3}
+CALM = {"layers": {"epochs": 0.0, "learning_rate": 0.0}, "logits": {"epochs": 2.0, "learning_rate": 1e-2}}
+CALM |= {"batch": 2}
 
 
 @pytest.fixture
@@ -48,6 +50,15 @@ def tables(teacher):
 def assert_equal(ours, theirs):
     for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert torch.equal(mine, other), name
+
+
+def save_with_other_tokens(encoder_folder, folder):
+    """The encoder, with a tokenizer that divides texts in another way."""
+    encoder = Encoder.load(encoder_folder)
+    state = json.loads(encoder.tokenizer.to_str())
+    state["pre_tokenizer"] = None
+    encoder.tokenizer = type(encoder.tokenizer).from_str(json.dumps(state))
+    encoder.save(folder)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +82,8 @@ def test_without_training_a_student_is_layers_of_its_origin(teacher, distilled, 
     student, head, labels = load_model(tmp_path / "run" / "model")
     assert (labels, head.classes) == (["no", "yes"], 2)
     assert_equal(student, origin.keep_layers(layers))
+    if initialisation == "teacher":
+        assert_equal(head, load_model(teacher / "model")[1])
 
 
 @pytest.mark.parametrize("hidden", [None, 48, 16])
@@ -98,15 +111,6 @@ def test_a_student_without_a_pooling_takes_its_teachers(teacher, distilled, tabl
     assert load_model(tmp_path / "run" / "model")[1].pooling == "first"
 
 
-def test_by_default_outputs_alone_are_learned_from_the_teachers_own_layers(teacher, distilled, tmp_path):
-    distilled(optimizer={"weight_decay": 0.0}, logits={"learning_rate": 0.0})
-    assert [path.name for path in (tmp_path / "run" / "stages" / "seed-0").iterdir()] == ["logits"]
-    student, head, _ = load_model(tmp_path / "run" / "model")
-    encoder, theirs, _ = load_model(teacher / "model")
-    assert_equal(student, encoder.keep_layers([1, 3]))
-    assert_equal(head, theirs)
-
-
 def test_seeds_and_the_teacher(distilled):
     summary = distilled(layers=EPOCH, logits=EPOCH, batch=2, seed=(0, 1))
     assert len(summary["student"]["accuracy_runs"]) == 2
@@ -117,9 +121,6 @@ def test_seeds_and_the_teacher(distilled):
     apart = summary["student"]["accuracy"] - summary["teacher"]["accuracy"]
     assert found["difference"] == pytest.approx(apart, abs=1e-12)
     assert found["standard_error"] >= 0
-    overview = read_overview(summary, "summary")
-    assert overview is not None
-    assert "Teacher" in overview.models[0].pairs
 
 
 def test_a_teacher_of_nan_teaches_nobody(teacher, distilled, tables, tmp_path):
@@ -134,24 +135,11 @@ def test_a_teacher_of_nan_teaches_nobody(teacher, distilled, tables, tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-def test_a_teacher_of_another_version_says_so(teacher, distilled, tmp_path):
-    shutil.copytree(teacher, tmp_path / "old")
-    with (tmp_path / "old" / "config.yaml").open("a") as config:
-        config.write("reinit_top: 0\n")
-    with record_warnings() as said, pytest.raises(UsageError) as refused:
-        distilled(teacher=str(tmp_path / "old"))
-    why = "old was written by another version of Brimful: unknown key reinit_top"
-    assert str(refused.value).endswith("give --train and --test")
-    assert f"{why}: its tables and metric are not used" in said[0]
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"encoder": "e", "train": "t.tsv", "label_curve": []}, "unknown key label_curve"),
         ({"encoder": "e", "train": "t.tsv", "trainer": {"wandb": ""}}, "unknown key trainer.wandb"),
         ({"teacher": "t", "logits": {"loss": "soft"}}, "unknown key logits.loss"),
-        ({"teacher": ["t"], "logits": {}}, "key teacher"),
         ({"data": "d"}, None),
     ],
 )
@@ -165,16 +153,6 @@ def test_the_columns_of_a_run_of_another_version_are_known(options, why, tmp_pat
     assert why is None or (str(tmp_path) in said[0] and why in said[0])
 
 
-def test_a_teacher_whose_encoder_has_moved_says_what_to_do(teacher, distilled, tmp_path):
-    shutil.copytree(teacher, tmp_path / "moved")
-    config = tmp_path / "moved" / "config.yaml"
-    config.write_text(config.read_text().replace(str(teacher.parent / "encoder"), "/gone"))
-    given = {"teacher": str(tmp_path / "moved"), "dry_run": True}
-    with pytest.raises(BrimfulError, match=r"fine-tuned from, but /gone .* or --initialisation teacher"):
-        distilled(**given, initialisation="pretrained")
-    assert distilled(**given)["dry_run"]
-
-
 def test_a_teacher_whose_labels_have_another_order_teaches_the_same(teacher, distilled, tables, tmp_path):
     encoder, head, _ = load_model(teacher / "model")
     with torch.no_grad():
@@ -183,8 +161,12 @@ def test_a_teacher_whose_labels_have_another_order_teaches_the_same(teacher, dis
     save_model(tmp_path / "swapped", encoder, head, ["yes", "no"], max_length=16)
     told = distilled(student=tables["student"], out=str(tmp_path / "plain"), **CALM)
     summary = distilled(teacher=str(tmp_path / "swapped"), **tables, **CALM)
-    assert_same(tmp_path / "run", tmp_path / "plain", 1e-6)
     assert summary["teacher"]["accuracy"] == told["teacher"]["accuracy"]
+    ours, theirs = (load_model(tmp_path / name / "model")[:2] for name in ("run", "plain"))
+    for parts in zip(ours, theirs, strict=True):
+        for mine, other in zip(*(part.parameters() for part in parts), strict=True):
+            # In the mean of squares: where a gradient is almost 0, Adam divides rounding by rounding.
+            assert float((mine - other).detach().square().mean().sqrt()) <= 1e-6
     save_model(tmp_path / "nameless", encoder, head, ["LABEL_0", "LABEL_1"], max_length=16)
     with pytest.raises(BrimfulError, match=r"has the labels LABEL_0, LABEL_1, the training table no, yes"):
         distilled(teacher=str(tmp_path / "nameless"), out=str(tmp_path / "other"), **tables)
@@ -219,13 +201,12 @@ def test_an_ended_distillation_goes_on_to_the_same_bits(teacher, corpus_dir, tmp
 
 
 @pytest.mark.slow
-def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path, capsys):
+def test_an_encoder_learns_layers_from_prepared_data(teacher, corpus_dir, tmp_path):
     """General distillation on shards: no masks; pooling stays open."""
     given = {"teacher": str(teacher.parent / "encoder"), "data": [f"{corpus_dir}:2"], "student_layers": 1}
     given |= {"batch": 16, "precision": "fp32", "layers": {"epochs": 2.0, "learning_rate": 1e-3}}
     summary = distil_encoder(**given, out=str(tmp_path / "run"))
     assert summary["sequences"] > 0
-    assert "sequences an epoch" in capsys.readouterr().err
     losses = [row["loss.hidden"] for row in read_metrics(tmp_path / "run/stages/seed-0/layers/metrics.jsonl")]
     assert losses[-1] < 0.9 * losses[0]
     assert Encoder.load(tmp_path / "run" / "encoder").config.layers == 1
@@ -246,17 +227,13 @@ NOTHING = LayerLosses(embedding=0.0, hidden=0.0, attention=0.0)
 NO_LAYERS = "starts from no layers: give --student-layers"
 # Paths are in the teacher's folder: `run` is the fine-tuning, `encoder` what it started from.
 REFUSED: list[tuple[type[Exception], dict[str, Any], str]] = [
-    (BrimfulError, {"teacher": "empty"}, "holds no model"),
     (BrimfulError, {"teacher": "encoder"}, "encoder is an encoder without a task: `brimful distil-encoder`"),
     (UsageError, {"teacher": "run/model"}, "not a run of `brimful finetune`.*give --train and --test"),
-    (UsageError, {"teacher": ""}, "^distil needs --teacher and --out, or --resume RUN$"),
-    (UsageError, {"out": ""}, "^distil needs --teacher and --out, or --resume RUN$"),
     (BrimfulError, {"task": "regression"}, "is a model of classification, not of regression"),
     (BrimfulError, {"unlabelled": ["gone.txt"]}, "gone.txt: No such file"),
     (BrimfulError, {"unlabelled": ["pairs.tsv"]}, "pairs.tsv has pairs of texts, .*rows.tsv single ones"),
     (BrimfulError, {"student_layers": 9}, "student_layers is 9: the teacher has 4 layers"),
     (BrimfulError, {"student": "encoder", "student_layers": 2}, "--student has a shape and weights"),
-    (BrimfulError, {"student": "s", "initialisation": "random"}, "--student has a shape and weights"),
     (BrimfulError, {"keep_layers": [0, 4]}, r"keep_layers is \[0, 4\]: the teacher has layers 0 to 3"),
     (BrimfulError, {"keep_layers": [3, 1, 3]}, r"keep_layers is \[3, 1, 3\]: name no layer twice"),
     (BrimfulError, {"keep_layers": [0, 1], "student_layers": 1}, "names 2 layers and --student-layers is 1"),
@@ -275,7 +252,6 @@ REFUSED: list[tuple[type[Exception], dict[str, Any], str]] = [
 @pytest.mark.parametrize(("error", "options", "said"), REFUSED)
 def test_no_folder_is_made_for_what_cannot_work(error, options, said, teacher, tmp_path, monkeypatch):
     monkeypatch.chdir(teacher.parent)
-    (teacher.parent / "empty").mkdir(exist_ok=True)
     (teacher.parent / "pairs.tsv").write_text("text\ttext_b\na\tb\n")
     with pytest.raises(error, match=said):
         distil(**{"teacher": "run", "out": str(tmp_path / "run")} | options)
@@ -286,10 +262,8 @@ def test_no_folder_is_made_for_what_cannot_work(error, options, said, teacher, t
     ("make", "values", "said"),
     [
         (DistilConfig, {"batch": 0}, "batch is 0"),
-        (DistilConfig, {"micro_batch_tokens": 0}, "micro_batch_tokens is 0"),
         (DistilConfig, {"temperature": 0.0}, "temperature is 0"),
         (StageConfig, EPOCH | {"epochs": -1.0}, "epochs is -1"),
-        (StageConfig, EPOCH | {"learning_rate": -1.0}, "learning_rate is -1"),
         (LayerStageConfig, EPOCH | {"losses": NOTHING}, "layers.losses .* --layers.epochs 0"),
         (LayerLosses, {"hidden": -1.0}, "hidden is -1"),
     ],
@@ -304,10 +278,7 @@ def test_settings_that_cannot_be_are_refused(make, values, said):
     ("options", "said"),
     [
         ({"teacher": "run"}, "is a model of a task: `brimful distil` makes its student"),
-        ({"data": []}, "^distil-encoder needs --teacher, --data and --out"),
         ({"layers": {"epochs": 0.0}}, r"layers\.epochs is 0: the layers are all"),
-        ({"keep_layers": [0, 1], "initialisation": "random"}, NO_LAYERS),
-        ({"keep_layers": [0, 1], "student_hidden": 64}, NO_LAYERS),
         ({"teacher": "other"}, "made with another tokenizer than the teacher's"),
         ({"student": "other"}, "has another tokenizer than the teacher, whose layers"),
     ],

@@ -1,15 +1,12 @@
 """Pretraining that goes on from a trained model: what it starts with, what is refused, how it resumes."""
 
-import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
@@ -17,17 +14,13 @@ from brimful.cli.arguments import parse
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
-from brimful.data.example_batches import make_batch
-from brimful.data.examples import encode_texts
 from brimful.model.heads import PretrainingHead
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import open_initial_model
 from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
-from builders.encoders import run_peer
 
 FAMILIES = ["bert", "roberta", "electra", "megatron-bert", "modernbert"]
-TEXTS = ["这家酒店 very good", "bad", "", "ba da ga la. Ma na pa, 很好" * 5]
 QUICK = {"packing": {"max_length": 32, "capacity": 128}, "verify_data": False, "validation_tokens": 2000}
 
 
@@ -36,13 +29,7 @@ def _random(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def folder_of(
-    path: Path,
-    tokenizer: Tokenizer,
-    family: str = "bert",
-    kind=transformers.AutoModelForMaskedLM,
-    spare: int = 0,
-) -> transformers.PreTrainedModel:
+def folder_of(path, tokenizer, family="bert", kind=transformers.AutoModelForMaskedLM, spare=0):
     """A random model of `transformers` without dropout, saved with a tokenizer; all its parameters random."""
     special = special_ids(tokenizer)
     values = {
@@ -80,21 +67,6 @@ def run(start: Path, data: str | Path, out: Path, **options):
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_logits_are_those_of_transformers(corpus_dir, tmp_path, family):
-    tokenizer = load(corpus_dir)
-    model = folder_of(tmp_path / "hf", tokenizer, family, spare=7)
-    initial = open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
-    assert initial.warnings == ()
-    config = initial.encoder.config
-    examples = encode_texts(tokenizer, TEXTS, max_length=config.max_length, pad=config.pad_id)
-    batch = make_batch(examples, np.arange(len(TEXTS)))
-    with torch.no_grad():
-        ours = initial.head.eval()(initial.encoder.eval()(batch))
-        output, real = run_peer(model, batch)
-    torch.testing.assert_close(ours[: batch.real_tokens], output.logits[real], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.cases(1)
@@ -144,10 +116,6 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
     whole, resumed = (tensors(tmp_path / name / "encoder") for name in ("whole", "killed"))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    lines = [read_metrics(tmp_path / name / "metrics.jsonl") for name in ("whole", "killed")]
-    validation = [[line for line in some if "validation.loss" in line] for some in lines]
-    assert validation[0] == validation[1]
-    assert [line["step"] for line in validation[0]] == [0, 4]
 
 
 @pytest.mark.parametrize(
@@ -189,10 +157,9 @@ def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, 
     (tmp_path / "hf" / "vocab.txt").write_text(
         "\n".join(sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)), encoding="utf-8"
     )
-    for lowercase in (True, False):
-        (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
-        found = open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
-        assert ["another normalizer" in warning for warning in found.warnings] == [True]
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    found = open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
+    assert ["another normalizer" in warning for warning in found.warnings] == [True]
     (tmp_path / "hf" / "vocab.txt").unlink()
     with pytest.raises(BrimfulError, match="needs its tokenizer beside it"):
         open_initial_model(PretrainConfig(start_from=str(tmp_path / "hf")), tokenizer)
@@ -202,12 +169,8 @@ def test_a_vocab_txt_does_for_a_tokenizer_and_a_difference_is_named(corpus_dir, 
     ("options", "message"),
     [
         ({"model": "mini"}, "model is for a new model"),
-        ({"architecture": "modern"}, "architecture is for a new model"),
         ({"packing": {"max_length": 129, "capacity": 256}}, "129 tokens do not fit .* 128 positions"),
-        (
-            {"phases": [{"steps": 1}, {"steps": 1, "max_length": 200}], "packing": {"capacity": 256}},
-            "200 tokens do not fit",
-        ),
+        ({"phases": [{"steps": 2, "max_length": 200}], "packing": {"capacity": 256}}, "200 tokens do not"),
         ({"sequences": {"kind": "nsp"}}, "token types"),
     ],
 )
@@ -240,7 +203,6 @@ def test_flags_of_a_shape_stand_beside_its_preset():
     [
         ({"shape": {"heads": 5}}, ("hidden_size", "256", "5 heads")),
         ({"shape": {"layers": 0}}, ("model.layers", "0")),
-        ({"shape": {"dropout": 1.0}}, ("model.dropout", "1.0")),
         ({"start_from": "x", "shape": {"dropout": 0.1}}, ("model.dropout", "start_from")),
     ],
 )

@@ -104,16 +104,15 @@ def test_what_is_known_of_few_pieces_is_as_large_as_random_embeddings():
     assert float(found[:4].std()) == pytest.approx(encoder.config.initializer_range, rel=0.2)
 
 
-def test_held_out_documents_say_nothing(corpus_dir, tmp_path):
+def test_held_out_documents_say_nothing(corpus_dir, tmp_path, monkeypatch):
     read = []
 
     def vectors(corpora, width, seed):
         read.extend(shard.split for corpus in corpora for shard in corpus.shards)
         return piece_vectors(corpora, width, seed)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brimful.stages.pretrain.piece_vectors", vectors)
-        pretrain(settings(corpus_dir, tmp_path / "a"))
+    monkeypatch.setattr("brimful.stages.pretrain.piece_vectors", vectors)
+    pretrain(settings(corpus_dir, tmp_path / "a"))
     assert set(read) == {"train"}
     assert {shard.split for shard in Corpus.open(corpus_dir).shards} == {"train", "validation"}
 
@@ -154,16 +153,15 @@ def test_a_run_starts_with_the_weights_that_it_says(corpus_dir, tmp_path, option
     assert torch.equal(found[embeddings], random[embeddings]) == (attention == vocabulary == "random")
 
 
-def test_a_run_that_is_killed_before_its_first_update_starts_with_the_same_weights(corpus_dir, tmp_path):
+def test_a_run_killed_before_its_first_update_starts_with_the_same_weights(corpus_dir, tmp_path, monkeypatch):
     expected = start_of(settings(corpus_dir, tmp_path / "a"))
     config = replace(settings(corpus_dir, tmp_path / "b"), optimizer=OptimizerConfig(learning_rate=0.0))
-    with pytest.MonkeyPatch.context() as patch:
+    with monkeypatch.context() as patch:
         patch.setattr(Trainer, "run", interrupt)
         with pytest.raises(KeyboardInterrupt):
             pretrain(config)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brimful.stages.pretrain.piece_vectors", interrupt)  # what it started with is kept
-        pretrain(PretrainConfig(resume=str(tmp_path / "b")))
+    monkeypatch.setattr("brimful.stages.pretrain.piece_vectors", interrupt)  # what it started with is kept
+    pretrain(PretrainConfig(resume=str(tmp_path / "b")))
     found = load_file(tmp_path / "b" / "encoder" / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found)

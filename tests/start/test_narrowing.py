@@ -103,12 +103,6 @@ def test_what_a_widened_encoder_is_made_of_is_found(model):
     torch.testing.assert_close(found, expected[:, order], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_at_its_own_width_an_encoder_stays_what_it_is(model):
-    encoder, batch = shaken(model), random_row([9, 30])
-    torch.testing.assert_close(narrow(encoder, encoder.config)(batch), encoder(batch), rtol=1e-9, atol=1e-9)
-
-
 def test_a_wider_shape_is_refused():
     encoder = small("bert")
     with pytest.raises(BrimfulError, match="hidden_size is 96, and the encoder's 48: weights can only"):

@@ -33,26 +33,14 @@ def filled(rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> np.ndar
     return matrix
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_information_follows_its_definition(threads, seed):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        rows, columns, values = compute_information(tokens := random_tokens(seed), VOCABULARY)
-    finally:
-        torch.set_num_threads(before)
+@pytest.mark.parametrize("length", [None, 1, 2, WINDOW])
+def test_information_follows_its_definition(length, seed):
+    tokens = random_tokens(seed)[:length]
+    rows, columns, values = compute_information(tokens, VOCABULARY)
     assert rows[-1] == len(columns) == len(values)
     # Sums of float32 counts up to some thousands, and the logarithm of a ratio of them.
     np.testing.assert_allclose(filled(rows, columns, values), dense(tokens), atol=2e-4)
     assert not np.diff(rows)[np.bincount(tokens, minlength=VOCABULARY) == 0].any()
-
-
-@pytest.mark.parametrize("length", [1, 2, WINDOW])
-def test_a_text_may_be_shorter_than_the_window(length):
-    rows, columns, values = compute_information(np.arange(length, dtype=np.int32), VOCABULARY)
-    np.testing.assert_allclose(
-        filled(rows, columns, values), dense(np.arange(length, dtype=np.int32)), atol=1e-5
-    )
 
 
 class Text:
@@ -75,12 +63,15 @@ def test_vectors_have_most_of_the_matrix(seed):
     assert not found[np.bincount(tokens, minlength=VOCABULARY) == 0].any()
 
 
-def test_as_many_vectors_as_pieces_have_all_of_it(seed):
+def test_as_many_vectors_as_pieces_have_all_of_it_and_more_are_zero(seed):
     tokens = random_tokens(seed)
     eigenvalues, eigenvectors = np.linalg.eigh(dense(tokens))
-    found = piece_vectors({Text(tokens): 1.0}, VOCABULARY, seed).astype(np.float64)  # type: ignore[dict-item]
+    columns = VOCABULARY + EXTRA_VECTORS + 9
+    found = piece_vectors({Text(tokens): 1.0}, columns, seed).astype(np.float64)  # type: ignore[dict-item]
     wanted = eigenvectors * np.abs(eigenvalues) @ eigenvectors.T
     np.testing.assert_allclose(found @ found.T, wanted, atol=2e-3)
+    assert found.shape == (VOCABULARY, columns)
+    assert not found[:, VOCABULARY:].any()
 
 
 def test_the_number_of_threads_changes_no_bit(seed):
@@ -91,10 +82,3 @@ def test_the_number_of_threads_changes_no_bit(seed):
         assert torch.get_num_threads() == threads
     torch.set_num_threads(before)
     assert all(np.array_equal(results[0], other) for other in results[1:])
-
-
-def test_more_columns_than_pieces_stay_zero(seed):
-    found = piece_vectors({Text(random_tokens(seed)): 1.0}, VOCABULARY + EXTRA_VECTORS + 9, seed)  # type: ignore[dict-item]
-    assert found.shape == (VOCABULARY, VOCABULARY + EXTRA_VECTORS + 9)
-    assert np.isfinite(found).all()
-    assert not found[:, VOCABULARY:].any()

@@ -23,8 +23,6 @@ def test_lists_of_labels_are_read(tmp_path: Path):
     assert table.labels == [["a", "c"], []]
     assert MultiLabel.from_table(table).labels == ["a", "c"]
     assert unpack_labels(TASK.targets(table)["labels"], 3).tolist() == [[True, False, True], [False] * 3]
-    with pytest.raises(BrimfulError, match=r"line 2: unknown label 'c'"):
-        MultiLabel(["a", "b"]).targets(table)
     with pytest.raises(BrimfulError, match="no text has a label"):
         MultiLabel.from_table(table.take([1]))
 
@@ -40,9 +38,6 @@ def test_metrics_are_those_of_scikit_learn(seed: int):
         expected = metrics.f1_score(wanted, answers > 0, average=kind, zero_division=0)
         assert found[f"{kind}_f1"] == pytest.approx(expected)
     assert found["exact"] == pytest.approx(metrics.accuracy_score(wanted, answers > 0))
-    row = TASK.rows(answers, data)[0]
-    assert row["prediction"] == [name for name, logit in zip("abc", answers[0], strict=True) if logit > 0]
-    assert all(p > 0.5 for p in row["probabilities"])
 
 
 @pytest.mark.parametrize("labels", [7, 8, 1000])

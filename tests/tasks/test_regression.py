@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from brimful import BrimfulError, distil, export, finetune, predict, report
+from brimful import BrimfulError, distil, finetune, predict
 from brimful.base.storage import read_json
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
@@ -19,7 +19,7 @@ from brimful.objectives.imitation import TEACHER, LogitDistillation
 from brimful.objectives.supervised import Supervised
 from brimful.tables.table import Table
 from brimful.tasks.regression import Regression
-from brimful.tasks.task_model import TaskModel, fold, load_task_model, take_weights
+from brimful.tasks.task_model import TaskModel, fold, load_task_model
 from builders.tables import labelled
 from builders.task_models import new_encoder
 from builders.thin_encoders import thin_encoder
@@ -32,18 +32,6 @@ def table_of(labels: list[str]) -> Table:
     return Table(Path("train.tsv"), ["a"] * len(labels), None, labels)
 
 
-def test_values_are_read_and_wrong_ones_named_by_row() -> None:
-    values = Regression().targets(table_of(["1.5", "-100", "2e3"]))["label"]
-    assert values.dtype == np.float32
-    assert values.tolist() == [1.5, -100, 2000]
-    for wrong in ("good", "nan", "inf", "-Infinity", "1e39", "1,500"):
-        with pytest.raises(BrimfulError, match=r"train\.tsv, row 2: .*not a finite number") as error:
-            Regression.from_table(table_of(["1", wrong, "3"]))
-        assert repr(wrong) in str(error.value)
-    with pytest.raises(BrimfulError, match=r"train\.tsv: all labels are 3"):
-        Regression().targets(table_of(["3", "3.0"]))
-
-
 def test_metrics(seed: int) -> None:
     random = np.random.default_rng(seed)
     outputs, labels = np.split(random.normal(size=(50, 2)).astype(np.float32), 2, axis=1)
@@ -52,8 +40,7 @@ def test_metrics(seed: int) -> None:
     found = Regression().measure(outputs, data)
     assert found["n"] == 50
     assert found["pearson"] == pytest.approx(np.corrcoef(outputs[:, 0], labels)[0, 1])
-    ranks = stats.rankdata(outputs[:, 0]), stats.rankdata(labels)
-    assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert found["spearman"] == pytest.approx(stats.spearmanr(outputs[:, 0], labels).statistic)
     assert found["mse"] == pytest.approx(((outputs[:, 0] - labels) ** 2).mean())
     constant = Regression().measure(np.ones_like(outputs), data)
     assert (constant["pearson"], constant["spearman"]) == (0, 0)
@@ -94,10 +81,6 @@ def test_unit_and_offset_of_the_labels_change_no_update(unit: float, zero: float
     fold(model.head)
     batch = make_batch(examples, ALL)
     kept = model.head(model.encoder(batch), batch)[:8].detach().numpy()
-    np.testing.assert_allclose(kept, found, rtol=1e-5, atol=1e-4 * unit)
-    again = replace(model.task, deviation=3 * unit, mean=zero - unit).new_head(model.encoder)
-    take_weights(again, model.head.state_dict())
-    kept = again(model.encoder(batch), batch)[:8].detach()
     np.testing.assert_allclose(kept, found, rtol=1e-5, atol=1e-4 * unit)
     with torch.autocast("cpu", dtype=torch.bfloat16):  # a value far from 0 keeps its digits
         rounded = model.head(model.encoder(batch), batch)[:8].detach().float().numpy()
@@ -141,13 +124,10 @@ def test_a_value_is_learned_and_predicted(finetuned: Path, tmp_path: Path) -> No
     assert values == pytest.approx([line["prediction"] for line in lines], rel=1e-4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["hf", "onnx"])
-def test_an_export_computes_the_same_values(finetuned: Path, tmp_path: Path, kind: str) -> None:
-    result = export(run=str(finetuned), out=str(tmp_path / "out"), format=kind)
-    assert result["max_abs_logit_difference"] < 1e-4
-    assert read_json(tmp_path / "out" / "config.json")["problem_type"] == "regression"
-    assert kind == "onnx" or load_task_model(tmp_path / "out").task == Regression()
+def test_values_have_a_ladder_too(finetuned: Path) -> None:
+    pytest.importorskip("sklearn")
+    rungs = read_json(finetuned / "summary.json")["baselines"]
+    assert rungs["tfidf"]["pearson"] > max(0.6, rungs["majority"]["pearson"])
 
 
 def test_a_student_imitates_the_values(finetuned: Path, tmp_path: Path) -> None:
@@ -160,9 +140,6 @@ def test_a_student_imitates_the_values(finetuned: Path, tmp_path: Path) -> None:
     assert summary["teacher"]["pearson"] == read_json(finetuned / "summary.json")["test"]["pearson"]
     assert set(summary["student"]) == {"pearson", "spearman", "mse", "n", "parameters"}
     assert load_model(run / "model")[1].classes == 1
-    page = tmp_path / "page.html"
-    report(runs=[str(finetuned), str(run)], out=str(page))
-    assert "Pearson correlation" in page.read_text(encoding="utf-8")
 
 
 def test_a_model_of_another_problem_is_refused(finetuned: Path, tmp_path: Path) -> None:

@@ -17,18 +17,15 @@ from builders.uneven import uneven_trainer
 
 @pytest.fixture
 def tiles(monkeypatch):
-    """Groups of 16 rows and tiles of 16 columns."""
     never_small(monkeypatch)
     monkeypatch.setattr(module, "MIN_ROWS", 16)
     for name in ("GROUP_BYTES", "TILE_BYTES"):
         monkeypatch.setattr(module, name, 1)
 
 
-@pytest.mark.parametrize("in_tiles", [False, True])
-def test_a_label_that_shares_the_highest_score_counts(request, in_tiles):
-    """Scores 0, 1 ... 19, but for the last, which is the one before it again, in another tile."""
-    if in_tiles:
-        request.getfixturevalue("tiles")
+@pytest.mark.usefixtures("tiles")
+def test_a_label_that_shares_the_highest_score_counts():
+    """Scores 0, 1 ... 32, but for three that are the highest, in several tiles."""
     weight = torch.arange(33.0)[:, None]
     weight[32] = weight[31] = weight[3] = 40
     labels = torch.tensor([3, 31, 32, 30, IGNORED])

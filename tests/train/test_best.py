@@ -7,12 +7,13 @@ import pytest
 
 from brimful.base.errors import BrimfulError
 from brimful.objectives.supervised import Supervised
+from brimful.runs import checkpoint
 from brimful.stages.distil_options import DistilConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.task_options import FinetuneConfig
 from brimful.train.config import LoopConfig, TrainerConfig
+from brimful.train.metrics import read_metrics
 from brimful.train.trainer import Trainer
-from brimful.train.training import Progress
 from builders.training import TASK, KilledError, assert_same_bits, kill_at, trainer_of, weights
 
 EVERY = 2
@@ -43,6 +44,9 @@ def test_the_weights_of_the_best_evaluation_are_kept(tmp_path):
     trainer = trainer_with(VALUES, tmp_path / "best", keep="best")
     trainer.run("test")
     assert (trainer.progress.step, trainer.progress.best) == (12, (4, 0.7))
+    states = checkpoint.read_states(tmp_path / "best" / "checkpoints")
+    assert (sorted(states), states[12]["best"]) == ([4, 12], [4, 0.7])
+    assert states[12]["versions"].keys() == {"python", "brimful", "torch", "numpy"}
     stopped = trainer_with(VALUES, tmp_path / "short")
     with pytest.raises(KilledError):
         kill_at(2 * EVERY, stopped).run("test")
@@ -75,14 +79,17 @@ def test_a_resumed_run_ends_where_it_would_have_ended(tmp_path, killed):
     assert_same_bits(weights(resumed), weights(whole))
 
 
-def test_a_run_that_died_after_its_last_update_is_over(tmp_path):
-    values = (0.5, 0.7, 0.6)
-    whole = trainer_with(values, tmp_path, patience=1, checkpoint_every=2)
-    whole.run("test")
-    again = trainer_with(values, tmp_path, patience=1, checkpoint_every=2)
+@pytest.mark.parametrize(("patience", "steps"), [(0, 12), (1, 6)])
+def test_a_run_that_died_after_its_last_update_is_over(tmp_path, patience, steps):
+    whole = trainer_with(VALUES, tmp_path, patience=patience, checkpoint_every=2)
+    assert not whole.resume()
+    figures = whole.run("test")
+    told = read_metrics(tmp_path / "metrics.jsonl")
+    again = trainer_with(VALUES, tmp_path, patience=patience, checkpoint_every=2)
     assert again.resume()
-    again.run("test")
-    assert again.progress.step == whole.progress.step == 6
+    assert again.run("test") == figures
+    assert again.progress.step == whole.progress.step == steps
+    assert read_metrics(tmp_path / "metrics.jsonl") == told
     assert_same_bits(weights(again), weights(whole))
 
 
@@ -96,12 +103,3 @@ def test_the_best_weights_need_checkpoints_and_evaluations():
             DistilConfig(trainer=LoopConfig(**setting, checkpoint_every=2))
         PretrainConfig(trainer=TrainerConfig(**setting, checkpoint_every=2, evaluate_every=2))
         assert FinetuneConfig(trainer=LoopConfig(**setting, checkpoint_every=2)).chooses  # once an epoch
-
-
-def test_a_state_without_a_best_evaluation_resets_it():
-    progress = Progress({"update": 0}, best=(4, 0.7))
-    state = Progress({"update": 2}).state_dict()
-    progress.load_state_dict(2, state)
-    assert (progress.step, progress.cursor, progress.best) == (2, {"update": 2}, None)
-    progress.load_state_dict(4, state | {"best": [4, 0.5]})
-    assert progress.best == (4, 0.5)

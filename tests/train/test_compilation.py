@@ -99,7 +99,6 @@ def assert_close(ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerance
 def check(
     objective: Objective, encoder: Encoder, batches: list[PackedBatch], precision: str, tolerance: float
 ) -> None:
-    """Compiled equals eager on every batch."""
     compiled = make_loss(objective.loss, encoder, compiled=True)
     eager = make_loss(objective.loss, encoder, compiled=False)
     for batch in batches:
@@ -188,9 +187,6 @@ def test_eight_batches_are_one_graph(backend, precision, seed, monkeypatch):
     assert counter.frame_count == 1
 
 
-# The trainer
-
-
 def test_a_trainer_compiles_when_told_to(seed, tmp_path, counter):
     losses = {}
     for compiles in (False, True):
@@ -222,8 +218,5 @@ def test_an_objective_of_changing_shapes_is_not_compiled(seed, tmp_path):
     class Changing(Supervised):
         compiles = LayerDistillation.compiles
 
-    def objective(head: SequenceHead) -> Objective:
-        return supervised(head, None, Changing)
-
     with pytest.raises(BrimfulError, match="leave it at auto"):
-        trainer_of(tmp_path, seed, objective=objective, compile=True)
+        trainer_of(tmp_path, seed, objective=lambda head: supervised(head, None, Changing), compile=True)

@@ -1,4 +1,4 @@
-"""Deterministic runs: the same bits twice, and nothing of a step that torch calls nondeterministic."""
+"""Deterministic runs: nothing of a step that torch calls nondeterministic, and no setting stays."""
 
 import contextlib
 import os
@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.utils.deterministic
 
-from brimful.base.distributed import World
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead
@@ -18,10 +17,9 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.objectives.supervised import Supervised
 from brimful.tasks.classification import Classification
 from brimful.train.determinism import deterministic
-from brimful.train.objective import Objective, Runtime
+from brimful.train.objective import Objective
 from builders.compiled import encoder_of
 from builders.scores import never_small
-from builders.training import assert_same_bits, trainer_of, weights
 
 TASK = Classification(["0", "1", "2"])
 OBJECTIVES = [*("masked_lm", "masked_lm, scores in tiles", "classification", "layers", "logits")]
@@ -103,23 +101,3 @@ def test_a_step_reads_no_memory_that_nobody_wrote(name, architecture, precision,
         torch.stack(list(sums.values())).sum().backward()
     assert all(value.isfinite() for value in sums.values())
     assert all(p.grad is None or p.grad.isfinite().all() for p in modules.parameters())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_trainings_have_the_same_bits(precision, seed, tmp_path):
-    """With dropout and two threads; another seed gives others. On the CPU the switch changes nothing."""
-    threads, runs = torch.get_num_threads(), []
-    torch.set_num_threads(2)
-    runtime = Runtime(World(0, 1, torch.device("cpu")), precision)
-    for number, (chosen, switch) in enumerate(((seed, True), (seed, True), (seed, False), (seed + 1, True))):
-        settings = {"dropout": 0.2, "steps": 6, "runtime": runtime, "deterministic": switch}
-        trainer = trainer_of(tmp_path / str(number), chosen, **settings)
-        trainer.run("train")
-        assert not torch.are_deterministic_algorithms_enabled()
-        runs.append(weights(trainer))
-    torch.set_num_threads(threads)
-    first, *same, other = runs
-    for each in same:
-        assert_same_bits(first, each)
-    assert not all(torch.equal(first[name], other[name]) for name in first)

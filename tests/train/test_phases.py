@@ -41,7 +41,6 @@ def rates(directory: Path) -> list[float]:
 
 
 def watch(trainer: Trainer, look: Callable[[Update], None]) -> None:
-    """Have `look` called after each update."""
     make = trainer.train_step
 
     def and_look(update: Update) -> StepResult:

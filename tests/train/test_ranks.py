@@ -1,5 +1,5 @@
 """Several ranks, on real processes: the losses of one rank, also where another number of ranks resumes. One
-launch of two ranks makes all runs of the default suite.
+launch of two ranks makes all runs.
 """
 
 import json
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from brimful.runs.signals import SIGNALS, StopRequest, choose_signal
 from builders.ranks import ROOT, on_ranks
 from builders.uneven import NotANumberOnce, curve, uneven_trainer
 
@@ -97,45 +96,31 @@ def job(optimizer: str, name: str = "", resumes: str = "", /, **settings: Any) -
     return found | {"resumes": resumes} if resumes else found
 
 
-def run_on_ranks(count: int, directory: Path, jobs: list[dict], seed: int) -> str:
-    """Run jobs one after the other on so many ranks, which end with the same parameters."""
-    (directory / f"jobs-{count}.json").write_text(json.dumps(jobs))
-    said = on_ranks(count, RANK, directory, directory / f"jobs-{count}.json", seed)
-    for each in jobs:
-        first, *others = ((directory / each["name"] / f"sums-{r}.json").read_text() for r in range(count))
-        assert all(other == first for other in others)
-    return said
-
-
 def alone(directory: Path, seed: int, name: str) -> list[float]:
     uneven_trainer(directory / name, seed, optimizer={"name": name}, **SETTINGS).run("test")
     return curve(directory / name)
 
 
-def resumed(directory: Path, seed: int, name: str, source: str) -> list[float]:
-    """What one rank gives from step 10 of another run on."""
-    folder = directory / f"{source}-alone"
-    shutil.copytree(directory / source / "checkpoints" / "step-10", folder / "checkpoints" / "step-10")
-    trainer = uneven_trainer(folder, seed, optimizer={"name": name}, **SETTINGS)
-    assert trainer.resume()
-    trainer.run("test")
-    return curve(folder)
-
-
 class Runs:
-    """All runs of two ranks, and those of one rank that they are compared with."""
+    """All runs of two ranks, which end with the same parameters, and those of one rank that they are compared
+    with."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.directory, self.seed = directory, seed
-        self.jobs = [
+        self.expected = {name: alone(directory / "alone", seed, name) for name in OPTIMIZERS}
+        jobs = [
             *map(job, OPTIMIZERS),
             job("adamw", "again", "adamw"),
+            job("muon", "more ranks", "alone/muon"),
             job("adamw", "half", **HALF),
             job("adamw", "spike", on_spike="skip", **SPIKE) | {"spike": 6},
             job("adamw", "signal", checkpoint_every=100, evaluate_every=0) | {"signal": 4},
         ]
-        self.said = run_on_ranks(2, directory, self.jobs, seed)
-        self.expected = {name: alone(directory / "alone", seed, name) for name in OPTIMIZERS}
+        (directory / "jobs.json").write_text(json.dumps(jobs))
+        self.said = on_ranks(2, RANK, directory, directory / "jobs.json", seed)
+        for each in jobs:
+            first, second = ((directory / each["name"] / f"sums-{r}.json").read_text() for r in range(2))
+            assert first == second
 
     def curve(self, name: str) -> list[float]:
         return curve(self.directory / name)
@@ -167,9 +152,18 @@ def test_two_ranks_scale_the_loss_as_one_does(runs: Runs) -> None:
 @pytest.mark.distributed
 @pytest.mark.parametrize("source", ["adamw", "muon"])
 def test_one_rank_goes_on_from_a_checkpoint_of_two(runs: Runs, source: str) -> None:
-    found = resumed(runs.directory, runs.seed, source, source)
-    assert len(found) == 21
-    assert found == pytest.approx(runs.expected[source][-21:], rel=1e-5)
+    folder = runs.directory / f"{source}-alone"
+    shutil.copytree(runs.directory / source / "checkpoints" / "step-10", folder / "checkpoints" / "step-10")
+    trainer = uneven_trainer(folder, runs.seed, optimizer={"name": source}, **SETTINGS)
+    assert trainer.resume()
+    trainer.run("test")
+    assert curve(folder) == pytest.approx(runs.expected[source][-21:], rel=1e-5)
+
+
+@pytest.mark.distributed
+def test_two_ranks_go_on_from_a_checkpoint_of_one(runs: Runs) -> None:
+    assert runs.curve("more ranks") == pytest.approx(runs.expected["muon"][-21:], rel=1e-5)
+    assert "1 rank before, 2 now: updates hold the same sequences, and the learning rate stays" in runs.said
 
 
 @pytest.mark.distributed
@@ -195,7 +189,7 @@ def test_two_ranks_skip_and_end_with_their_best_weights(runs: Runs) -> None:
 
 @pytest.mark.distributed
 def test_two_ranks_send_gradients_in_buckets_and_go_by_one_clock(runs: Runs) -> None:
-    """The ranks themselves check it."""
+    # The ranks themselves check it.
     assert {path.name for path in runs.directory.glob("checked-*")} == {"checked-0", "checked-1"}
 
 
@@ -206,42 +200,3 @@ def test_a_signal_to_one_rank_ends_both_after_the_checkpoint_is_written(runs: Ru
     step, code, saved = main
     assert 5 <= step <= 6
     assert (code, saved) == (128 + signal.SIGUSR1, [f"step-{step}"])
-
-
-def test_the_signal_that_came_to_any_rank_is_known_to_all() -> None:
-    def after(*numbers: int) -> int:
-        sums = dict.fromkeys(StopRequest().votes(), 0.0)
-        for number in numbers:
-            request = StopRequest()
-            request.number = number
-            sums = {name: sums[name] + vote for name, vote in request.votes().items()}
-        return choose_signal(sums)
-
-    assert after(0, 0) == 0
-    for number in SIGNALS:
-        assert after(0, number) == after(number, number) == number
-    assert after(signal.SIGUSR1, signal.SIGTERM) == after(signal.SIGTERM, signal.SIGUSR1)
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_four_ranks_go_on_where_two_or_one_stopped(seed: int, tmp_path: Path) -> None:
-    """And one where four stopped; most updates leave some of the four without a micro-batch."""
-    run_on_ranks(2, tmp_path, [job(name) for name in OPTIMIZERS], seed)
-    expected = {name: alone(tmp_path / "alone", seed, name) for name in OPTIMIZERS}
-    jobs = []
-    for name in OPTIMIZERS:
-        shutil.copytree(tmp_path / "alone" / name, tmp_path / f"{name}-1")
-        jobs += [
-            job(name, f"{name}-4"),
-            job(name, f"{name}-1-4", f"{name}-1"),
-            job(name, f"{name}-2-4", name),
-        ]
-    said = run_on_ranks(4, tmp_path, jobs, seed)
-    assert "2 ranks before, 4 now: updates hold the same sequences, and the learning rate stays" in said
-    for each in jobs:
-        found, whole = curve(tmp_path / each["name"]), expected[each["name"].partition("-")[0]]
-        assert found == pytest.approx(whole[-len(found) :], rel=1e-5), each["name"]
-    for name in OPTIMIZERS:
-        found = resumed(tmp_path, seed, name, f"{name}-4")
-        assert found == pytest.approx(expected[name][-len(found) :], rel=1e-5)

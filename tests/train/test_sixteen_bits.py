@@ -1,4 +1,4 @@
-"""Training in 16 bits: a scaled loss in float16, a residual stream in bf16; against float32, after a kill."""
+"""Training in 16 bits: a scaled loss in float16, a residual stream in bf16, weights; against float32."""
 
 from itertools import pairwise
 
@@ -7,18 +7,16 @@ import torch
 
 from brimful.base.distributed import World
 from brimful.base.errors import BrimfulError
-from brimful.optim.lamb import Lamb
-from brimful.optim.muon import Muon
 from brimful.runs.folder import RunFolder
 from brimful.stages.pretrain import resolve_pretraining
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train.config import TrainerConfig
+from brimful.train.gradients import Gradients
 from brimful.train.guard import Spike
 from brimful.train.objective import Runtime
-from builders.training import RUNTIME, assert_same_bits, killed_and_resumed, lines, trainer_of, weights
+from builders.training import BF16, FP16, RUNTIME, assert_same_bits, lines, trainer_of, weights
 
 ALONE = RUNTIME.world
-FP16, BF16 = Runtime(ALONE, "fp16"), Runtime(ALONE, "bf16")
 TEN = {"steps": 10, "log_every": 1, "batch": 24, "rate": 1e-4}
 
 
@@ -36,6 +34,8 @@ def test_losses_are_those_of_float32(seed, tmp_path, optimizer):
     plain, half = column(tmp_path / "fp32"), column(tmp_path / "fp16")
     assert half == pytest.approx(plain, rel=1e-2)
     assert half != plain
+    plain_norms, norms = (column(tmp_path / name, "gradient_norm") for name in ("fp32", "fp16"))
+    assert norms == pytest.approx(plain_norms, rel=0.05)  # without the scale
     scales = column(tmp_path / "fp16", "loss_scale")
     assert len(set(scales)) > 1
     assert {after / before for before, after in pairwise(scales)} <= {0.5, 2.0}
@@ -62,22 +62,6 @@ def test_the_stream_is_bf16_until_training_ends(seed, tmp_path):
         assert trainer.encoder(calls["bf16"][0][0]).dtype == torch.float32
 
 
-@pytest.mark.parametrize(
-    ("runtime", "settings"),
-    [(FP16, {"loss_scale": 1.0, "optimizer": "lamb"}), (BF16, {"residual": "bf16"})],
-    ids=["fp16", "bf16"],
-)
-def test_a_killed_run_goes_on_with_the_same_bits(seed, tmp_path, runtime, settings):
-    settings |= {"runtime": runtime, "log_every": 2, "checkpoint_every": 2, "steps": 14, "dropout": 0.1}
-    whole = trainer_of(tmp_path / "whole", seed, **settings)
-    whole.run("test")
-    resumed = killed_and_resumed(lambda: trainer_of(tmp_path / "stopped", seed, **settings))
-    assert_same_bits(weights(whole), weights(resumed))
-    assert lines(tmp_path / "stopped") == lines(tmp_path / "whole")
-    if runtime is FP16:
-        assert len(set(column(tmp_path / "whole", "loss_scale"))) > 2
-
-
 def test_an_update_that_is_skipped_leaves_the_scale_alone(seed, tmp_path):
     trainer = trainer_of(tmp_path, seed, runtime=FP16, steps=6, log_every=1, on_spike="skip")
     judge, before = trainer.guard.judge_before_step, {}
@@ -98,46 +82,13 @@ def test_an_update_that_is_skipped_leaves_the_scale_alone(seed, tmp_path):
     assert before
 
 
-def test_the_norm_and_clipping_know_no_scale(seed, tmp_path):
-    settings = {"steps": 8, "log_every": 1, "clip": 0.05, "rate": 1e-4, "loss_scale": 64.0}
-    for runtime in (RUNTIME, FP16):
-        trainer_of(tmp_path / runtime.precision, seed, runtime=runtime, **settings).run("test")
-    plain, scaled = (column(tmp_path / name, "gradient_norm") for name in ("fp32", "fp16"))
-    assert min(plain) > 0.05
-    assert scaled == pytest.approx(plain, rel=0.05)
-
-
-@pytest.mark.parametrize("kind", [Lamb, Muon])
-def test_an_optimizer_divides_by_the_scale_and_skips_where_it_must(seed, kind):
-    """GradScaler's contract: grad_scale, and found_inf where the step is to be left out."""
-    torch.manual_seed(seed)
-    start, gradients = torch.randn(6, 4), torch.randn(3, 6, 4)
-    plain, scaled = (torch.nn.Parameter(start.clone()) for _ in range(2))
-    one, other = (kind([{"params": [p]}], lr=0.1, weight_decay=0.1) for p in (plain, scaled))
-    for index, gradient in enumerate(gradients):
-        scale = torch.tensor(2.0 ** (7 + index))
-        plain.grad, scaled.grad = gradient.clone(), gradient * scale
-        one.step()
-        other.grad_scale = scale
-        other.step()
-        assert torch.equal(plain, scaled)
-        other.found_inf = torch.tensor(1.0)
-        states = {name: value.clone() for name, value in other.state[scaled].items()}
-        scaled.grad = torch.full_like(scaled, torch.inf)
-        other.step()
-        del other.found_inf
-        assert torch.equal(plain, scaled)
-        assert_same_bits(states, other.state[scaled])
-
-
 @pytest.mark.parametrize(
     ("precision", "settings", "message"),
     [
-        ("fp32", {"loss_scale": 64.0}, r"trainer\.loss_scale"),
         ("bf16", {"loss_scale": 64.0}, r"trainer\.loss_scale"),
-        ("fp16", {"loss_scale": 0.0}, r"trainer\.loss_scale"),
         ("fp16", {"loss_scale": 2.0**41}, r"trainer\.loss_scale"),
-        ("fp32", {"residual": "bf16"}, r"trainer\.residual is bf16, .*precision bf16, not fp32"),
+        ("bf16", {"weights": "fp16"}, r"trainer\.weights is fp16, which needs precision fp16, not bf16"),
+        ("fp32", {"rounding": "kahan"}, "rounding is kahan, which float32 weights don't need"),
         ("fp16", {"residual": "bf16"}, r"trainer\.residual is bf16, .*precision bf16, not fp16"),
     ],
 )
@@ -145,25 +96,67 @@ def test_what_another_precision_needs_is_refused(precision, settings, message):
     with pytest.raises(BrimfulError, match=message):
         Runtime.of(ALONE, precision, TrainerConfig(**settings))
     assert Runtime.of(ALONE, "bf16", TrainerConfig(residual="bf16")).precision == "bf16"
+    assert Runtime.of(ALONE, "auto", TrainerConfig(weights="fp16")).precision == "fp16"
+
+
+# Weights in 16 bits
+
+
+@pytest.mark.parametrize("runtime", [BF16, FP16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_weights_and_gradients_have_16_bits_and_moments_32(seed, tmp_path, runtime, optimizer):
+    settings = {"weights": runtime.precision, "optimizer": optimizer, "steps": 6, "log_every": 1, "batch": 24}
+    trainer = trainer_of(tmp_path, seed, runtime=runtime, **settings)
+    state, seen = trainer.state, set()
+    step = trainer.gradients.step
+
+    def look(optimizers):
+        seen.update(p.grad.dtype for p in state.parameters.values() if p.grad is not None)
+        step(optimizers)
+
+    trainer.gradients.step = look
+    saved = {p.dtype for p in state.parameters.values()}
+    trainer.run("test")
+    assert saved == seen == {runtime.dtype}
+    for each in state.optimizers:
+        for kept in each.state.values():
+            assert {v.dtype for name, v in kept.items() if name != "roundings"} == {torch.float32}
+            assert int(kept["roundings"]) == 6
+    for parameter in state.parameters.values():  # wide again, and what 16 bits had, which is all there was
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, parameter.to(runtime.dtype).float())
+    assert state.trained.encoder.embedding.weight.dtype == torch.float32
+
+
+def test_many_micro_batches_are_not_lost_beside_their_sum():
+    """In bfloat16 the sum of 2048 shares of 1 / 2048 ends at 2^-3, where half the spacing is a share."""
+    parameter = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
+    for mean, expected in ((True, 1.0), (False, 0.125)):
+        gradients = Gradients(torch.nn.ParameterList([parameter]), ALONE, mean=mean)
+        gradients.begin(range(2048), 2048)
+        for _ in range(2048):
+            gradients.backward(parameter.float().sum() / 2048)
+        gradients.gather()
+        assert parameter.grad.tolist() == [expected] * 3
+        gradients.clear()
 
 
 @pytest.mark.parametrize(
-    ("given", "device", "precision", "resolved"),
+    ("device", "given", "resolved"),
     [
-        ("auto", "cuda", "bf16", "bf16"),
-        ("auto", "cuda", "fp16", "fp32"),
-        ("auto", "cuda", "fp32", "fp32"),
-        ("auto", "cpu", "bf16", "fp32"),
-        ("fp32", "cuda", "bf16", "fp32"),
-        ("bf16", "cpu", "bf16", "bf16"),
+        ("cpu", {}, ("fp32", None, "fp32")),
+        ("cuda", {}, ("bf16", "auto", "bf16")),
+        ("cuda", {"precision": "fp16"}, ("fp16", "auto", "fp32")),
+        ("cuda", {"trainer": TrainerConfig(residual="fp32")}, ("bf16", "auto", "fp32")),
+        ("cpu", {"precision": "bf16"}, ("bf16", None, "fp32")),
+        ("cpu", {"precision": "bf16", "trainer": TrainerConfig(residual="bf16")}, ("bf16", None, "bf16")),
+        ("cpu", {"rows_per_micro_batch": "auto"}, ("fp32", "auto", "fp32")),
+        ("cuda", {"rows_per_micro_batch": 2}, ("bf16", 2, "bf16")),
     ],
 )
-def test_pretraining_narrows_the_stream_by_default_on_a_gpu_in_bf16(
-    tmp_path, monkeypatch, given, device, precision, resolved
-):
-    """The run's configuration, with which it also resumes, says what was chosen."""
-    monkeypatch.setattr("brimful.precision.policy.has_fast_bf16", lambda device: True)
-    settings = {"precision": precision, "trainer": TrainerConfig(residual=given)}
-    config = PretrainConfig(data="data", out=str(tmp_path / "run"), **settings)
-    found = resolve_pretraining(config, RunFolder(tmp_path, World(0, 1, torch.device(device))))
-    assert found.trainer == TrainerConfig(residual=resolved)
+def test_a_pretraining_says_what_it_has_chosen_by_its_device(tmp_path, monkeypatch, device, given, resolved):
+    """The run's configuration, with which it also resumes. The stream is narrow on a GPU in bf16 alone."""
+    monkeypatch.setattr("brimful.precision.policy.has_fast_bf16", lambda device: device.type == "cuda")
+    folder = RunFolder(tmp_path, World(0, 1, torch.device(device)))
+    found = resolve_pretraining(PretrainConfig(data="data", out=str(tmp_path / "run"), **given), folder)
+    assert (found.precision, found.rows_per_micro_batch, found.trainer.residual) == resolved

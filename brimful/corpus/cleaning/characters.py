@@ -1,4 +1,4 @@
-"""Rules for characters, and a survey of a text's characters, by which rules with nothing to do are skipped.
+"""Rules for characters, and a survey of a text's characters: rules that it shows to have no work are skipped.
 
 Each rule returns (text, number of changes).
 """
@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from brimful.base.errors import BrimfulError
-from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.characters import code_points, text_of
 
 # Bits that a survey finds.
 UNWANTED = 1
@@ -91,7 +91,7 @@ def squeeze_blanks(text: str) -> tuple[str, int]:
     codes = code_points(text)
     out = np.empty_like(codes)
     size = _compiled(_squeeze)(codes, _table(), out)
-    return out[:size].tobytes().decode("utf-32-le", "surrogatepass"), len(text) - size
+    return text_of(out[:size]), len(text) - size
 
 
 @functools.cache

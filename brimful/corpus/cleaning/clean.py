@@ -10,12 +10,12 @@ from operator import ne
 from typing import Literal
 
 from brimful.base.config import require_positive
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, require_range
 from brimful.corpus.cleaning import characters
 from brimful.corpus.cleaning.fields import keep_lines, read_field
 from brimful.corpus.cleaning.garbage import drop_css, drop_tokens
 from brimful.corpus.cleaning.markup import read_page
-from brimful.corpus.cleaning.own_rules import compile_pattern, foreign_run_rule, pattern_rule
+from brimful.corpus.cleaning.own_rules import check_pattern, foreign_run_rule, pattern_rule
 from brimful.corpus.cleaning.quality import count_stop_words, is_mostly_ascii, language_filter
 from brimful.corpus.reading.many_texts import begins_a_page
 from brimful.corpus.reading.nonsense import count_issue
@@ -84,11 +84,9 @@ class CleanConfig:
         for name in ("max_undecodable", "max_symbols"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BrimfulError(f"clean.{name} is {getattr(self, name)}: it must be from 0 to 1")
-        for name in ("min_stop_words", "max_foreign_run"):
-            if getattr(self, name) < 0:
-                raise BrimfulError(f"clean.{name} is {getattr(self, name)}: it must be at least 0")
+        require_range(self, "at least 0", "min_stop_words", "max_foreign_run", group="clean.")
         for pattern in self.drop_patterns:
-            compile_pattern(pattern)
+            check_pattern(pattern)
 
 
 @dataclass(frozen=True)

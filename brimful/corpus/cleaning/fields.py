@@ -145,18 +145,16 @@ class _Tags:
 
     def __init__(self, text: str) -> None:
         # The text before the first tag; then of each tag its groups, and the text behind it.
-        self._parts = _TAG.split(text) if "<" in text else [text]
-        self._text = text
-        self._ends = self._parts[1::7]
-        self._attributes = self._parts[3::7]
-        self.names = [(name or "").lower() for name in self._parts[2::7]]
+        parts = _TAG.split(text) if "<" in text else [text]
+        self._text, self._before = text, parts[0]
+        self.names = [(name or "").lower() for name in parts[2::7]]
+        columns = (parts[number::7] for number in range(1, 8))
+        self._rows = list(zip(self.names, *columns, strict=True))
 
     def show_html(self) -> bool:
         """Return whether one of the tags is enough to read the text as HTML."""
-        columns = (self._parts[number::7] for number in (4, 5))
-        rows = zip(self.names, self._ends, self._attributes, *columns, strict=True)
         begun_names = set(_NAMES_OF_LONE_ENDS)
-        for name, end, attributes, slash, broken in rows:
+        for name, end, _, attributes, slash, broken, _, _ in self._rows:
             has_more = attributes or slash or broken or (end and name in begun_names)
             if not end:
                 begun_names.add(name)
@@ -166,7 +164,7 @@ class _Tags:
 
     def make_example(self) -> str:
         """Return the surroundings of the first tag."""
-        begin = max(len(self._parts[0]) - _EXAMPLE_CHARACTERS // 4, 0)
+        begin = max(len(self._before) - _EXAMPLE_CHARACTERS // 4, 0)
         return self._text[begin : begin + _EXAMPLE_CHARACTERS]
 
     def make_page(self) -> str:
@@ -177,7 +175,7 @@ class _Tags:
         # The number of starts of each element without an end; below 0, of ends without a start.
         balance: Counter[str] = Counter()
         known_names = set(_HTML_NAMES)
-        for name, end in zip(self.names, self._ends, strict=True):
+        for name, end, *_ in self._rows:
             balance[name] += -1 if end else 1
             if end:
                 known_names.add(name)
@@ -185,11 +183,9 @@ class _Tags:
         if "table" not in balance:
             # A browser drops cells outside of tables, and joins their words.
             new_names = new_names | _NAMES_WITHOUT_TABLE
-        pieces = [_write_text(self._parts[0], 0)]
+        pieces = [_write_text(self._before, 0)]
         depth = 0
-        columns = (self._parts[number::7] for number in range(1, 8))
-        rows = zip(self.names, *columns, strict=True)
-        for name, end, raw_name, attributes, slash, broken, mark, after in rows:
+        for name, end, raw_name, attributes, slash, broken, mark, after in self._rows:
             new_name = new_names.get(name, name)
             is_tag = name in known_names or attributes or slash or broken
             if mark:  # a comment that nothing ends, or a declaration

@@ -22,8 +22,8 @@ _OWN_SHARE = 1 / 3
 _BETWEEN = r"[\x00-\x09\x0b-@\[-`{-\x7f]"  # ASCII except letters and line feeds
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a regular expression of the user's; `^` and `$` stand for the ends of lines.
+def check_pattern(pattern: str) -> None:
+    """Refuse a regular expression of the user's that no rule can apply.
 
     Raises:
         BrimfulError: the pattern cannot be compiled, matches the empty text, or takes exponential time.
@@ -44,7 +44,6 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
             f"{name} takes more than {_PROBE_SECONDS:g} s for {_PROBE_LENGTH} characters;"
             " do not nest repeats as in (a+)+, or make the inner one possessive: (a++)+"
         ) from None
-    return compiled
 
 
 @contextmanager
@@ -67,7 +66,7 @@ def _limit_seconds(seconds: float) -> Iterator[None]:
 
 
 def pattern_rule(pattern: str) -> Callable[[str], tuple[str, int]]:
-    """Make the rule that removes the matches of a pattern."""
+    """Make the rule that removes the matches of a pattern; `^` and `$` stand for the ends of lines."""
     compiled = re.compile(pattern, re.MULTILINE)
     return lambda text: compiled.subn("", text)
 

@@ -50,19 +50,17 @@ class DedupConfig:
             raise BrimfulError("dedup.lines must be 0 or more")
 
 
-def by_key(
-    parts: Iterable[ndarray], total: int, scratch: Path, max_sorted: int = MAX_SORTED_RECORDS
-) -> Iterator[ndarray]:
+def by_key(parts: Iterable[ndarray], total: int, scratch: Path) -> Iterator[ndarray]:
     """Yield records in arrays sorted by key, then by place; records of equal keys are in one array.
 
-    Up to `max_sorted` records are sorted in memory. More are first distributed among files in `scratch` by
-    the highest bits of their keys.
+    Up to `MAX_SORTED_RECORDS` records are sorted in memory. More are first distributed among files in
+    `scratch` by the highest bits of their keys.
 
     Args:
         parts: RECORD arrays in ascending order of place.
         total: the number of records.
     """
-    bits = ((max(total, 1) - 1) // max_sorted).bit_length()
+    bits = ((max(total, 1) - 1) // MAX_SORTED_RECORDS).bit_length()
     if bits == 0:
         yield _sorted(np.concatenate([np.empty(0, RECORD), *parts]))
         return
@@ -97,26 +95,23 @@ def _starts(values: ndarray) -> ndarray:
     return starts
 
 
-def mark_duplicates(parts: Iterable[ndarray], total: int, scratch: Path, duplicates: ndarray) -> None:
-    """Set `duplicates[place]`, bool (places,), for each record whose key occurs at an earlier place."""
+def find_duplicates(parts: Iterable[ndarray], total: int, scratch: Path) -> Iterator[ndarray]:
+    """Yield the places of records whose keys occur at an earlier place, uint64 (places,).
+
+    All parts are read before the first places come.
+    """
     for records in by_key(parts, total, scratch):
-        duplicates[records["place"][~_starts(records["key"])]] = True
+        yield records["place"][~_starts(records["key"])]
 
 
-def mark_recurring(
-    parts: Iterable[ndarray],
-    total: int,
-    scratch: Path,
-    begins: ndarray,
-    max_documents: int,
-    recurring: ndarray,
-) -> None:
-    """Set `recurring[line]` for each line that at least `max_documents` earlier documents have.
+def find_recurring(
+    parts: Iterable[ndarray], total: int, scratch: Path, begins: ndarray, max_documents: int
+) -> Iterator[ndarray]:
+    """Yield the lines that at least `max_documents` earlier documents have, uint64 (lines,).
 
     Args:
         parts: RECORD arrays whose places number lines.
         begins: the first line of each document, int64 (documents,).
-        recurring: bool (lines,).
     """
     for records in by_key(parts, total, scratch):
         group = _starts(records["key"])
@@ -125,7 +120,7 @@ def mark_recurring(
         rank = np.cumsum(group | _starts(document))
         first = np.flatnonzero(group)
         rank -= np.repeat(rank[first], np.diff(np.append(first, len(rank))))
-        recurring[records["place"][rank >= max_documents]] = True
+        yield records["place"][rank >= max_documents]
 
 
 class NearKeys:

@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from brimful.base.compiled import compiled
 from brimful.base.randomness import mix
+from brimful.corpus.text.characters import lengths_of
 
 FNV_OFFSET = 0xCBF29CE484222325
 FNV_PRIME = 0x100000001B3
@@ -45,7 +46,7 @@ def compute_keys(texts: Sequence[str], shortest_line: int) -> Keys:
     """
     encoded = [text.encode() for text in texts]
     data = np.frombuffer(b"\n".join([*encoded, b""]), np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1)
+    ends = np.cumsum(lengths_of(encoded) + 1)
     documents = np.empty(len(texts), np.uint64)
     tokens = np.empty(len(texts), np.uint32)
     line_counts = np.empty(len(texts), np.uint32)

@@ -17,11 +17,13 @@ from numpy import ndarray
 from brimful.base.compiled import compiled
 from brimful.base.draws import mix_word
 from brimful.base.randomness import derive_key, hash_words, mix
+from brimful.corpus.text.characters import lengths_of
 
 RUN_BYTES = 8
 """A run is one uint64."""
 BANDS, BAND_HASHES = 8, 4
 MIN_SIMILARITY = 0.7
+"""The least Jaccard similarity of texts that are almost the same."""
 MAX_CANDIDATES = 8
 """Compared texts of a band with equal hashes: boilerplate can make thousands equal."""
 MIN_EQUAL_HASHES = 16
@@ -32,13 +34,8 @@ PAIRS_AT_ONCE = 1 << 16
 NO_RUN = np.iinfo(np.uint64).max
 
 
-def find_near_pairs(
-    references: Sequence[str], texts: Sequence[str], least: float = MIN_SIMILARITY
-) -> tuple[ndarray, ndarray]:
+def find_near_pairs(references: Sequence[str], texts: Sequence[str]) -> tuple[ndarray, ndarray]:
     """For each of `texts`, find a reference that is almost the same. Texts under 8 bytes match no other.
-
-    Args:
-        least: the least Jaccard similarity of a match.
 
     Returns:
         the index of the reference or -1, int64 (texts,), and the similarity, float64 (texts,), 0 without a
@@ -57,19 +54,18 @@ def find_near_pairs(
     for row, place in pairs[best].tolist():
         index = int(order[place])
         similarity = jaccard(texts[row], references[index])
-        if similarity >= least:
+        if similarity >= MIN_SIMILARITY:
             match[row], similarities[row] = index, similarity
     return match, similarities
 
 
-def find_near_groups(texts: Sequence[str], together: ndarray, least: float = MIN_SIMILARITY) -> ndarray:
+def find_near_groups(texts: Sequence[str], together: ndarray) -> ndarray:
     """Group texts that are almost the same, directly or through other texts.
 
     Among texts with equal hashes in a band, each is compared with the first `MAX_CANDIDATES` by content.
 
     Args:
         together: int64 (n,), texts with the same number share a group in any case.
-        least: the least Jaccard similarity of two texts that are almost the same.
 
     Returns:
         the first text of the group of each text, int64 (n,).
@@ -94,7 +90,7 @@ def find_near_groups(texts: Sequence[str], together: ndarray, least: float = MIN
     pairs = pairs[_count_equal(hashes, hashes, pairs) >= MIN_EQUAL_HASHES]
     for one, other in order[pairs].tolist():
         lower, higher = sorted((find_root(one), find_root(other)))
-        if lower != higher and _similarity(runs(one), runs(other)) >= least:
+        if lower != higher and _similarity(runs(one), runs(other)) >= MIN_SIMILARITY:
             group[higher] = lower
     return np.array(list(map(find_root, range(len(texts)))), dtype=np.int64)
 
@@ -147,7 +143,7 @@ def signatures(texts: Sequence[str]) -> ndarray:
     A text without runs has `NO_RUN`.
     """
     encoded = [text.encode(errors="replace") for text in texts]
-    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    ends = np.cumsum(lengths_of(encoded))
     numbers = np.arange(BANDS * BAND_HASHES)
     factors = hash_words(derive_key("near pairs", "factor"), numbers)
     terms = hash_words(derive_key("near pairs", "term"), numbers)

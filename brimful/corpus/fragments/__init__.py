@@ -10,7 +10,7 @@ ones. The results equal the results of the tokenizer on the whole text. This is 
 2. The normalizers and pre-tokenizers that `cuts` knows by name look at a character and its direct
    neighbours, at nothing farther. So whether a cut is safe depends only on the two characters beside it.
    `memo` names kinds of characters by what they join (letters, numbers, symbols, Han characters, spaces), and
-   its `matrix_of_cuts` holds the safe pairs.
+   its `SAFE_CUTS` holds the safe pairs.
 3. Nobody writes the kinds down. `cuts` asks the tokenizer itself, for each code point that turns up, what
    it makes of it by itself, doubled, and between a letter, a digit, a comma and a Han character. A character
    whose answers fit no kind is UNSURE: no cut stands beside it. So a Unicode version that differs between

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,14 +54,12 @@ class Cuts:
         positional: whether the beginning of a text is tokenized differently from a fragment inside.
         longest_run: the longest run of PLAIN_HAN that stays whole; 0 if no character has that kind.
         kinds: the kind of every code point, as far as known, uint8 (0x110000,); `learn` fills it.
-        matrix: `matrix_of_cuts()`.
     """
 
     classify: Callable[[str], int]
     positional: bool
     longest_run: int = 0
     kinds: ndarray = field(default_factory=lambda: np.zeros(0x110000, np.uint8))
-    matrix: ndarray = field(default_factory=memo.matrix_of_cuts)
 
     def learn(self, codes: ndarray) -> None:
         """Find the kinds of these code points, integer (characters,)."""
@@ -73,7 +72,7 @@ class Cuts:
             return ""
         kind = self.kinds[ord(first)]
         for probe in _PROBES:
-            if self.matrix[self.kinds[ord(probe)], kind]:
+            if memo.SAFE_CUTS[self.kinds[ord(probe)], kind]:
                 return probe
         return "a "  # other kinds begin a fragment only behind a separator
 
@@ -105,7 +104,7 @@ def safe_cuts(tokenizer: "Tokenizer") -> Cuts | None:
         # The last split sets characters out of the alphabet apart. They still count in the length of a run,
         # so the kinds are found without that split.
         probe = _Probe({**pipeline, "pre_tokenizer": {"type": "Sequence", "pretokenizers": splits[:2]}})
-        cuts.classify = _HanClassifier(_Classifier(probe, by_regex=False), _Probe(pipeline)).kind_of
+        cuts.classify = partial(_find_han_kind, _Classifier(probe, by_regex=False), _Probe(pipeline))
         longest_run = int(_HAN_RUNS.fullmatch(splits[1]["pattern"]["Regex"])[1])  # type: ignore[index]
         if model["type"] == "WordPiece" and not model["continuing_subword_prefix"]:
             # WordPiece makes one unknown token of a longer word, which longest match would not give.
@@ -259,18 +258,12 @@ class _Classifier:
         return joined
 
 
-class _HanClassifier:
-    """Tells HAN characters apart that normalisation and the alphabet leave as they are: PLAIN_HAN."""
-
-    def __init__(self, classifier: _Classifier, probe: _Probe) -> None:
-        self._classifier = classifier
-        self._probe = probe
-
-    def kind_of(self, character: str) -> int:
-        kind = self._classifier.kind_of(character)
-        if kind != memo.HAN or self._probe.normalize(character) != character:
-            return kind
-        return memo.PLAIN_HAN if self._probe.split(2 * character) == [2 * character] else memo.HAN
+def _find_han_kind(classifier: _Classifier, probe: _Probe, character: str) -> int:
+    """Return the kind of a character; PLAIN_HAN: normalisation and the alphabet leave a HAN one as it is."""
+    kind = classifier.kind_of(character)
+    if kind != memo.HAN or probe.normalize(character) != character:
+        return kind
+    return memo.PLAIN_HAN if probe.split(2 * character) == [2 * character] else memo.HAN
 
 
 def _has_mark(text: str) -> bool:

@@ -15,7 +15,7 @@ from numpy import ndarray
 from brimful.corpus.fragments.cuts import Cuts, safe_cuts
 from brimful.corpus.fragments.memo import INSIDE, PLAIN_HAN, FragmentTokens, Memo, Rules
 from brimful.corpus.text.batches import batch_by_characters
-from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.characters import code_points, lengths_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -48,7 +48,7 @@ class FastTokenizer:
             ids uint32 (T,); the first character of each token as an index of `codes`, int64 (T,); tokens of
             each text, int64 (texts,).
         """
-        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        sizes = lengths_of(texts)
         ends = np.cumsum(sizes + 1) - 1
         begins = ends - sizes
         if self._cuts is None or self._memo is None:
@@ -61,7 +61,7 @@ class FastTokenizer:
     def _make_memo(self, cuts: Cuts) -> Memo:
         pieces = self._list_han_pieces(cuts) if cuts.longest_run else []
         longest_piece = max(map(len, pieces), default=0)
-        rules = Rules(cuts.kinds, cuts.matrix, cuts.positional, cuts.longest_run, longest_piece)
+        rules = Rules(cuts.kinds, cuts.positional, cuts.longest_run, longest_piece)
 
         def ask(fragments: list[str], kinds: list[int]) -> FragmentTokens:
             contexts = []

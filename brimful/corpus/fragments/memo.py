@@ -13,7 +13,7 @@ import numpy as np
 from numpy import ndarray
 
 from brimful.base.compiled import compiled
-from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.characters import code_points, text_of
 
 # Kinds of characters. The tokens of a character never depend on a neighbour from which the matrix allows a
 # cut. No cut is made beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
@@ -33,8 +33,7 @@ _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-def matrix_of_cuts() -> ndarray:
-    """Return whether a text may be cut between characters of kinds i and j, bool (kinds, kinds)."""
+def _make_matrix() -> ndarray:
     cuts = np.zeros((PLAIN_HAN + 1, PLAIN_HAN + 1), bool)
     cuts[ALONE:, ALONE:] = True
     for kind in (WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN):
@@ -46,19 +45,21 @@ def matrix_of_cuts() -> ndarray:
     return cuts
 
 
+SAFE_CUTS = _make_matrix()
+"""bool (kinds, kinds): whether a text may be cut between characters of kinds i and j."""
+
+
 class Rules(NamedTuple):
     """The rules by which a text is cut.
 
     Attributes:
         kinds: the kind of every code point, uint8 (0x110000,).
-        matrix: `matrix_of_cuts()`.
         positional: whether a fragment at the beginning of a text differs from the same fragment inside.
         longest_run: a run of PLAIN_HAN is matched in parts of this many characters; 0: like other runs.
         longest_piece: characters of the longest PIECE entry.
     """
 
     kinds: ndarray
-    matrix: ndarray
     positional: bool
     longest_run: int
     longest_piece: int
@@ -145,11 +146,9 @@ class Memo:
     def _learn(self, first_new: int, codes: ndarray, fresh: ndarray) -> FragmentTokens:
         """Ask for new answers. Store the answers for the entries from `first_new` on, return the others."""
         ends = self._table.ends[first_new : self._count + 1]
-        keys = _text(self._table.keys[ends[0] : ends[-1]])
+        keys = text_of(self._table.keys[ends[0] : ends[-1]])
         texts = [keys[begin:end] for begin, end in pairwise((ends - ends[0]).tolist())]
-        texts += [_text(codes[begin:end]) for begin, end, _ in fresh.tolist()]
-        if not texts:
-            return FragmentTokens(np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))
+        texts += [text_of(codes[begin:end]) for begin, end, _ in fresh.tolist()]
         kinds = self._table.kinds[first_new : self._count].tolist() + fresh[:, 2].tolist()
         answers = self._ask(texts, kinds)
         new = self._count - first_new
@@ -168,10 +167,6 @@ class Memo:
         self._answers.tokens[begin:end] = answers.tokens[:size]
         self._answers.places[begin:end] = answers.places[:size]
         self._answers.ends[entry : entry + count + 1] = begin + answers.ends[: count + 1]
-
-
-def _text(codes: ndarray) -> str:
-    return codes.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 @compiled
@@ -299,7 +294,7 @@ def _find(
             # A fragment ends before the first character that does not depend on the one before it.
             while position < stop:
                 after = rules.kinds[codes[position]]
-                if rules.matrix[before, after]:
+                if SAFE_CUTS[before, after]:
                     break
                 plain &= after == PLAIN_HAN
                 state = _extend(state, codes[position])

@@ -62,8 +62,7 @@ class PrepareConfig:
     dedup: DedupConfig = field(default_factory=DedupConfig)
 
     def __post_init__(self) -> None:
-        if self.shard_tokens is not None:
-            require_positive(self, "shard_tokens")
+        require_positive(self, "shard_tokens")
         if not self.document_seconds > 0:
             raise BrimfulError(f"document_seconds is {self.document_seconds}: it must be more than 0")
         if self.workers < 0 or (self.max_documents is not None and self.max_documents < 1):

@@ -18,7 +18,7 @@ from numpy import ndarray
 from brimful.base.config import config_hash
 from brimful.base.storage import Record, atomic_files, commit, make_write_error
 from brimful.base.types import Values
-from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, mark_duplicates, mark_recurring
+from brimful.corpus.dedup.duplicates import RECORD, DedupConfig, find_duplicates, find_recurring
 from brimful.corpus.pipeline.text_parts import TextPart, find_made
 from brimful.corpus.shards import map_file, read_bits
 
@@ -69,15 +69,13 @@ def _decide_documents(parts: Sequence[TextPart], config: DedupConfig, scratch: P
     total = sum(len(part.documents) for part in parts)
     decisions = np.zeros(total, np.uint8)
     if config.documents:
-        duplicates = np.zeros(total, bool)
-        mark_duplicates(_document_records(parts), total, scratch, duplicates)
-        decisions[duplicates] = DECISIONS.index("duplicate")
+        for places in find_duplicates(_document_records(parts), total, scratch):
+            decisions[places] = DECISIONS.index("duplicate")
     # A document that is already dropped must not cause a near duplicate of it to be dropped.
     if config.near:
-        duplicates = np.zeros(total, bool)
         keys = sum(part.bands.size for part in parts)
-        mark_duplicates(_band_records(parts, decisions), keys, scratch, duplicates)
-        decisions[duplicates] = DECISIONS.index("near duplicate")
+        for places in find_duplicates(_band_records(parts, decisions), keys, scratch):
+            decisions[places] = DECISIONS.index("near duplicate")
     return decisions
 
 
@@ -91,7 +89,8 @@ def _decide_lines(
     if config.lines:
         eligible = (decisions == 0) & (counts > 1)  # whole documents are compared above
         records = _line_records(parts, np.repeat(eligible, counts))
-        mark_recurring(records, len(dropped), scratch, ends - counts, config.lines, dropped)
+        for lines in find_recurring(records, len(dropped), scratch, ends - counts, config.lines):
+            dropped[lines] = True
     return dropped
 
 

@@ -5,7 +5,6 @@ Since all counts come from the records, a resumed preparation reports the whole 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from brimful.base.console import escape_controls, pluralise, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, format_percent, format_short
 from brimful.base.summary import Summary, SummaryTable, make_facts_table, make_table
-from brimful.base.types import Values
+from brimful.base.types import Facts, Values
 from brimful.corpus.pipeline.duplicate_decisions import DECISIONS
 from brimful.corpus.reading.inputs import split_suffix
 from brimful.corpus.reading.lines import READ_AS, UNDECODABLE
@@ -27,8 +26,6 @@ _DROPPED = "dropped: "
 """The beginning of the names of counters of dropped documents."""
 FILES_NAMED = 3
 WRONG_ENCODING = "set --read.encoding if the text is in another encoding (gb18030, big5 ...)"
-
-Facts = Mapping[str, Any]
 
 
 def require_some(texts: Sequence[Facts]) -> None:
@@ -94,13 +91,12 @@ def list_issues(texts: Sequence[Facts]) -> list[str]:
                 places[path] = (first_issue, count_before + count)
     lines = []
     for places in places_by_kind.values():
+        if len(places) > FILES_NAMED:
+            path, (issue, _) = next(iter(places.items()))
+            total = sum(count for _, count in places.values())
+            places = {f"{len(places):,} files, such as {path}": (issue, total)}
         for path, (issue, count) in places.items():
             hint = f"; {WRONG_ENCODING}" if issue.startswith((UNDECODABLE, READ_AS)) else ""
-            if len(places) > FILES_NAMED:
-                total = sum(count for _, count in places.values())
-                files = f"{len(places):,} files, such as {path}"
-                lines.append(f"{files}: {escape_controls(issue)}: {total:,}{hint}")
-                break
             lines.append(f"{path}: {escape_controls(issue)}: {count:,}{hint}")
     return lines
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
 import numpy as np
 
@@ -64,7 +64,7 @@ from brimful.corpus.pipeline.tokenizing import TokenizeTask, in_split, tokenize_
 from brimful.corpus.reading.charsets import find_charset
 from brimful.corpus.reading.input_files import find_inputs, require_forms
 from brimful.corpus.shards import write_manifest
-from brimful.corpus.words.word_lists import read_word_list
+from brimful.corpus.words.word_lists import read_lexicon
 
 VOLATILE = ("paths", "out", "workers", "retrain_tokenizer", "dry_run")
 """Options that say where and how the work is done; the output does not depend on them."""
@@ -77,7 +77,6 @@ MIN_ENTRY_SHARE = 1e-3
 # Names of files that `prepare` makes; earlier versions committed decisions by generation.
 _OUR_NAMES = re.compile(r"(part|generation|train|validation)-\d{5,}")
 
-Record = dict[str, Any]
 T = TypeVar("T", CleanTask, TokenizeTask)
 
 
@@ -85,7 +84,7 @@ class _Manifest(TypedDict):
     settings: Values
 
 
-def prepare_corpus(config: PrepareConfig) -> Record:
+def prepare_corpus(config: PrepareConfig) -> Values:
     """Prepare a corpus; see `brimful.prepare` for the result and the errors."""
     # Mistakes in the options and missing packages are refused before any file is read.
     find_charset(config.read.encoding)
@@ -136,11 +135,7 @@ class Preparation:
         # The options are sent with every task, and a glob may stand for millions of paths.
         self.config = replace(config, paths=())
         self.out = Path(config.out)
-        self.lexicon: list[str] = []
-        if config.lexicon:
-            self.lexicon, notes = read_word_list(config.lexicon, "lexicon")
-            for note in notes:
-                warn(note)
+        self.lexicon = read_lexicon(config.lexicon) if config.lexicon else []
         self.lexicon_hash = config_hash(self.lexicon) if self.lexicon else ""
         self.segmenter = f"rjieba {version('rjieba')}"
         self.tokenizer_settings = tokenizer_settings(config)
@@ -151,11 +146,11 @@ class Preparation:
         self.settings["segmenter"] = self.segmenter
         self.settings[CLEANING] = cleaning_version()
         self.names: list[list[str]] = []
-        self.texts: dict[str, Record] = {}
+        self.texts: dict[str, Values] = {}
         self.watchdogs: set[str] = set()
         self.seconds: Numbers = {}
 
-    def run(self, inventory: Inventory, engine: Engine) -> Record:
+    def run(self, inventory: Inventory, engine: Engine) -> Values:
         """Run all stages; return the counts of the whole corpus."""
         self.inventory, self.engine = inventory, engine
         started = time.monotonic()
@@ -238,7 +233,7 @@ class Preparation:
                 break
         return limited
 
-    def _make_shard_tasks(self, decisions: Record) -> list[TokenizeTask]:
+    def _make_shard_tasks(self, decisions: Values) -> list[TokenizeTask]:
         """Return a task for each shard; shards depend only on the texts, the decisions and the settings."""
         counts: dict[Split, int] = {"train": 0, "validation": 0}
         tasks = []
@@ -265,7 +260,7 @@ class Preparation:
             return None
         return self.config.shard_tokens / tokens_per_estimate(self.out, self.names[0])
 
-    def _make_shard_task(self, shard: ShardDocuments, decisions: Record) -> TokenizeTask:
+    def _make_shard_task(self, shard: ShardDocuments, decisions: Values) -> TokenizeTask:
         parts = [documents.part for documents in shard.ranges]
         texts = [self.texts[part] for part in parts]
         inputs = []
@@ -284,7 +279,7 @@ class Preparation:
         )
 
     @property
-    def _tokenizer(self) -> Record:
+    def _tokenizer(self) -> Values:
         assert self.inventory.tokenizer is not None  # the tokenizer is frozen before any shard is made
         return self.inventory.tokenizer
 
@@ -310,7 +305,7 @@ class Preparation:
                 if name not in names and _OUR_NAMES.fullmatch(name) and not file.is_dir():
                     file.unlink()
 
-    def _finish(self, tasks: Sequence[TokenizeTask], spans: Sequence[Record]) -> Record:
+    def _finish(self, tasks: Sequence[TokenizeTask], spans: Sequence[Values]) -> Values:
         """Write MANIFEST.json, without which the folder does not open as a corpus."""
         names = [task.documents.name for task in tasks]
         shards = [_require(task.made(), task.documents.name) for task in tasks]
@@ -361,7 +356,7 @@ def _select_unfinished(tasks: Sequence[T]) -> list[T]:
     return [task for task in tasks if task.made(verify=True) is None]
 
 
-def _require(record: Record | None, name: str) -> Record:
+def _require(record: Values | None, name: str) -> Values:
     if record is None:
         raise BrimfulError(
             f"{name} was finished and has disappeared: another process writes to this folder; run again"

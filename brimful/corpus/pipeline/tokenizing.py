@@ -151,10 +151,7 @@ def tokenize_shard(task: TokenizeTask) -> Values:
         config_hash=task.hash,
         inputs=[path for spans in task.inputs for path, _ in spans],
         begins=[begin for spans in task.inputs for _, begin in spans],
-        counts=counters.counts,
-        scripts=counters.scripts,
-        lacking=counters.lacking,
-        examples=counters.examples,
+        **vars(counters),
     )
 
 

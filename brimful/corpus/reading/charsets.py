@@ -78,7 +78,6 @@ class Decoder:
     """
 
     def __init__(self, charset: Charset) -> None:
-        self.charset = charset
         self.replaced = 0
         self._decoder = codecs.getincrementaldecoder(charset.codec)(errors=_HANDLER)
         self._settles = charset.byte_lines and charset.codec != "utf-8"

@@ -13,7 +13,7 @@ from brimful.corpus.reading.archives import member_of, read_chunks
 from brimful.corpus.reading.charsets import Decoder
 from brimful.corpus.reading.dialects import are_numbers
 from brimful.corpus.reading.inputs import format_of, split_suffix
-from brimful.corpus.reading.json_records import is_list_of
+from brimful.corpus.reading.json_records import AROUND_VALUES, is_list_of
 from brimful.corpus.reading.lines import read_head, recognise_charset
 from brimful.corpus.reading.many_texts import ManyTexts, begins_a_page, find_many_texts
 
@@ -34,7 +34,6 @@ _FOREIGN_MAGIC = {
     b"version https://git-lfs.github.com/spec/": "a pointer of Git LFS: get the file itself, git lfs pull",
 }
 _LIST_OF_RECORDS = re.compile(r"\[\s*(?:[\[{]|$)")
-_AROUND_VALUES = " \t\ufeff\r\n\x1e"
 _NUMBERED_LINE = re.compile(r"\d+\t[^\t]*[^\t\s]")
 _LEAST_NUMBERED_SHARE = 0.95
 _BY_NUMBER = "OPTIONS"
@@ -119,7 +118,7 @@ def _find_form(
 def _read_text(head: bytes, chunks: Iterator[bytes], encoding: str) -> tuple[str, bool]:
     """Return the first characters of a file (of JSON the first line), and whether they are the whole file."""
     decoder = Decoder(recognise_charset(head, encoding, False, Counter()))
-    piece = text = decoder.decode(head).lstrip(_AROUND_VALUES)
+    piece = text = decoder.decode(head).lstrip(AROUND_VALUES)
     # An array of records is recognised by its beginning, without the rest of the line.
     needs_line = text.startswith(("{", "[")) and not _LIST_OF_RECORDS.match(text)
     while needs_line and "\n" not in piece and len(text) < _LONGEST_LINE_CHARACTERS:
@@ -164,7 +163,7 @@ def _holds_records(text: str, *, is_whole: bool) -> bool:
             return False
         if not _is_record(value):
             return False
-        place = len(text) - len(text[end:].lstrip(_AROUND_VALUES))
+        place = len(text) - len(text[end:].lstrip(AROUND_VALUES))
         if place == len(text):
             break
     return True
@@ -174,7 +173,7 @@ def _find_json_form(
     text: str, lines: list[str], named: str, fields: tuple[str, ...], *, is_whole: bool
 ) -> str:
     """Return "jsonl" where each line is a value, which can be read line by line; else "json"."""
-    lines = [line.strip(_AROUND_VALUES) for line in lines] or [""]
+    lines = [line.strip(AROUND_VALUES) for line in lines] or [""]
     first = lines[0]
     if _LIST_OF_RECORDS.match(first):
         return "json"

@@ -1,12 +1,12 @@
 """Lists of words, sentences or parts of messages as one text."""
 
 import re
-import unicodedata
 from itertools import pairwise
 from typing import Any
 
 from brimful.corpus.reading.faults import Report
 from brimful.corpus.reading.json_records import JOINED_SENTENCES, is_list_of
+from brimful.corpus.text.characters import is_unspaced
 
 # Words have fewer characters than this on average; sentences without spaces have more.
 _LONGEST_WORD_MEAN = 10
@@ -51,12 +51,7 @@ def _join_words(words: list[str]) -> str:
     """Join words by spaces, where their scripts have spaces."""
     text = words[0]
     for before, word in pairwise(words):
-        if not (before and word and _is_unspaced(before[-1]) and _is_unspaced(word[0])):
+        if not (before and word and is_unspaced(before[-1]) and is_unspaced(word[0])):
             text += " "
         text += word
     return text
-
-
-def _is_unspaced(character: str) -> bool:
-    is_wide = unicodedata.east_asian_width(character) in "WF"
-    return is_wide and not "\uac00" <= character <= "\ud7a3"  # Korean has spaces

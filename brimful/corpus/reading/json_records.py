@@ -19,7 +19,7 @@ _LEAST_CHARACTERS = 1 << 16
 _MOST_CHARACTERS = 1 << 28
 # White space, byte order marks, and commas between the elements of an array.
 _BETWEEN_ELEMENTS = re.compile("[ \t\n\r\ufeff,]*")
-_AROUND_VALUES = " \t\n\r\ufeff\x1e"
+AROUND_VALUES = " \t\n\r\ufeff\x1e"
 
 # Programs of jq. In the output of the first one, the first row names the columns.
 _TRANSPOSE_COLUMNS = "keys_unsorted, ([.[] | [.[]]] | transpose[])"
@@ -77,7 +77,7 @@ def json_records(
     row_names = RowNames(fields)
     head = ""
     while not head and (chunk := next(chunks, "")):
-        head = chunk.lstrip(_AROUND_VALUES)
+        head = chunk.lstrip(AROUND_VALUES)
     if head.startswith("["):
         values = _read_elements(chain([head], chunks), report)
     else:
@@ -199,7 +199,7 @@ def _parse_whole(path: str, text: str, report: Report) -> Any:
         if text:
             report.lose(CUT_JSON, 1, _describe_error(error, text))
         return None
-    if text[end:].strip(_AROUND_VALUES):
+    if text[end:].strip(AROUND_VALUES):
         raise _refuse(path, "holds several values, not one a line", ".")
     return value
 

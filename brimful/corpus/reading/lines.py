@@ -59,7 +59,7 @@ class Boundary:
         return -(-position // self.grid) * self.grid
 
 
-# A \r ends a line only if the byte after it is known and is no \n.
+# A \r ends a line only if the byte after it is known and is not \n.
 LINE = Boundary(re.compile(rb"(\n|\r(?=[^\n]))"))
 BLANK_LINE = Boundary(re.compile(rb"(?:\n|\r(?!\n))(?=(\r\n|\n|\r(?=[^\n])))"))
 _LOOK_BACK = 5  # the bytes of the longest boundary, and one on either side
@@ -166,10 +166,10 @@ def _is_binary(head: bytes, charset: Charset) -> bool:
 def _align(span: Span, boundary: Boundary) -> tuple[int, int | None]:
     """Move both ends of a span to the next boundary."""
     with open(span.path, "rb") as file:
-        if span.end is None:
-            return _next_boundary(file, boundary.ceil(span.begin), boundary), None
-        stop = boundary.ceil(span.end)
+        stop = None if span.end is None else boundary.ceil(span.end)
         begin = _next_boundary(file, boundary.ceil(span.begin), boundary, stop)
+        if stop is None:
+            return begin, None
         if begin >= stop:
             return begin, begin  # a record that began earlier fills the span
         return begin, _next_boundary(file, stop, boundary)

@@ -51,6 +51,7 @@ def open_groups(
         if form == "parquet":
             table = pq.ParquetFile(span.path, pre_buffer=False, buffer_size=1 << 20)
             schema = table.schema_arrow
+            # Names that are not UTF-8 raise here.
             return schema, schema.names, partial(_read_parquet_groups, table, span)
         with open(span.path, "rb") as file:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -24,7 +24,7 @@ from brimful.base.config import config_hash
 from brimful.base.console import warn
 from brimful.base.environment import describe_missing
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import atomic_directory, commit, find_commit
+from brimful.base.storage import atomic_directory, commit, find_commit, readable
 from brimful.corpus.text.folder_files import (
     CONFIG,
     MAP,
@@ -126,19 +126,19 @@ def _read_contents(folder: Path, vocabulary: Path | None) -> dict[str, bytes]:
     files = {path.name: path for path in find_tokenizer_files(folder)}
     if vocabulary is not None:
         files.pop(TOKENIZER, None)
-        files["vocab.txt"] = vocabulary
         if vocabulary.suffix == ".json":
-            del files["vocab.txt"]
+            files.pop("vocab.txt", None)
             files |= {"vocab.json": vocabulary, "merges.txt": vocabulary.with_name("merges.txt")}
+        else:
+            files["vocab.txt"] = vocabulary
     contents = {}
     for name, path in files.items():
-        try:
+        with readable(path):
             # Windows editors add a byte order mark, which transformers reads as part of the text.
             contents[name] = path.read_bytes().removeprefix(BOM_UTF8)
+        try:
             if path.suffix != ".model":
                 contents[name].decode()
-        except OSError as error:
-            raise BrimfulError(f"cannot read {path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise BrimfulError(
                 f"{path} is not UTF-8 (byte {error.start:,}); put back the one that belongs here"

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -36,9 +37,25 @@ def code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
+def lengths_of(texts: Sequence[str] | Sequence[bytes]) -> np.ndarray:
+    """Return the length of each text, int64 (texts,)."""
+    return np.fromiter(map(len, texts), np.int64, len(texts))
+
+
+def text_of(codes: np.ndarray) -> str:
+    """Return the text of code points, uint32 (characters,)."""
+    return codes.tobytes().decode("utf-32-le", "surrogatepass")
+
+
 def normalise(text: str) -> str:
     """Return a text without case, width (NFKC) and white space, which tools change when they show a text."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def is_unspaced(character: str) -> bool:
+    """Whether a character belongs to a script without spaces between words, or to its punctuation."""
+    is_wide = unicodedata.east_asian_width(character) in "WF"
+    return is_wide and not "\uac00" <= character <= "\ud7a3"  # Korean has spaces
 
 
 def one_of(ranges: Ranges) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import readable
 from brimful.base.types import Values
 from brimful.corpus.text.auto_tokenizer import TokenizerFacts, read_by_auto_tokenizer
 from brimful.corpus.text.folder_files import (
@@ -94,9 +95,8 @@ def read_folder(folder: Path, file: Path | None = None) -> tuple["Tokenizer", To
 
 def _read_json(file: Path) -> "Tokenizer":
     try:
-        return _parse(file.read_text(encoding="utf-8-sig"), file)
-    except OSError as error:
-        raise BrimfulError(f"cannot read {file}: {error.strerror}") from error
+        with readable(file):
+            return _parse(file.read_text(encoding="utf-8-sig"), file)
     except UnicodeDecodeError as error:
         raise BrimfulError(f"{file} is not UTF-8; put back the one that belongs here") from error
 

@@ -54,13 +54,14 @@ def prune(tokenizer: "Tokenizer", texts: Iterable[str], stay: Collection[int] = 
 
     Special and added tokens stay; so do single characters of the scripts in `texts`, the pieces of single
     bytes, and what each kind of model needs to encode the texts as before. Ids are numbered anew, in the old
-    order, in the model, the added tokens, the post-processor and the padding.
+    order, in the model, the added tokens and the post-processor.
 
     The texts are read once, in batches; memory does not grow with their number. Each text is encoded whole,
     so cut texts of millions of characters beforehand.
 
     Args:
-        tokenizer: WordPiece, BPE (byte-level or not) or Unigram.
+        tokenizer: WordPiece, BPE (byte-level or not) or Unigram, without padding and truncation, as `load`
+            returns it.
         stay: ids of further pieces that stay, such as the padding token of a model.
 
     Raises:
@@ -115,16 +116,13 @@ def _size(text: str) -> int:
 
 
 def _plain(tokenizer: "Tokenizer") -> "Tokenizer":
-    """Return the tokenizer, or a copy that neither pads nor truncates and always gives the same encoding."""
+    """Return the tokenizer, or a copy without dropout, which always gives the same encoding."""
     from tokenizers import Tokenizer
 
-    dropout = getattr(tokenizer.model, "dropout", None)
-    if tokenizer.padding is None and tokenizer.truncation is None and not dropout:
+    if not getattr(tokenizer.model, "dropout", None):
         return tokenizer
     state = json.loads(tokenizer.to_str())
-    state["padding"] = state["truncation"] = None
-    if dropout:
-        state["model"]["dropout"] = None
+    state["model"]["dropout"] = None
     return name_like(Tokenizer.from_str(json.dumps(state)), tokenizer)
 
 
@@ -157,14 +155,10 @@ def renumber(tokenizer: "Tokenizer", state: State, new_ids: dict[int, int]) -> S
     """
     ids = {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items()}
     added = [{**token, "id": new_ids[ids[token["content"]]]} for token in state["added_tokens"]]
-    padding = state["padding"]
-    if padding:
-        padding = {**padding, "pad_id": new_ids[padding["pad_id"]]}
     return {
         **state,
         "model": _renumber_model(state["model"], new_ids),
         "added_tokens": added,
-        "padding": padding,
         "post_processor": _renumber_processor(state["post_processor"], new_ids),
     }
 

@@ -83,8 +83,6 @@ def _find_fixed(tokenizer: "Tokenizer", state: State, is_byte_level: bool) -> se
 
     model, pieces = state["model"], read_pieces(state["model"])
     ids = ids_around(tokenizer) | tokenizer.get_added_tokens_decoder().keys()
-    if state["padding"]:
-        ids.add(state["padding"]["pad_id"])
     # Pieces with the name of a special token stay, too.
     names = {model.get("unk_token"), *settings_of(tokenizer).roles.values()}.union(*TOKEN_NAMES.values())
     if model.get("byte_fallback"):

@@ -27,19 +27,16 @@ LONGEST_PIECE = 4
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
-def bert(vocabulary: dict[str, int], lowercase: bool) -> "Tokenizer":
-    """Return BERT's pipeline around a WordPiece vocabulary that includes the special tokens."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+def bert(vocabulary: dict[str, int], normal: Any) -> "Tokenizer":
+    """Return BERT's pipeline around a WordPiece vocabulary, without special tokens; `normal` normalises."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     model = models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD)
     tokenizer = Tokenizer(model)
-    # This drops control characters and puts spaces around Han characters; if uncased, it drops accents, too.
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
-    )
+    tokenizer.normalizer = normal
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    return with_special_tokens(tokenizer)
+    return tokenizer
 
 
 def byte_level(model: Any, folding: Folding | None, han: Han) -> "Tokenizer":

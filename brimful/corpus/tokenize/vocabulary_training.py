@@ -110,8 +110,7 @@ def train(
         tokenizer = train_pieces(texts, size, folding)
     else:
         normal = normalizer(folding, han_apart=True)
-        tokenizer = bert(_wordpiece(texts, size, normal), lowercase)
-        tokenizer.normalizer = normal
+        tokenizer = bert(_wordpiece(texts, size, normal), normal)
     return with_special_tokens(tokenizer)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray
 
 from brimful.base.compiled import compiled
-from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.characters import code_points, lengths_of
 
 _PAIR_BITS = np.uint64(20)
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -55,7 +55,7 @@ class Lexicon:
     def __init__(self, words: Iterable[str]) -> None:
         ordered = sorted(set(words) - {""})
         codes = code_points("".join(ordered))
-        ends = np.cumsum(np.fromiter(map(len, ordered), np.int64, len(ordered)))
+        ends = np.cumsum(lengths_of(ordered))
         depths, nodes = _find_depths(codes, ends)
         size = 1 << (nodes * 4 // 3).bit_length()  # a power of two; at most three quarters of it are filled
         slots, firsts = np.zeros((size, 2), np.uint64), np.zeros(1 << 16, np.uint8)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy import ndarray
 
 from brimful.base.compiled import compiled
-from brimful.corpus.fragments.memo import SEPARATOR, WORD, FragmentTokens, Memo, Rules, matrix_of_cuts
+from brimful.corpus.fragments.memo import SEPARATOR, WORD, FragmentTokens, Memo, Rules
 from brimful.corpus.text.character_classes import HAN, MARK, SINGLE, SPACE, character_classes
-from brimful.corpus.text.characters import code_points
+from brimful.corpus.text.characters import code_points, lengths_of
 from brimful.corpus.words.lexicon import Lexicon
 
 # The characters that jieba reads together with Han; its cuts depend on nothing else.
@@ -62,7 +62,7 @@ class HanSegmenter:
         self._cut = cut
         kinds = np.where(character_classes() == HAN, WORD, SEPARATOR).astype(np.uint8)
         kinds[[ord(character) for character in _WITH_HAN]] = WORD
-        rules = Rules(kinds, matrix_of_cuts(), positional=False, longest_run=0, longest_piece=0)
+        rules = Rules(kinds, positional=False, longest_run=0, longest_piece=0)
         self._memo = Memo(rules, self._cut_runs)
 
     def word_begins(self, codes: ndarray) -> ndarray:
@@ -78,10 +78,10 @@ class HanSegmenter:
 
     def _cut_runs(self, texts: list[str], kinds: list[int]) -> FragmentTokens:
         """Cut runs into words: where the words of each run begin, counted from its first character."""
-        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        sizes = lengths_of(texts)
         text_begins = np.cumsum(sizes + 1) - sizes - 1
         words = self._cut("\n".join(texts))  # one call, since each has a cost
-        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        lengths = lengths_of(words)
         begins = np.cumsum(lengths) - lengths
         owners = np.searchsorted(text_begins, begins, side="right") - 1
         places = begins - text_begins[owners]
@@ -123,23 +123,11 @@ def _word_starts_by_class(codes: ndarray, table: ndarray) -> tuple[ndarray, ndar
     return starts, classes, marks
 
 
-@compiled
 def _spans_from(starts: ndarray, inside: ndarray) -> ndarray:
     """Return spans from each start to the next one, or to where `inside` ends; int64 (spans, 2)."""
-    spans = np.empty((starts.sum(), 2), np.int64)
-    number = -1
-    is_open = False
-    for index in range(len(starts)):
-        if is_open and (starts[index] or not inside[index]):
-            spans[number, 1] = index
-            is_open = False
-        if starts[index]:
-            number += 1
-            spans[number, 0] = index
-            is_open = True
-    if is_open:
-        spans[number, 1] = len(starts)
-    return spans
+    borders = np.append(np.flatnonzero(starts | ~inside), len(starts))
+    numbers = np.flatnonzero(starts[borders[:-1]])  # of the borders that are starts; each ends at the next
+    return np.column_stack([borders[numbers], borders[numbers + 1]])
 
 
 @compiled

@@ -80,6 +80,14 @@ def _character_traits() -> ndarray:
 
 
 @compiled
+def _skip(codes: ndarray, table: ndarray, place: int, end: int, trait: int) -> int:
+    """Return the first place from `place` on whose character lacks a trait, or `end`."""
+    while place < end and table[codes[place]] & trait:
+        place += 1
+    return place
+
+
+@compiled
 def _cut_sentences(
     codes: ndarray, table: ndarray, abbreviations: ndarray, before_numbers: ndarray
 ) -> ndarray:
@@ -105,17 +113,14 @@ def _cut_sentences(
                 while end < size and table[codes[end]] & TERMINATOR and codes[end] != _LINE_BREAK:
                     end += 1
                 marks_end = end
-                while end < size and table[codes[end]] & CLOSER:
-                    end += 1
+                end = _skip(codes, table, end, size, CLOSER)
                 if end < size and not _ends_sentence(
                     codes, table, abbreviations, before_numbers, begin, index, marks_end, end
                 ):
                     index = end
                     continue
         # Spaces around the sentence are in no span.
-        first, last = begin, end
-        while first < last and table[codes[first]] & SPACE:
-            first += 1
+        first, last = _skip(codes, table, begin, end, SPACE), end
         while last > first and table[codes[last - 1]] & SPACE:
             last -= 1
         if first < last:
@@ -144,10 +149,9 @@ def _ends_sentence(
     if not spaced and not table[codes[end]] & EAST_ASIAN:
         # No space follows either in 3.14, a.b.com or x!=y.
         return ellipsis and not table[codes[end]] & LOWER
-    following = end
-    while following < min(end + _LOOK_AHEAD, len(codes)) and table[codes[following]] & SPACE:
-        following += 1
-    lower = following < min(end + _LOOK_AHEAD, len(codes)) and table[codes[following]] & LOWER != 0
+    limit = min(end + _LOOK_AHEAD, len(codes))
+    following = _skip(codes, table, end, limit, SPACE)
+    lower = following < limit and table[codes[following]] & LOWER != 0
     if emphatic:
         return not (spaced and lower)
     if lower:
@@ -169,14 +173,10 @@ def _ends_sentence(
 @compiled
 def _is_list_number(codes: ndarray, table: ndarray, begin: int, end: int) -> bool:
     """Whether only up to three digits or a letter stand before a full stop, as in `12.` or `(a.`."""
-    while begin < end and table[codes[begin]] & SPACE:
-        begin += 1
+    begin = _skip(codes, table, begin, end, SPACE)
     if begin < end and codes[begin] in _BRACKETS:
         begin += 1
-    digits = begin
-    while digits < end and table[codes[digits]] & DIGIT:
-        digits += 1
-    if digits == end:
+    if _skip(codes, table, begin, end, DIGIT) == end:
         return 1 <= end - begin <= 3
     return end - begin == 1 and codes[begin] < 128 and table[codes[begin]] & (LOWER | UPPER) != 0
 

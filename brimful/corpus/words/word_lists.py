@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
 
 LONGEST_WORD = 1000  # characters
@@ -88,6 +89,18 @@ def read_word_list(path: str | Path, what: str) -> WordList:
             f" the most: correct the {what}"
         )
     return WordList(list(dict.fromkeys(words)), notes)
+
+
+def read_lexicon(path: str | Path) -> list[str]:
+    """Read the words of a lexicon, and warn where they are not the lines as they stand.
+
+    Raises:
+        BrimfulError: as `read_word_list`.
+    """
+    words, notes = read_word_list(path, "lexicon")
+    for note in notes:
+        warn(note)
+    return words
 
 
 def _decode(content: bytes, path: str | Path, what: str) -> tuple[str, list[str]]:

@@ -21,6 +21,7 @@ from brimful.base.types import Values
 from brimful.model.encoder import Encoder
 from brimful.model.inference import text_vectors
 from brimful.tables.table import Table
+from brimful.tasks.encoded_tables import Targets
 from brimful.tasks.judging.comparison import Answer
 from brimful.tasks.multi_label import unpack_labels
 from brimful.tasks.task import Task
@@ -45,7 +46,6 @@ MIN_SHARE = float(np.exp(-CERTAIN_LOGIT))
 
 Fitted = Callable[[Any], ndarray]
 """Features (n, features) -> answers (n, outputs), as `Task.measure` takes them."""
-Targets = dict[str, ndarray]
 
 
 def find_obstacle(task: Task) -> str | None:
@@ -260,22 +260,22 @@ class Rung:
     reads: str | None = None
 
 
-def fit_majority(task: Task, data: TaskData) -> Rung:
+def fit_majority(data: TaskData) -> Rung:
     """Return the rung with the same answer to every text: the shares of the classes, or the mean."""
-    started = time.perf_counter()
+    started, task = time.perf_counter(), data.task
     answer = _MODELS[task.problem_type](len(task.labels), None, data.train.targets, None)
     answers = answer(np.empty((len(data.test), 0)))
     return Rung(answers, time.perf_counter() - started, rows=len(data.train))
 
 
-def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
+def fit_linear(data: TaskData, features: Features) -> Rung | None:
     """Fit a linear model on features to train, after choosing their kind and C by the primary metric on dev.
 
     Without a dev table, dev is a fifth of train. At most `MAX_LINEAR_ROWS` rows of train are read, fewer for
     many classes. The result is None for more than `MAX_OUTPUTS` classes, and where scikit-learn cannot fit
     the model, as to texts of spaces. A line says each of these.
     """
-    outputs = max(len(task.labels), 1)
+    task, outputs = data.task, max(len(data.task.labels), 1)
     if outputs > MAX_OUTPUTS:
         say(f"no linear model on {features.name}: {outputs:,} labels; {MAX_OUTPUTS:,} would take long")
         return None
@@ -291,7 +291,7 @@ def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
     started = time.perf_counter()
     fit_model = partial(_MODELS[task.problem_type], len(task.labels))
     try:
-        features.kind, strength = _choose_settings(task, data, features, fit_model)
+        features.kind, strength = _choose_settings(data, features, fit_model)
         model = fit_model(features.fit(data.train.table), data.train.targets, strength)
     except ValueError as error:
         warn(f"no linear model on {features.name}: {error}")
@@ -305,11 +305,11 @@ def fit_linear(task: Task, data: TaskData, features: Features) -> Rung | None:
 
 
 def _choose_settings(
-    task: Task, data: TaskData, features: Features, fit_model: Callable[..., Fitted]
+    data: TaskData, features: Features, fit_model: Callable[..., Fitted]
 ) -> tuple[str, float]:
     """The kind and the C that are best on dev, or a fifth of train: first the kind, then its C. They are the
     last kind and 1 where train is too small, or where no kind can read it."""
-    fit, dev = data.fit, data.dev
+    task, fit, dev = data.task, data.fit, data.dev
     if dev is None:
         try:
             fit, dev = cut_part(task, data.train, "dev")

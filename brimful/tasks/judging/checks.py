@@ -5,7 +5,7 @@ a part of it is checked. Texts count as the same if they differ only in case, wi
 """
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -31,6 +31,8 @@ UNKNOWN_TOKEN_SHARE = 0.01
 MAX_EXAMPLES = 5
 """The most rows or labels that a finding names."""
 MAX_EXAMPLE_CHARACTERS = 40
+RowPairs = dict[int, int]
+"""Rows of a table, each with its counterpart in the same or another one, from 0."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def _make_finding(kind: str, table: Table, rows: Sequence[int], what: str, examp
 
 
 def _pair_finding(
-    kind: str, table: Table, pairs: Mapping[int, int], other: Table, what: str, after: str = ""
+    kind: str, table: Table, pairs: RowPairs, other: Table, what: str, after: str = ""
 ) -> list[Finding]:
     """Return the finding that rows have counterparts in `other`, if any have; the first is the example."""
     if not pairs:
@@ -96,9 +98,9 @@ def _quote(text: str) -> str:
     return repr(text)
 
 
-def _find_conflicts(table: Table, other: Table, pairs: Mapping[int, int]) -> dict[int, int]:
+def _find_conflicts(table: Table, other: Table, pairs: RowPairs) -> RowPairs:
     """The pairs of rows whose labels differ."""
-    conflicts: dict[int, int] = {}
+    conflicts: RowPairs = {}
     if table.labels is None or other.labels is None:
         return conflicts
     for row, counterpart in pairs.items():
@@ -129,19 +131,19 @@ def _join_texts(table: Table) -> list[str]:
     return ["\n\n".join(sorted(filter(None, map(normalise, key)))) for key in table.keys()]  # noqa: SIM118
 
 
-def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[dict[int, int], dict[int, int]]:
+def find_overlap(first: Table, other: Table, *, near: bool = True) -> tuple[RowPairs, RowPairs]:
     """Find the rows of `other` that are in `first`, each with its counterpart there, from 0: equal texts and,
     with `near`, almost equal ones (`corpus.dedup.near_pairs`)."""
     first_rows: dict[str, int] = {}
     for row, text in enumerate(_join_texts(first)):
         first_rows.setdefault(text, row)
-    same, others = dict[int, int](), dict[int, str]()
+    same, others = RowPairs(), dict[int, str]()
     for row, text in enumerate(_join_texts(other)):
         if text in first_rows:
             same[row] = first_rows[text]
         else:
             others[row] = text
-    alike = dict[int, int]()
+    alike = RowPairs()
     if near:
         distinct = list(first_rows)
         match = find_near_pairs(distinct, list(others.values()))[0]
@@ -163,7 +165,7 @@ def check_overlap(first: Table, other: Table, *, exact: bool = False) -> list[Fi
     if exact:
         return findings
     findings += _pair_finding("near leakage", other, near, first, f"almost as in {first.path}")
-    sources, shared = find_sources(first), dict[int, int]()
+    sources, shared = find_sources(first), RowPairs()
     for row, texts in enumerate(list_sides(other)):
         in_both = sources.keys() & set(texts)
         if in_both and row not in same and row not in near:
@@ -257,7 +259,7 @@ def summarise_tokens(tokens: ndarray, unknown: ndarray) -> Numbers:
     return facts | {"unknown": float(unknown.sum() / max(tokens.sum(), 1))}
 
 
-def describe_tokens(facts: Mapping[str, float]) -> str:
+def describe_tokens(facts: Numbers) -> str:
     """Return the facts of `summarise_tokens` in words."""
     return (
         f"tokens: median {facts['median']:,}, 90 % within {facts['p90']:,}, 99 % within {facts['p99']:,},"

@@ -21,7 +21,7 @@ from brimful.base.summary import MeasuredOn
 from brimful.base.types import Facts, Numbers, Values
 from brimful.tables.table import Table
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.task import Metric, Task
+from brimful.tasks.task import Metric, RowsMetric, Task
 
 JACKKNIFE_PARTS = 50
 """Parts of the examples, each of which is left out in turn."""
@@ -63,7 +63,7 @@ def jackknife(measure: Measure, groups: Sequence[object]) -> tuple[ndarray, ndar
     return values, (parts - 1) * np.atleast_2d(np.cov(partial_values.T, bias=True))
 
 
-def average_seeds(measured: Sequence[Mapping[str, float]]) -> Values:
+def average_seeds(measured: Sequence[Numbers]) -> Values:
     """Return the mean of each metric over seeds, METRIC_std and METRIC_runs; for one seed, its metrics."""
     if len(measured) == 1:
         return dict(measured[0])
@@ -96,7 +96,7 @@ class MethodComparison:
 
     def __init__(self, methods: Mapping[str, Sequence[Judged]], test: Encoded) -> None:
         self.methods, self.test = methods, test
-        measures: list[list[Callable[[ndarray], float]]] = []
+        measures: list[list[RowsMetric]] = []
         for models in methods.values():
             measures.append([task.make_primary(answers, test) for task, answers in models])
 

@@ -17,6 +17,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from brimful.base.console import pluralise, say
+from brimful.base.types import Values
 from brimful.tables.table import LabelledSpan
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded
@@ -34,8 +35,6 @@ BINS = 15
 TEMPERATURES = (0.05, 20.0)
 MIN_ERRORS = 10
 """Errors on dev from which a temperature is fitted: without any, the likelihood asks for the lowest one."""
-
-Summary = dict[str, Any]
 
 
 def negative_log_likelihood(logits: ndarray, labels: ndarray, temperature: float = 1.0) -> float:
@@ -75,7 +74,7 @@ def measure_calibration_error(confidence: ndarray, correct: ndarray, bins: int =
 
 def review_classifier(
     answers: ndarray, test: Encoded, labels: list[str], dev: tuple[ndarray, Encoded] | None
-) -> tuple[Summary, float | None]:
+) -> tuple[Values, float | None]:
     """Review a classifier by its logits (n, classes) of the test rows.
 
     Args:
@@ -87,12 +86,12 @@ def review_classifier(
     """
     gold, predicted = test.targets["label"], answers.argmax(1)
     correct = gold == predicted
-    calibration: Summary = {"ece": measure_calibration_error(compute_confidences(answers), correct)}
+    calibration: Values = {"ece": measure_calibration_error(compute_confidences(answers), correct)}
     errors = Counter(zip(gold[~correct].tolist(), predicted[~correct].tolist(), strict=True))
     confused = []
     for (label, guess), rows in sorted(errors.items(), key=lambda item: (-item[1], item[0]))[:MAX_ROWS]:
         confused.append({"label": labels[label], "prediction": labels[guess], "rows": rows})
-    facts: Summary = {"calibration": calibration, "confused": confused}
+    facts: Values = {"calibration": calibration, "confused": confused}
     if dev is None:
         say("no dev rows: no temperature (give --dev)")
         return facts, None
@@ -149,7 +148,7 @@ def _list_items(value: Any) -> set[Any]:
     return items
 
 
-def score_labels(task: Task, answers: Any, data: Encoded) -> Summary:
+def score_labels(task: Task, answers: Any, data: Encoded) -> Values:
     """Score the prediction of each label of spans, classes or sets of labels.
 
     Returns:
@@ -168,7 +167,7 @@ def score_labels(task: Task, answers: Any, data: Encoded) -> Summary:
             counts.update(getattr(item, "label", item) for item in items)
     if not set(support) <= set(labels):  # joined labels, which stand for several
         return {}
-    facts: Summary = {}
+    facts: Values = {}
     never = [label for label in labels if support[label] and not predicted[label]]
     if never:
         facts["never_predicted"] = never
@@ -184,7 +183,7 @@ def score_labels(task: Task, answers: Any, data: Encoded) -> Summary:
     return facts
 
 
-def review(data: TaskData, answers: Any, dev_answers: Any) -> tuple[Summary, float | None]:
+def review(data: TaskData, answers: Any, dev_answers: Any) -> tuple[Values, float | None]:
     """Return what summary.json says of the kept model besides its metrics, and its temperature, if any.
 
     Args:

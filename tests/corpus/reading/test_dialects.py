@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import json
 import subprocess
 import tempfile
 from collections import Counter
@@ -19,7 +18,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.inputs import Span
 from brimful.corpus.reading.read import ReadConfig, read_documents
 from brimful.tables.table_files import read_table
-from builders.reading import read
+from builders.reading import read, write
 
 WORDS = ["the", "room", "很好", "it's", '"good"', '5"', "a;b", "x,y", "tab\there", "line\nbreak", "1,000"]
 WORDS += ["C:\\dir", "|", "=1+1", '"', "ok.", "—", "\\", "'quoted'"]
@@ -63,7 +62,6 @@ def test_what_the_csv_module_writes(
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ('n;text\n1;"a ""b"" c"\n2;d\n', ['a "b" c', "d"]),
         ('"n"|"text"\n"1"|"a, b"\n"2"|"c"\n', ["a, b", "c"]),
         ('n,text\n1,"a ""b"" c"\n2,"d\\"\n', ['a "b" c', "d\\"]),
         ('sep=;\nn;text\n1;"a;b"\n', ["a;b"]),
@@ -72,7 +70,6 @@ def test_what_the_csv_module_writes(
         ("n\ttext\n1\t\\N\n2\ta\n", ["a"]),
         ("n\ttext\n1\ta\\tb\n", ["a\\tb"]),
         ("text,n,\na,1,\nb,2,\n", ["a", "b"]),
-        ("", []),
     ],
 )
 def test_files_of_other_programs(suffix: str, written: str, expected: list[str], tmp_path: Path) -> None:
@@ -125,8 +122,6 @@ def test_any_file_is_read_or_refused(data: str, suffix: str, options: dict[str, 
 
 
 RAW = 'n\ttext\n1\t"Good" he said\n2\tthe 5" disk\n3\t"never closed\n4\t"All of it"\n'
-CELL = json.dumps(['a "b"', "c"])
-QUOTED_CELL = CELL.replace('"', '""')
 SHORT, LONG = {"rows cut short": 1}, {"rows longer than the header": 1}
 NUMBERED = "one long string\t0\nanother , one\t1\nthird\t1\n"
 
@@ -138,7 +133,6 @@ NUMBERED = "one long string\t0\nanother , one\t1\nthird\t1\n"
         ("a.tsv", NUMBERED, {"field": "1"}, ["one long string", "another , one", "third"], {}),
         ("a.tsv", "0\t1\nx\ty\n", {"field": "1"}, ["y"], {}),
         ("a.tsv", RAW, {}, ['"Good" he said', 'the 5" disk', '"never closed', '"All of it"'], {}),
-        ("a.csv", f'text,n\n"{QUOTED_CELL}",1\nd,2\n', {}, [CELL, "d"], {}),
         ("a.csv", "n,text\n1,a\n2,b,c\n3\n4,d\n", {}, ["a", "b", "d"], LONG | SHORT),
         ("a.csv", "text,n\na\nb,1\nc,2\n", {}, ["a", "b", "c"], SHORT),
     ],
@@ -161,16 +155,14 @@ def test_escaped_quotes_are_refused_with_a_converter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ['"All of it"', '"He said\n9\tno"'])
 def test_quotes_of_a_tsv_that_may_be_either_are_asked_for(text: str, tmp_path: Path) -> None:
     rows = "".join(f"{n}\tplain {n}\n" for n in range(9))
+    path = write(tmp_path / "a.tsv", f"n\ttext\n{rows}9\t{text}\n")
     with pytest.raises(BrimfulError, match=r"may be text, such as .*: --read\.quote none keeps them"):
-        read(tmp_path / "a.tsv", f"n\ttext\n{rows}9\t{text}\n")
-    raw = read(tmp_path / "a.tsv", f"n\ttext\n{rows}9\t{text}\n", quote="none")
-    quoted = read(tmp_path / "a.tsv", f"n\ttext\n{rows}9\t{text}\n", quote='"')
-    assert raw[0][9].startswith('"')
-    assert (quoted[0][9], quoted[1]) == (text.strip('"'), {})
+        read(path)
+    assert read(path, quote="none")[0][9].startswith('"')
+    assert read(path, quote='"')[0][9] == text.strip('"')
 
 
 def test_a_quote_that_begins_a_field_late_in_a_tsv_is_said(tmp_path: Path) -> None:
-    """Wherever the file is divided; a table is refused with the option."""
     path = tmp_path / "a.tsv"
     path.write_text("n\ttext\n" + "1\tthe text of a row\n" * 20_000 + '2\t"Go," she said\n')
     found, issues = read(path, path.read_text())

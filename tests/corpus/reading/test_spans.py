@@ -1,7 +1,5 @@
 """Spans of a file together yield what the whole file yields."""
 
-import gzip
-import itertools
 import json
 import tempfile
 from collections import Counter
@@ -117,21 +115,6 @@ def test_spans_lose_and_double_nothing(
             assert texts_of(path, [span.begin for span in planned[1:]], config) == whole
 
 
-@pytest.mark.parametrize("split", ["file", "paragraph", "line"])
-def test_spans_of_a_large_file(tmp_path: Path, split: str) -> None:
-    path = tmp_path / "a.txt"
-    blank = ["\n", "", "", "", ""]
-    path.write_text("".join(f"line {n} 中文{blank[n % 5]}\n" for n in range(300_000)), encoding="utf-8")
-    config = ReadConfig(split=split)
-    planned = divide(state_of(path), config, 1 << 19)
-    assert len(planned) == round(path.stat().st_size / (1 << (22 if split == "file" else 19)))
-    whole, issues = texts_of(path, [], config)
-    assert not issues
-    parts = [[text for _, text in read_documents(span, config, issues)] for span in planned]
-    assert list(itertools.chain.from_iterable(parts)) == whole
-    assert all(parts)
-
-
 def test_what_is_divided(tmp_path: Path) -> None:
     def number(name: str, size: int = 10, **config) -> int:
         path = tmp_path / name
@@ -161,9 +144,6 @@ def test_a_file_that_cannot_be_divided_after_all_is_read_once(tmp_path: Path) ->
     assert texts_of(path, [3, 9, 20], ReadConfig(split="line"))[0] == ["one", "two", "three"]
     path.write_bytes(b"\x7fELF" + bytes(100))
     assert texts_of(path, [3, 9], ReadConfig(split="line")) == ([], {BINARY: 1})
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"one\ntwo\n"))
-    assert texts_of(path, [3, 9], ReadConfig(split="line"))[0] == ["one", "two"]
 
 
 def test_parquet_is_divided_by_row_groups(tmp_path: Path) -> None:

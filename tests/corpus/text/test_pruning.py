@@ -229,20 +229,6 @@ def test_single_characters_of_the_scripts_stay() -> None:
         assert len(stay - expected) <= (name == "unigram")
 
 
-def test_a_bpe_piece_keeps_the_merges_that_can_build_it_and_no_others() -> None:
-    """`abc` has two origins; both stay, and their order decides as before."""
-    letters = {letter: number for number, letter in enumerate(["[UNK]", *"abcd"])}
-    pieces = {**letters, "bc": 5, "ab": 6, "abc": 7, "abcd": 8, "cd": 9}
-    merges = [("b", "c"), ("a", "b"), ("a", "bc"), ("ab", "c"), ("abc", "d"), ("c", "d")]
-    tokenizer = Tokenizer(models.BPE(pieces, merges, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    pruned = prune(tokenizer, ["abc"])
-    model = json.loads(pruned.tokenizer.to_str())["model"]
-    assert set(model["vocab"]) == {"[UNK]", *"abcd", "ab", "bc", "abc"}
-    assert model["merges"] == [["b", "c"], ["a", "b"], ["a", "bc"], ["ab", "c"]]
-    assert pruned.tokenizer.encode("abc").tokens == ["abc"]
-
-
 def test_unknown_words_stay_unknown() -> None:
     """`abc` matches `ab`, then nothing. Without `ab` it would match `a` and `##bc`, which other words use."""
     pieces = {piece: number for number, piece in enumerate(["[UNK]", "ab", "a", "##bc", "##b", "x", "##y"])}
@@ -270,19 +256,6 @@ def test_without_an_unknown_token_every_character_stays() -> None:
     tokenizer = Tokenizer(models.Unigram([("a", -1.0), ("b", -1.0), ("я", -2.0), ("яя", -2.0)], unk_id=None))
     pruned = prune(tokenizer, ["ab"]).tokenizer
     assert pruned.encode("яя").tokens == ["я", "я"]
-
-
-def test_padding_and_truncation_are_kept_and_change_nothing(tokenizer: Tokenizer) -> None:
-    padded = Tokenizer.from_str(tokenizer.to_str())
-    pad = special_ids(padded).pad
-    padded.enable_padding(length=64, pad_id=pad, pad_token=padded.id_to_token(pad))
-    padded.enable_truncation(4)
-    pruned = prune(padded, TEXTS)
-    assert pruned.old_ids.tolist() == prune(tokenizer, TEXTS).old_ids.tolist()
-    ids = pruned.tokenizer.encode(TEXTS[0]).ids
-    assert len(ids) == 64
-    assert pruned.old_ids[ids[-1]] == pad
-    assert pruned.tokenizer.truncation["max_length"] == 4
 
 
 def test_texts_of_an_iterator_are_read_in_batches(monkeypatch) -> None:

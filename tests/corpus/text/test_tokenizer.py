@@ -21,7 +21,7 @@ from brimful.corpus.text.special_ids import (
     truncation_side,
 )
 from brimful.corpus.text.tokenizer import load, save, tokenizer_hash
-from brimful.corpus.text.tokenizer_pipelines import bert, with_nfkc
+from brimful.corpus.text.tokenizer_pipelines import LONGEST_RUN, with_nfkc
 from brimful.corpus.tokenize.vocabulary_training import thin_out, train
 
 TEXTS = [
@@ -65,19 +65,6 @@ def kind(request) -> tuple[str, str, Tokenizer]:
     return model, han, train(TEXTS, 420, model=model, han=han, nfkc=True)
 
 
-def test_every_model_has_the_same_special_tokens(kind) -> None:
-    _, _, tokenizer = kind
-    ids = special_ids(tokenizer)
-    assert (ids.pad, ids.unk, ids.cls, ids.sep, ids.mask) == (0, 1, 2, 3, 4)
-    assert tokenizer.get_vocab_size() <= 420
-    assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
-    pair = tokenizer.encode("quick", "fox")
-    assert (pair.ids[0], pair.ids[-1], pair.ids.count(ids.sep)) == (ids.cls, ids.sep, 2)
-    assert pair.type_ids[-1] == 1
-    assert tokenizer.encode("fox [MASK]").ids[-2] == ids.mask
-    assert tokenizer_hash(Tokenizer.from_str(tokenizer.to_str())) == tokenizer_hash(tokenizer)
-
-
 def test_han_characters_stand_alone_or_form_pieces_of_up_to_four(kind) -> None:
     _, han, tokenizer = kind
     text = "无创dna检测，中华人民共和国 fox"
@@ -87,36 +74,51 @@ def test_han_characters_stand_alone_or_form_pieces_of_up_to_four(kind) -> None:
     assert not any("d" in token and "创" in token for token in tokens)
 
 
-def test_offsets_and_text_survive(kind) -> None:
-    model, han, tokenizer = kind
-    text = "the ﬁne foxes, 检测 again"
-    encoding = tokenizer.encode(text, add_special_tokens=False)
-    begins = [begin for begin, _ in encoding.offsets]
-    assert begins == sorted(begins)
-    assert {text[a:b].strip() for a, b in encoding.offsets} >= {"the", "again", ","}
-    assert [text[a:b].strip() for a, b in encoding.offsets][1] == "ﬁne"
-    decoded = tokenizer.decode(encoding.ids)
-    if model != "wordpiece":
-        assert decoded == "the fine foxes, 检测 again"
-    elif han == "characters":
-        assert decoded == "the fine foxes, 检 测 again"
-
-
 def test_transformers_gives_the_same_ids(kind, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     _, _, tokenizer = kind
     save(tokenizer, tmp_path, model_max_length=128)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert (theirs.model_max_length, len(theirs)) == (128, tokenizer.get_vocab_size())
+    assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
     ids = special_ids(tokenizer)
     assert (theirs.pad_token_id, theirs.unk_token_id, theirs.mask_token_id) == (ids.pad, ids.unk, ids.mask)
     assert (theirs.cls_token_id, theirs.sep_token_id) == (ids.cls, ids.sep)
     ours = load(tmp_path)
     for text in [*TEXTS[:3], "  two  blanks\n\nand ﬁne 检测 [MASK] end "]:
-        ids = ours.encode(text).ids
-        assert theirs(text)["input_ids"] == ids
-        assert theirs.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids)
-    assert theirs("quick", "fox")["token_type_ids"] == tokenizer.encode("quick", "fox").type_ids
+        encoded = ours.encode(text).ids
+        assert theirs(text)["input_ids"] == encoded
+        assert theirs.decode(encoded, skip_special_tokens=True) == tokenizer.decode(encoded)
+    pair = tokenizer.encode("quick", "fox")
+    assert theirs("quick", "fox")["token_type_ids"] == pair.type_ids
+    assert (pair.ids[0], pair.ids[-1], pair.type_ids[-1]) == (ids.cls, ids.sep, 1)
+
+
+HAN_TEXTS = [
+    *["这家酒店的服务员态度非常好，就是价格不便宜！"] * 5,
+    *["不推荐这家酒店，服务态度不好。", "the hotel was great, the price was not"] * 5,
+]
+HAN_TOKENIZER = train(HAN_TEXTS, 120, han="pieces")
+
+
+def test_frequent_words_are_pieces_with_one_id_wherever_they_stand() -> None:
+    first = HAN_TOKENIZER.encode("服务员态度好", add_special_tokens=False)
+    later = HAN_TOKENIZER.encode("好服务员态度", add_special_tokens=False)
+    assert max(len(piece) for piece in first.tokens) > 1
+    assert sorted(first.ids) == sorted(later.ids)
+    assert not any(piece.startswith("##") for piece in HAN_TOKENIZER.get_vocab())
+
+
+def test_an_unknown_character_hides_nothing_but_itself() -> None:
+    tokens = HAN_TOKENIZER.encode("酒店㐀的价格", add_special_tokens=False).tokens
+    assert tokens.count("[UNK]") == 1
+    assert "".join(token for token in tokens if token != "[UNK]") == "酒店的价格"
+
+
+@given(text=st.text(alphabet="这家酒店的服务员态度非常好就是价格不便宜，！ ", max_size=5 * LONGEST_RUN))
+def test_pieces_spell_the_text(text: str) -> None:
+    tokens = HAN_TOKENIZER.encode(text, add_special_tokens=False).tokens
+    assert "".join(tokens) == "".join(text.split())
 
 
 CASED_BPE = train(TEXTS, 340, model="bpe")
@@ -181,7 +183,6 @@ def test_impossible_training(texts: list[str], size: int, message: str, model: s
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    """Padding and truncation are switched off."""
     tokenizer = train(TEXTS, 300)
     plain = tokenizer_hash(tokenizer)
     tokenizer.enable_padding(length=16)
@@ -189,21 +190,6 @@ def test_save_and_load(tmp_path: Path) -> None:
     save(tokenizer, tmp_path)
     for path in (tmp_path, tmp_path / "tokenizer.json"):
         assert tokenizer_hash(load(path)) == plain
-
-
-def test_vocab_txt(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    tokenizer = bert(train(TEXTS, 300, lowercase=True).get_vocab(), True)
-    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    loaded = load(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert load(tmp_path / "vocab.txt").encode("FOX").tokens != loaded.encode("FOX").tokens
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\na\n")
-    assert load(tmp_path).encode("a b").ids == [4, 2, 1, 3]  # missing ends follow the pieces
-    (tmp_path / "vocab.txt").write_text("[PAD]\na\n")
-    with pytest.raises(BrimfulError, match=r"lacks \[UNK\].*name another as unk_token"):
-        load(tmp_path)
 
 
 @given(st.lists(st.text(max_size=9), min_size=1), st.integers(1, 60))
@@ -220,9 +206,16 @@ def test_vocab_txt_keeps_line_numbers_as_ids(tmp_path: Path, ending: str) -> Non
     lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "", "the", "fox", "", "dog"]
     (tmp_path / "vocab.txt").write_text("\ufeff" + ending.join([*lines, "", ""]), "utf-8", newline="")
     (tmp_path / "tokenizer_config.json").write_text('\ufeff{"do_lower_case": false}', "utf-8")
-    tokenizer = load(tmp_path)
-    assert tokenizer.get_vocab_size() == len(lines)
-    assert tokenizer.encode("the fox dog", add_special_tokens=False).ids == [7, 8, 10]
+    for path in (tmp_path, tmp_path / "vocab.txt"):
+        tokenizer = load(path)
+        assert tokenizer.get_vocab_size() == len(lines)
+        assert tokenizer.encode("the fox dog", add_special_tokens=False).ids == [7, 8, 10]
+        assert tokenizer.encode("Fox").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\na\n")
+    assert load(tmp_path).encode("a b").ids == [4, 2, 1, 3]  # missing ends follow the pieces
+    (tmp_path / "vocab.txt").write_text("[PAD]\na\n")
+    with pytest.raises(BrimfulError, match=r"lacks \[UNK\].*name another as unk_token"):
+        load(tmp_path)
 
 
 def test_vocab_json_with_merges(tmp_path: Path) -> None:

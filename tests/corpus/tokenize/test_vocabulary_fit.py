@@ -12,7 +12,6 @@ def script(characters: int, tokens: int, unknown: int = 0) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("counts", "warnings"),
     [
-        ({}, []),
         ({"Latin": script(9000, 2200), "Han": script(9000, 9000, 90), "other": script(9, 8)}, []),
         (
             {"Latin": script(9000, 2000), "Han": script(1000, 1000, 1000)},

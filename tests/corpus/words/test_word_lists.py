@@ -18,7 +18,6 @@ FORMS = {
     "jieba": "{0} {1} nz",
     "jieba without tags": "{0} {1}",
     "thuocl": "{0}\t{1}",
-    "thuocl with spaces": "{0} \t {1}",
 }
 
 
@@ -58,7 +57,6 @@ def test_the_example_of_jieba(tmp_path: Path):
         ["iPhone 13", "iPhone 14", "iPhone 15"],  # frequencies stand behind different words
         ["New York", "San Francisco", "Windows 11"],
         ["#tag", "#1 song"],
-        ["Smith, Anna", "Inc, Ltd"],
         ["[1] note", "3.5 mm", "and/or", "a|b"],
         ["type 2 diabetes", "vitamin c deficiency"],
         ["3D 打印", "5G 网络"],
@@ -73,15 +71,12 @@ def test_words_that_only_look_divided_stay_whole(words: list[str], tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"word": "the"}\n{"word": "of"}\n', "JSON"),
         ('[\n "the",\n "of"\n]\n', "JSON"),
         ("高/a 血压/n\n糖尿病/n\n北京/LOC\n好\n", "'高/a 血压/n'"),
-        ("糖尿病|10|n\n高血压|5\n", r"'糖尿病\|10\|n'"),
         ("1. the\n2、糖尿病\n", r"'1\. the'"),
         ("糖尿病 n 10\n高血压 n 5\n", "'糖尿病 n 10'"),
         ("糖尿病,10\n高血压,-5.5,n\n", "'糖尿病,10'"),
         ("糖尿病\t10\tn\n高血压\t5\tn\n", r"'糖尿病\\t10\\tn'"),
-        ("糖尿病\ttang\n高血压\t5\n", r"'糖尿病\\ttang'"),
     ],
 )
 def test_lists_of_other_tools_are_refused(content: str, said: str, tmp_path: Path):
@@ -110,20 +105,13 @@ def test_a_lexicon_of_which_nothing_occurs_is_said(tmp_path: Path):
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "other.txt").write_text("not here\nnor there\n")
     (tmp_path / "jieba.txt").write_text("无创dna 10 n\n边缘盒子 5 n\n云计算平台 3\n", encoding="utf-8")
-    words, tokens, said = {}, set(), {}
+    options = {"paths": [str(tmp_path / "text.txt")], "tokenizer": "train:200", "workers": 1}
+    found, said = {}, {}
     for name in ("other", "jieba"):
         with record_warnings() as said[name]:
-            summary = prepare(
-                paths=[str(tmp_path / "text.txt")],
-                out=str(tmp_path / name),
-                tokenizer="train:200",
-                lexicon=str(tmp_path / f"{name}.txt"),
-                workers=1,
-            )
-        words[name] = summary["words"]
-        tokens.add(summary["tokens"])
-    assert words["jieba"] < words["other"]
-    assert len(tokens) == 1
+            found[name] = prepare(**options, out=tmp_path / name, lexicon=str(tmp_path / f"{name}.txt"))
+    assert found["jieba"]["words"] < found["other"]["words"]
+    assert found["jieba"]["tokens"] == found["other"]["tokens"]
     assert any("0 of its 2 words occur in" in line for line in said["other"])
     assert not any("occur in" in line for line in said["jieba"])
     assert any("3 of 3 lines are left out ('无创dna' is read of" in line for line in said["jieba"])

@@ -77,12 +77,8 @@ def test_language_en_leaves_han_runs_whole() -> None:
         # A longer or an earlier entry that would cut a word hides no other.
         ("iPhone 15 Provider", ["iPhone 15", "iPhone 15 Pro"], ["iPhone 15", "Provider"]),
         ("MAI chip maker", ["AI chip", "chip maker"], ["MAI", "chip maker"]),
-        ("a b c d", ["b c", "a b", "c d", "a b c"], ["a b c", "d"]),
         ("Yahoo! Inc", ["yahoo! inc", "Ｙahoo! Inc"], ["Yahoo", "!", "Inc"]),  # case and width matter
         ("国\u0301家", ["国"], ["国\u0301", "家"]),
-        ("的", ["的", "的确"], ["的"]),
-        ("a\0b", ["\0b"], ["a", "\0b"]),
-        ("ab", [""], ["ab"]),
         ("😀𠀀药品4号😀", ["药品4号"], ["😀", "𠀀", "药品4号", "😀"]),
     ],
 )

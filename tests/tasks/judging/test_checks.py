@@ -20,11 +20,10 @@ def table(rows: list[tuple], name: str = "train.tsv", second: list[str] | None =
     return Table(Path(name), list(texts), second, list(labels))
 
 
-def distinct(count: int, start: int = 0, labels: str = "ab") -> list[tuple[str, str]]:
+def distinct(count: int, start: int = 0) -> list[tuple[str, str]]:
     """Rows without anything in common, of labels in an order without a pattern."""
-    rng = np.random.default_rng(start)
-    letters, names = list("abcdefghijklmnop "), list(labels)
-    return [("".join(rng.choice(letters, 40)), str(rng.choice(names))) for _ in range(count)]
+    rng, letters = np.random.default_rng(start), list("abcdefghijklmnop ")
+    return [("".join(rng.choice(letters, 40)), str(rng.choice(["a", "b"]))) for _ in range(count)]
 
 
 def by_kind(found: list[Finding]) -> dict[str, Finding]:
@@ -42,15 +41,6 @@ def labels_of(given: Table, train: Table) -> dict[str, Finding]:
     return by_kind(checks.check_labels(given, [[label] for label in given.labels], frozenset(train.labels)))
 
 
-def test_rows_that_dev_and_test_share_are_found() -> None:
-    rows = distinct(150, 3)
-    train, dev, test = table(distinct(200, 1)), table(rows[:100], "dev.tsv"), table(rows[97:], "test.tsv")
-    found = by_kind(checks.check_tables([train, dev, test], named=False))
-    assert found.keys() == {"leakage"}
-    assert (found["leakage"].file, found["leakage"].count) == ("test.tsv", 3)
-    assert "of 53 that are in dev.tsv too (row 1 " in found["leakage"].message
-
-
 def test_only_train_is_asked_for_what_is_almost_the_same() -> None:
     """Near pairs of each two tables would take long."""
     rows = distinct(40, 3)
@@ -66,8 +56,6 @@ def test_repeats_are_exact_or_differ_in_case_width_and_spaces() -> None:
     assert found.keys() == {"duplicates"}
     assert (found["duplicates"].count, found["duplicates"].rows) == (2, [32, 33])
     assert "row 32 ('a') and row 31 ('a'): 'good stuff'" in found["duplicates"].message
-    normalised = [checks.normalise(text) for text in ("Ｇood \t stuff", "GOODSTUFF", "good stuff!")]
-    assert normalised[0] == normalised[1] != normalised[2]
 
 
 def test_the_second_text_of_a_pair_counts() -> None:
@@ -77,13 +65,10 @@ def test_the_second_text_of_a_pair_counts() -> None:
     assert found.keys() == {"duplicates", "conflicts"}
 
 
-def test_conflicts_name_both_rows_and_labels() -> None:
-    rows = [*distinct(20), ("fine", "a"), ("fine", "a"), ("Fine", "b"), ("other", "b")]
-    (conflict,) = (f for f in checks.check_rows(table(rows)) if f.kind == "conflicts")
-    assert (conflict.count, conflict.rows) == (1, [23])
-    assert "row 23 ('b') and row 21 ('a'): 'Fine'" in conflict.message
-    sets = [("t", ["x", "y"]), ("t", ["y", "x"])]
-    assert "conflicts" not in by_kind(checks.check_rows(table(sets)))
+def test_labels_in_another_order_are_no_conflict() -> None:
+    sets = [("t", ["x", "y"]), ("t", ["y", "x"]), ("T", ["x"])]
+    found = by_kind(checks.check_rows(table(sets)))
+    assert (found["duplicates"].rows, found["conflicts"].rows) == ([2, 3], [3])
 
 
 def test_leaks_are_exact_or_nearly_so() -> None:

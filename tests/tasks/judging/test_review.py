@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from brimful.serving.served_model import abstain
 from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded, encode
@@ -70,9 +69,6 @@ def test_each_label_has_its_f1_and_support() -> None:
     ]
     told = review.score_labels(NAMES, FOUND, named())["by_label"]
     assert [(one["label"], one["support"], one["f1"]) for one in told] == [("LOC", 1, 0.0), ("PER", 1, 1.0)]
-    lost = review.score_labels(NAMES, [FOUND[0], []], named())
-    assert lost["never_predicted"] == ["LOC"]
-    assert "never_predicted" not in review.score_labels(NAMES, FOUND, named())
     of_sets = review.score_labels(SETS, OF_SETS, encoded([["a"], ["a", "b"], []]))
     assert of_sets["never_predicted"] == ["b"]
     assert [(one["support"], one["recall"]) for one in of_sets["by_label"]] == [(2, 0.5), (1, 0.0)]
@@ -104,14 +100,6 @@ def test_a_dev_with_few_errors_gives_no_temperature(rng, capsys) -> None:
         _, temperature = review.review_classifier(logits, dev, ["a", "b"], (logits, dev))
         assert (temperature != 1) == fitted
         assert (f"{wrong} error" in capsys.readouterr().err) != fitted
-
-
-def test_an_empty_label_is_no_answer() -> None:
-    rows = [{"prediction": "a", "probability": 0.4}, {"prediction": "b", "probability": 0.5}]
-    assert abstain(rows, 0.5) == [
-        {"prediction": "a", "probability": 0.4, "abstained": True},
-        {"prediction": "b", "probability": 0.5, "abstained": False},
-    ]
 
 
 def test_ten_thousand_classes_need_no_matrix_of_them(seed):

@@ -9,6 +9,8 @@ from brimful.tables.table import Table
 from brimful.tasks.judging import comparison
 from brimful.tasks.judging.comparison import Speed, measure_speeds
 
+MOST_TEXTS = comparison.MAX_THROUGHPUT_TEXTS
+
 
 class Model:
     """Takes its seconds for each text by itself, and half of them in company."""
@@ -26,33 +28,21 @@ class Model:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "texts", "sizes"),
+    ("seconds", "texts", "single", "together"),
     [
-        (
-            2**-8,
-            2 * comparison.MAX_THROUGHPUT_TEXTS,
-            [1] * (3 + comparison.LATENCY_TEXTS) + [comparison.MAX_THROUGHPUT_TEXTS] * 2,
-        ),
-        (2**-8, 2, [1] * 4 + [2] * 2),
-        (
-            2**-4,
-            comparison.MAX_THROUGHPUT_TEXTS,
-            [1] * (3 + comparison.LATENCY_TEXTS) + [int(comparison.MAX_SECONDS / 2 * 2**4)] * 2,
-        ),
-        (
-            1.0,
-            comparison.MAX_THROUGHPUT_TEXTS,
-            [1] * (int(comparison.MAX_SECONDS) + 1) + [int(comparison.MAX_SECONDS / 2)] * 2,
-        ),
-        (64.0, comparison.MAX_THROUGHPUT_TEXTS, [1] * 2),
+        (2**-8, 2 * MOST_TEXTS, 3 + comparison.LATENCY_TEXTS, [MOST_TEXTS] * 2),
+        (2**-8, 2, 4, [2] * 2),
+        (2**-4, MOST_TEXTS, 3 + comparison.LATENCY_TEXTS, [int(comparison.MAX_SECONDS / 2 * 2**4)] * 2),
+        (1.0, MOST_TEXTS, int(comparison.MAX_SECONDS) + 1, [int(comparison.MAX_SECONDS / 2)] * 2),
+        (64.0, MOST_TEXTS, 2, []),
     ],
 )
-def test_single_texts_and_many_together_are_timed(seconds, texts, sizes, monkeypatch) -> None:
+def test_single_texts_and_many_together_are_timed(seconds, texts, single, together, monkeypatch) -> None:
     model = Model(seconds, monkeypatch)
     found = model.speed(texts)
-    assert model.sizes == sizes
+    assert model.sizes == [1] * single + together
     assert found.latency_ms == 1e3 * seconds
-    assert found.texts_per_second == (1 if sizes[-1] == 1 else 2) / seconds
+    assert found.texts_per_second == (2 if together else 1) / seconds
 
 
 def test_a_slow_first_call_counts_for_neither(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +55,7 @@ def test_a_slow_first_call_counts_for_neither(monkeypatch: pytest.MonkeyPatch) -
         seen.add(len(table))
 
     model.answer = answer  # type: ignore[method-assign]
-    assert model.speed(comparison.MAX_THROUGHPUT_TEXTS) == Speed(1e3 * 2**-8, 2 * 2**8)
+    assert model.speed(MOST_TEXTS) == Speed(1e3 * 2**-8, 2 * 2**8)
 
 
 def test_models_take_turns_so_that_what_slows_one_slows_all(monkeypatch: pytest.MonkeyPatch) -> None:
