@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from bench.common.corpora import DATA
-from bench.common.pretraining import Trial, final, frequency_loss, prepare_texts, run_trials
+from bench.common.pretraining import Trial, final, prepare_texts, run_trials
 from bench.common.processes import machine_facts
 from bench.common.study import Run, by_arm, paired, spread, table
 from brimful.base.storage import write_json
@@ -110,29 +110,16 @@ def arms_of(study: str, size: Size, factor: float) -> dict[str, Settings]:
 
 
 def compared(runs: Sequence[Run]) -> str:
-    """A row for each arm: its size, its time, its loss, and how far that is from the first arm (of the same
-    architecture)."""
+    """A row for each arm: its loss, its distance from the first arm (of the same architecture), its time."""
     arms = by_arm(runs)
     rows = []
     for arm, each in arms.items():
         against = f"{arm.split()[0]} fp32" if f"{arm.split()[0]} fp32" in arms else next(iter(arms))
-        mean, deviation = spread(final(each))
+        loss = "{:.4f} ± {:.4f}".format(*spread(final(each)))
         difference = "{:+.4f} ± {:.4f}".format(*paired(final(each), final(arms[against])))
         seconds = statistics.mean(run["cpu_seconds"] for run in each)
-        rows.append(
-            [
-                arm,
-                f"{each[0]['updates']:,}",
-                f"{statistics.mean(run['points'][-1]['sequences'] for run in each):,.0f}",
-                f"{statistics.mean(run['fill'] for run in each):.1%}",
-                f"{mean:.4f} ± {deviation:.4f}",
-                "" if arm == against else f"{difference} (to {against})",
-                f"{seconds:.0f}",
-                f"{statistics.mean(run['tokens'] for run in each) / seconds:,.0f}",
-            ]
-        )
-    titles = ["updates", "sequences", "real slots", "held-out loss", "difference", "CPU s", "tokens/CPU-s"]
-    return table(["", *titles], rows)
+        rows.append([arm, loss, f"{difference} (to {against})", f"{seconds:.0f}"])
+    return table(["", "held-out loss", "difference", "CPU s"], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -158,8 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "study": study,
             "packing_factor": factor,
         }
-        facts |= {"frequency_loss": frequency_loss(data, size.vocabulary), "arms": arms, "runs": runs}
-        write_json(options.out / f"learning_{study}.json", facts)
+        write_json(options.out / f"learning_{study}.json", facts | {"arms": arms, "runs": runs})
         print(f"\n{study}: {factor:.3f} sequences in a packed row\n\n{compared(runs)}")
 
 

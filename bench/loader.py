@@ -14,13 +14,11 @@ Corpora of random tokens are written to a scratch folder and deleted at the end.
 """
 
 import argparse
-import os
 import statistics
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ import torch
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 
-from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.common.workload import VOCABULARY
 from brimful.corpus.shards import Corpus, TokenBatch, write_manifest, write_shard
@@ -172,12 +169,12 @@ def alone_table(options: argparse.Namespace, corpora: dict[str, Path], record: R
     for _ in range(options.rounds):
         for case, reading in cases.items():
             rates[case].append(reading.tokens_per_second())
-    print("\nthe loader alone, M real tokens a second")
     for (length, capacity, world), values in rates.items():
         row = {"length": length, "capacity": capacity, "world": world, "tokens_per_second": spread(values)}
         record.add({"table": "alone", **row})
         millions = statistics.median(values) / 1e6
-        print(f"  {length:>3} tokens, rows of {capacity:4}, {world:2} ranks: {millions:6.2f}", flush=True)
+        title = f"alone, {length} tokens, rows of {capacity}, {world} ranks"
+        print(f"{title}: {millions:.2f} M real tokens/s", flush=True)
 
 
 def waiting_table(options: argparse.Namespace, corpora: dict[str, Path], record: Record) -> None:
@@ -187,7 +184,6 @@ def waiting_table(options: argparse.Namespace, corpora: dict[str, Path], record:
         "python": repeated(count_in_python),
         "launching": repeated(add_to_tensors),
     }
-    print("\nsteps of 30 ms      depth  waiting %   a step, ms   slower %")
     for length, (_, max_length) in LENGTHS.items():
         reading = Reading(corpora[length], 8192, max_length)
         for kind, step in steps.items():
@@ -203,30 +199,23 @@ def waiting_table(options: argparse.Namespace, corpora: dict[str, Path], record:
                 slower = seconds / alone - 1
                 row = {"waited": waited, "step": seconds, "step_without": alone, "slower": slower}
                 record.add({"table": "waiting", "length": length, "kind": kind, "depth": depth, **row})
-                figures = f"{100 * waited['median']:10.2f} {1000 * seconds:12.2f} {100 * slower:10.2f}"
-                print(f"  {kind:9} {length:>6} {depth:6} {figures}", flush=True)
+                title = f"{kind}, {length} tokens, {depth} updates ahead"
+                print(f"{title}: waits {waited['median']:.2%}, slower by {slower:.2%}", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print the tables, row by row, and keep them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--updates", type=int, default=60, help="steps of a turn of `waiting`")
-    parser.add_argument("--tokens", type=int, default=160_000_000, help="of each corpus")
     parser.add_argument("--scratch", type=Path, help="folder for corpora, 1 GB (default: a temporary one)")
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     parser.add_argument("--out", type=Path, help="write all figures to this JSON file")
+    parser.set_defaults(updates=60, tokens=160_000_000)  # steps of a turn of `waiting`; of each corpus
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds, options.updates, options.tokens = 1, 3, 300_000
     torch.set_num_threads(1)
-    facts = {
-        "bench": "loader",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine_facts("brimful/data"),
-    }
-    record = Record(facts | {"rounds": options.rounds}, options.out)
-    print(f"{facts['cpu']}, {facts['cores']} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    record = Record("loader", ("brimful/data",), options.out, rounds=options.rounds)
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         corpora = {}
         for length, (mean, _) in LENGTHS.items():

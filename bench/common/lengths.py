@@ -6,7 +6,6 @@ mean length, and so its padding factor, equals the whole's to within the width o
 """
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +15,13 @@ import brimful.packing
 # Not packing.histogram, which needs msgspec: bench.gpu has five packages.
 WIKIPEDIA = Path(brimful.packing.__path__[0]) / "histograms" / "wikipedia-512.json"
 MEGABATCH = 50  # batches that transformers' length grouping sorts together
+CAREFUL_BATCHES = 5  # of them that are measured
 
 
-def read_histogram(file: Path | None, capacity: int) -> np.ndarray:
-    """int64 (capacity + 1,): how many sequences there are of each length.
-
-    Args:
-        file: JSON {"counts": [...]}, counts[i] sequences of i + 1 tokens; by default Wikipedia's at 512.
-    """
-    file = file or WIKIPEDIA
-    given = json.loads(file.read_text(encoding="utf-8"))["counts"]
-    if len(given) > capacity:
-        sys.exit(f"bench: {file} has lengths up to {len(given)}, above the capacity of {capacity}")
-    counts = np.zeros(capacity + 1, dtype=np.int64)
-    counts[1 : len(given) + 1] = given
-    return counts
+def read_wikipedia() -> np.ndarray:
+    """int64 (513,): how many sequences of each length Wikipedia has at 512."""
+    counts = json.loads(WIKIPEDIA.read_text(encoding="utf-8"))["counts"]
+    return np.array([0, *counts], dtype=np.int64)
 
 
 def quantile_sample(counts: np.ndarray, size: int, seed: int) -> list[int]:
@@ -52,6 +43,12 @@ def length_grouped(lengths: list[int], batch_size: int) -> list[list[int]]:
     """Batches of a megabatch as `group_by_length` of transformers makes them: sorted, the longest first."""
     ordered = sorted(lengths, reverse=True)
     return [ordered[start : start + batch_size] for start in range(0, len(ordered), batch_size)]
+
+
+def careful_batches(sequences: int, longest: int, batch_size: int) -> list[list[int]]:
+    """`CAREFUL_BATCHES` of a sample in length-grouped batches, which are of `sequences` before the cut."""
+    lengths = quantile_sample(read_wikipedia(), MEGABATCH * sequences, seed=0)
+    return evenly_spaced(length_grouped(cut(lengths, longest), batch_size), CAREFUL_BATCHES)
 
 
 def evenly_spaced(batches: list[list[int]], most: int) -> list[list[int]]:

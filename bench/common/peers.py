@@ -1,5 +1,6 @@
 """Models of `transformers` with Brimful's weights: the peers of the step benches."""
 
+import importlib
 import tempfile
 from typing import Any
 
@@ -9,19 +10,20 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 
 
-def have_transformers() -> bool:
-    """Whether the library is here; it is needed for peers alone."""
+def can_import(name: str) -> bool:
+    """Whether a library of peers is here, and works."""
     try:
-        import transformers  # noqa: F401
+        importlib.import_module(name)
     except ImportError:
         return False
     return True
 
 
-def masked_lm(encoder: Encoder, head: MaskedLMHead, **changes: Any) -> nn.Module:
-    """AutoModelForMaskedLM with these weights, SDPA and no dropout, in training mode.
+def masked_lm(encoder: Encoder, head: MaskedLMHead, attention: str = "sdpa", **changes: Any) -> nn.Module:
+    """AutoModelForMaskedLM with these weights and no dropout, in training mode.
 
     Args:
+        attention: sdpa or flash_attention_2.
         changes: what its configuration says otherwise.
     """
     import transformers
@@ -32,4 +34,4 @@ def masked_lm(encoder: Encoder, head: MaskedLMHead, **changes: Any) -> nn.Module
     with tempfile.TemporaryDirectory() as folder:
         save_model(f"{folder}/model", encoder, head)
         load = transformers.AutoModelForMaskedLM.from_pretrained
-        return load(f"{folder}/model", attn_implementation="sdpa", **changes).train()
+        return load(f"{folder}/model", attn_implementation=attention, **changes).train()

@@ -1,7 +1,6 @@
 """Small pretrainings: prepared texts, held-out losses on the way, and the CPU seconds to each."""
 
 import json
-import math
 import re
 import shutil
 import time
@@ -12,17 +11,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
-
 from bench.common.study import Run, kept
 from brimful.base.config import build, config_hash
-from brimful.base.errors import BrimfulError
 from brimful.base.storage import atomic_file
 from brimful.commands.prepare import prepare
 from brimful.commands.pretrain import pretrain
 from brimful.corpus.pipeline.config import PrepareConfig
-from brimful.corpus.shards import Corpus
-from brimful.data.mixture import open_sources, parse_sources
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train import journal
 from brimful.train.metrics import MetricsLog, read_metrics
@@ -86,52 +80,29 @@ def prepare_texts(data: Path, texts: Iterable[str], vocabulary: int, validation_
     return data
 
 
-def frequency_loss(data: Path, vocabulary: int) -> float:
-    """Held-out loss of predicting each token by how often it is in the training documents (add one)."""
-
-    def counts(corpus: Corpus | None) -> np.ndarray:
-        assert corpus is not None
-        tokens = [np.asarray(shard.tokens) for shard in corpus.shards]
-        return np.bincount(np.concatenate(tokens), minlength=vocabulary)
-
-    corpus = next(iter(open_sources(parse_sources(str(data)), verify=False).values()))
-    every, held_out = counts(corpus), counts(corpus.part("validation"))
-    seen = every - held_out + 1
-    return float(-(held_out @ np.log(seen / seen.sum())) / held_out.sum())
-
-
 def train(trial: Trial, data: Path, folder: Path) -> Run:
     """Train; `folder` holds the run while it lasts.
 
     Returns:
-        `points`: update, sequences, tokens, CPU seconds, held-out loss; `steps`: training loss and gradient;
-        `error`: what ended it early, or None; and totals.
+        `points`: update, sequences, tokens, CPU seconds, held-out loss; and totals.
     """
     run = folder / f"{trial.name}-run"
     shutil.rmtree(run, ignore_errors=True)
     values = {**trial.values, "data": str(data), "out": str(run), "seed": trial.seed}
-    summary, error = {}, None
     with patch.object(journal, "MetricsLog", ClockedLog):
-        try:
-            summary = pretrain(build(PretrainConfig, values))
-        except BrimfulError as raised:
-            if "not a finite number" not in str(raised):
-                raise
-            error = str(raised)
-    found = curves(read_metrics(run / "metrics.jsonl"), summary.get("packing"))
+        summary = pretrain(build(PretrainConfig, values))
+    found = curves(read_metrics(run / "metrics.jsonl"), summary["packing"])
     shutil.rmtree(run)
-    return {"study": trial.study, "arm": trial.arm, "seed": trial.seed, "error": error, **found}
+    return {"study": trial.study, "arm": trial.arm, "seed": trial.seed, **found}
 
 
-def curves(lines: list[dict[str, Any]], packing: Mapping[str, float] | None) -> dict[str, Any]:
-    """The lines of metrics.jsonl as curves. Every update counts as the run's mean number of sequences."""
+def curves(lines: list[dict[str, Any]], packing: Mapping[str, float]) -> dict[str, Any]:
+    """The lines of metrics.jsonl as a curve. Every update counts as the run's mean number of sequences."""
     training = [line for line in lines if "loss.mlm" in line]
     last = training[-1]
     tokens = {line["step"]: line["tokens"] for line in training} | {0: 0}
-    sequences = 0.0  # in an update
-    if packing:
-        slots = last["tokens"] / packing["efficiency"]
-        sequences = packing["packing_factor"] * slots / packing["capacity"] / last["step"]
+    slots = last["tokens"] / packing["efficiency"]
+    sequences = packing["packing_factor"] * slots / packing["capacity"] / last["step"]  # in an update
     points = [
         {
             "step": line["step"],
@@ -143,21 +114,13 @@ def curves(lines: list[dict[str, Any]], packing: Mapping[str, float] | None) -> 
         for line in lines
         if "validation.loss" in line
     ]
-    steps = [
-        {
-            "step": line["step"],
-            "loss": round(line["loss.mlm"], 4),
-            "norm": round(line["gradient_norm"], 4),
-        }
-        for line in training
-    ]
     totals = {"updates": last["step"], "tokens": last["tokens"], "cpu_seconds": round(last["cpu_seconds"], 2)}
-    return {"points": points, "steps": steps, **totals, "fill": packing and packing["efficiency"]}
+    return {"points": points, **totals, "fill": packing["efficiency"]}
 
 
 def final(runs: Sequence[Run]) -> list[float]:
-    """The held-out loss at the end; NaN for a run that ended before."""
-    return [math.nan if run["error"] else run["points"][-1]["loss"] for run in runs]
+    """The held-out loss at the end."""
+    return [run["points"][-1]["loss"] for run in runs]
 
 
 def run_trials(trials: Sequence[Trial], data: Path, folder: Path) -> list[Run]:

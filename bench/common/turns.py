@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 Answer = dict[str, Any]
@@ -22,19 +23,13 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """`python -m MODULE` in a process of its own, which answers as `serve` does.
+    """`python -m MODULE` in a process of its own, which answers as `serve` does."""
 
-    Args:
-        prefix: stands before that command line; it must become that process, and not start it.
-    """
-
-    def __init__(
-        self, module: str, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
         self.said = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the worker)
         self.answers, answering = os.pipe()  # not stdout, which libraries write to
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", module, str(answering)],
+            [sys.executable, "-m", module, str(answering)],
             stdin=subprocess.PIPE,
             stdout=self.said,
             stderr=self.said,
@@ -99,6 +94,38 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+def set_up(
+    stack: ExitStack, module: str, variants: Mapping[str, dict[str, Any]]
+) -> tuple[dict[str, Worker], dict[str, Answer]]:
+    """Start a worker for each variant: those that are set up, and what each answered, or its "error"."""
+    workers, answers = {}, {}
+    for name, values in variants.items():
+        print(f"  setting up {name} ...", file=sys.stderr, flush=True)
+        worker = stack.enter_context(Worker(module))
+        try:
+            answers[name] = worker.ask("setup", **values)
+            workers[name] = worker
+        except WorkerError as error:
+            answers[name] = {"error": str(error)}
+    return workers, answers
+
+
+def take_turns(workers: dict[str, Worker], rounds: int) -> tuple[dict[str, list[float]], dict[str, Answer]]:
+    """The seconds of each worker's turns, and the "error" of each that failed, which leaves `workers`."""
+    seconds: dict[str, list[float]] = {name: [] for name in workers}
+    errors = {}
+    for turn in range(rounds):
+        order = list(workers)
+        start = turn % max(1, len(order))  # everyone has another one before it in every round
+        for name in order[start:] + order[:start]:
+            try:
+                seconds[name].append(workers[name].ask("turn")["seconds"])
+            except WorkerError as error:
+                errors[name] = {"error": str(error)}
+                del workers[name], seconds[name]
+    return seconds, errors
 
 
 def serve(commands: Mapping[str, Callable[..., Answer]]) -> None:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from bench.common.lengths import cut, quantile_sample, read_histogram
+from bench.common.lengths import cut, quantile_sample, read_wikipedia
 from brimful.base.types import IGNORED
 from brimful.data.batch import PackedBatch, pack
 from brimful.model.presets import preset
@@ -66,9 +66,9 @@ def make_sequences(lengths: Sequence[int], vocabulary: int, seed: int) -> Sequen
     return Sequences(tokens, labels)
 
 
-def sample_lengths(histogram: Path | None, count: int, longest: int, seed: int) -> list[int]:
+def sample_lengths(count: int, longest: int) -> list[int]:
     """Lengths of `count` sequences at 512, cut into pieces if `longest` is less."""
-    return cut(quantile_sample(read_histogram(histogram, CAPACITY), count, seed), longest)
+    return cut(quantile_sample(read_wikipedia(), count, seed=0), longest)
 
 
 def packed(
@@ -108,6 +108,23 @@ def padded(sequences: Sequences, width: int) -> dict[str, Tensor]:
         labels[row, : len(tokens)] = torch.from_numpy(wanted)
         mask[row, : len(tokens)] = 1
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def flattened(sequences: Sequences) -> dict[str, Any]:
+    """The arguments of a model of transformers with FlashAttention: one row (1, T) without padding, as its
+    DataCollatorWithFlattening makes it."""
+    lengths = torch.tensor(sequences.lengths)
+    ends = F.pad(lengths.cumsum(0), (1, 0)).int()
+    longest = int(lengths.max())
+    return {
+        "input_ids": torch.from_numpy(np.concatenate(sequences.tokens))[None],
+        "labels": torch.from_numpy(np.concatenate(sequences.labels))[None],
+        "position_ids": torch.cat([torch.arange(length) for length in sequences.lengths])[None],
+        "cu_seq_lens_q": ends,
+        "cu_seq_lens_k": ends,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
 
 
 def per_sequence_weights(sequences: Sequences, slots: int) -> tuple[Tensor, Tensor, Tensor]:

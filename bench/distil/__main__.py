@@ -17,13 +17,11 @@ import argparse
 import os
 import statistics
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.common.turns import Worker
 
@@ -58,27 +56,10 @@ def measure(length: int, options: argparse.Namespace, record: Record) -> None:
             for side in SIDES[turn % 3 :] + SIDES[: turn % 3]:
                 seconds[side].append(workers[side].ask("turn")["seconds"])
             rates.append(workers["brimful"].ask("rate")["flops_per_second"])
-    floor = facts["brimful"]["flops"] / statistics.median(rates)
-    batch = {name: facts["brimful"][name] for name in ("texts", "real", "longest")}
-    record.add(
-        {
-            "length": length,
-            "side": "floor",
-            **batch,
-            "flops": facts["brimful"]["flops"],
-            "matrix_rate": statistics.median(rates),
-            "seconds": floor,
-            "gradients_mb": facts["brimful"]["gradients_mb"],
-        }
-    )
-    print(
-        f"\nlength {length}: {batch['texts']} texts, {batch['real']:,} real tokens of"
-        f" {batch['texts'] * length:,} slots, the longest text {batch['longest']}\nfloor {floor:.2f} s:"
-        f" {facts['brimful']['flops'] / 1e9:.0f} Gflop at {statistics.median(rates) / 1e9:.0f} Gflop/s; the"
-        f" student's gradients {facts['brimful']['gradients_mb']:.0f} MB\n{'':10}  seconds (least-most)"
-        "   brimful is   peak MB  brimful takes   % of floor",
-        flush=True,
-    )
+    rate, batch = statistics.median(rates), facts["brimful"]
+    floor = batch["flops"] / rate
+    record.add({"length": length, "side": "floor", "seconds": floor, "matrix_rate": rate, **batch})
+    print(f"\nlength {length}: {batch['real']:,} real tokens, floor {floor:.2f} s", flush=True)
     for side in SIDES:
         ratios = [theirs / ours for theirs, ours in zip(seconds[side], seconds["brimful"], strict=True)]
         median, peak = statistics.median(seconds[side]), memory[side]["peak_mb"]
@@ -92,12 +73,8 @@ def measure(length: int, options: argparse.Namespace, record: Record) -> None:
             "losses": losses[side],
         }
         record.add({"length": length, "side": side, **row})
-        spread = f"({min(seconds[side]):.2f}-{max(seconds[side]):.2f})"
-        print(
-            f"{side:10} {median:8.2f} {spread:14} {row['brimful_times_as_fast']:9.2f}x {peak:11,.0f}"
-            f" {row['brimful_times_less_memory']:10.2f}x {100 * row['floor_share']:12.0f}",
-            flush=True,
-        )
+        speed = f"brimful is {row['brimful_times_as_fast']:.2f} times as fast"
+        print(f"{side:10} {median:7.2f} s, {speed}, {peak:,.0f} MB", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -110,13 +87,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds = 1
-    facts = {
-        "bench": "distil",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine_facts("brimful/objectives", "brimful/kernels", "brimful/model"),
-    }
-    facts |= {"threads": options.threads, "torch": torch.__version__, "dtype": "float32"}
-    record = Record(facts, options.out)
+    measures = ("brimful/objectives", "brimful/kernels", "brimful/model")
+    facts = {"threads": options.threads, "torch": torch.__version__, "dtype": "float32"}
+    record = Record("distil", measures, options.out, **facts)
     with Worker(WORKER) as worker:
         record.facts["difference_from_the_peer"] = worker.ask("agree")["difference"]
     for length in options.lengths:

@@ -4,22 +4,20 @@ from typing import Any
 
 import torch
 
-from bench.common.peers import have_transformers
+from bench.common.peers import can_import
 from bench.common.turns import Answer, serve
+from bench.gpu import step
 from bench.gpu.cases import Case
-from bench.gpu.step import Measurement, matrix_rate
-from brimful.base.errors import is_out_of_memory
 
 device = torch.device("cpu")
 
 
-def start(name: str, threads: int | None) -> Answer:
+def start(name: str) -> Answer:
     """Take the device; facts about it."""
     global device
     device = torch.device(name)
-    facts: Answer = {"torch": torch.__version__, "transformers": have_transformers()}
-    if threads:
-        torch.set_num_threads(threads)
+    peers = {name: can_import(name) for name in ("transformers", "flash_attn")}
+    facts: Answer = {"torch": torch.__version__, **peers}
     if device.type != "cuda":
         return facts | {"device": "cpu"}
     if not torch.cuda.is_available():
@@ -35,17 +33,12 @@ def start(name: str, threads: int | None) -> Answer:
 
 def rate() -> Answer:
     """The measured matrix rate."""
-    return {"flops_per_second": matrix_rate(device)}
+    return {"flops_per_second": step.matrix_rate(device)}
 
 
 def measure(case: dict[str, Any], rate: float) -> Answer:
     """The metrics of a case: one for the process, where determinism stays on and memory is not given back."""
-    try:
-        return Measurement(Case(**case), device).time(rate)
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            return {"out_of_memory": True}
-        raise
+    return step.measure(Case(**case), device, rate)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ agree (1e-5) before anything is timed; of the others the least cosine with float
     openvino, openvino-default                   the same: in float32, and as it chooses
 
 Two sets of texts, both real: `skewed` are docstrings, or the lines of --file, as they are, and `long` are
-texts of 256 tokens, where nobody pads. The floor is what nobody can leave out: the flops of the matrix
-products of real tokens at the rate of a large product, and tokenization by all threads.
-
-The environment needs the peers: pip install -e '.[onnx,hf]' openvino. A missing one is skipped.
+texts of 256 tokens, where nobody pads. bench/README.md says how the peers are installed; a missing one is
+skipped.
 
     python -m bench.infer [--texts skewed long] [--sides ...] [--rounds 5] [--out FILE.json]
     python -m bench.infer --model runs/student --file texts.txt
@@ -26,9 +24,7 @@ import json
 import os
 import statistics
 import sys
-import time
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,10 +34,8 @@ import numpy as np
 import torch
 
 from bench.common.corpora import DATA
-from bench.common.processes import machine_facts
 from bench.common.record import Record
-from bench.common.reference import matmul_rate
-from bench.common.turns import Worker, WorkerError
+from bench.common.turns import set_up, take_turns
 from bench.common.wheels import MINILM, minilm
 from bench.infer import texts
 from brimful import Encoder
@@ -69,10 +63,11 @@ LENGTHS = {"skewed": 512, "long": texts.LONG}
 CALIBRATION = 600
 """Texts of which exports take 300 to calibrate by, and compare the others."""
 BATCH = 32
+TOLERANCE = 1e-5
 
 
-def prepare(model: Path, work: Path, pool: list[str]) -> Path:
-    """The folder of a model: its encoder, with the mean as pooling."""
+def prepare(model: Path, work: Path, pool: list[str]) -> None:
+    """Fill the folder of a model: its encoder, with the mean as pooling, and texts to calibrate by."""
     if not (work / "encoder").is_dir():
         encoder = Encoder.load(model)
         encoder.pooling = "mean"
@@ -80,7 +75,6 @@ def prepare(model: Path, work: Path, pool: list[str]) -> Path:
     if not (work / "calibration.txt").is_file():
         some = texts.skewed(pool, CALIBRATION, seed=1)
         (work / "calibration.txt").write_text("".join(f"{' '.join(each.split())}\n" for each in some))
-    return work
 
 
 def provide(side: str, work: Path) -> str | None:
@@ -94,39 +88,15 @@ def provide(side: str, work: Path) -> str | None:
     return None
 
 
-def floor(encoder: Encoder, sample: list[str], max_length: int, threads: int) -> dict[str, Any]:
-    """Seconds of the matrix products of real tokens at the rate of a large one, and of tokenization; what
-    padding would add."""
+def size(encoder: Encoder, sample: list[str], max_length: int) -> dict[str, Any]:
+    """The tokens of the texts, and how many times as many there are when batches are padded."""
     assert encoder.tokenizer is not None
-    torch.set_num_threads(threads)
-    seconds = []
-    for _ in range(3):
-        started = time.perf_counter()
-        encoder.tokenizer.enable_truncation(max_length)
-        encoder.tokenizer.encode_batch_fast(sample)
-        seconds.append(time.perf_counter() - started)
     encoder.tokenizer.no_truncation()
-    shape = encoder.config
-    lengths = encode_texts(encoder.tokenizer, sample, max_length=max_length, pad=shape.pad_id).lengths
-    matrices = sum(layer.numel() for name, layer in encoder.named_parameters() if _is_matrix(name))
-    products = 2 * matrices * int(lengths.sum())
-    attention = 4 * shape.layers * shape.hidden_size * int((lengths**2).sum())
-    rate = max(matmul_rate(torch.float32) for _ in range(3))
+    lengths = encode_texts(
+        encoder.tokenizer, sample, max_length=max_length, pad=encoder.config.pad_id
+    ).lengths
     padded = sum(len(part) * int(part.max()) for part in np.split(lengths, range(BATCH, len(lengths), BATCH)))
-    return {
-        "tokens": int(lengths.sum()),
-        "padding": padded / int(lengths.sum()),
-        "matrix_rate": rate,
-        "products_seconds": products / rate,
-        "attention_seconds": attention / rate,
-        "tokenization_seconds": min(seconds),
-    }
-
-
-def _is_matrix(name: str) -> bool:
-    return name.startswith("layers.") and name.endswith(
-        (".qkv.weight", "_out.weight", "up.weight", "down.weight")
-    )
+    return {"tokens": int(lengths.sum()), "padding": padded / int(lengths.sum())}
 
 
 def measure(
@@ -137,72 +107,45 @@ def measure(
     assert encoder.tokenizer is not None
     count, most = max(1, round(options.scale * COUNTS[kind])), min(LENGTHS[kind], encoder.config.max_length)
     sample = texts.skewed(pool, count) if kind == "skewed" else texts.long(pool, count, encoder.tokenizer)
-    base = floor(encoder, sample, most, options.threads)
-    record.add({"texts": kind, "side": "floor", "count": len(sample), **base})
-    total = base["products_seconds"] + base["attention_seconds"] + base["tokenization_seconds"]
-    print(
-        f"\n{kind}: {len(sample):,} texts, {base['tokens']:,} tokens, {base['padding']:.2f} times as many"
-        f" padded in batches of {BATCH}\nfloor {total:.2f} s: products {base['products_seconds']:.2f} s at"
-        f" {base['matrix_rate'] / 1e9:.0f} GF/s, attention {base['attention_seconds']:.2f} s, tokenization"
-        f" {base['tokenization_seconds']:.2f} s\n{'':16} seconds (least-most)    tokens/s  brimful is"
-        "  % of floor   peak MB  difference (1 - least cosine, of rounded formats)",
-        flush=True,
-    )
+    base = size(encoder, sample, most)
+    record.add({"texts": kind, "count": len(sample), **base})
+    print(f"\n{kind}: {len(sample):,} texts, {base['tokens']:,} tokens", flush=True)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory()))
         file = scratch / "texts.json"
         file.write_text(json.dumps(sample), encoding="utf-8")
-        workers: dict[str, Worker] = {}
-        for side in sides:
-            print(f"  setting up {side} ...", file=sys.stderr, flush=True)
-            worker = stack.enter_context(Worker("bench.infer.worker"))
-            values = {"folder": str(work), "texts": str(file), "max_length": most}
-            try:
-                worker.ask("setup", side=side, threads=options.threads, **values)
-                workers[side] = worker
-            except WorkerError as error:
-                record.add({"texts": kind, "side": side, "error": str(error)})
-                print(f"{side:12} failed: {error}", flush=True)
+        values = {"folder": str(work), "texts": str(file), "max_length": most, "threads": options.threads}
+        settings = {side: {"side": side, **values} for side in sides}
+        workers, found = set_up(stack, "bench.infer.worker", settings)
         vectors = {side: np.load(scratch / f"{side}.npy", allow_pickle=False) for side in workers}
         if not workers:
             return
         reference = vectors["sorted" if "sorted" in vectors else next(iter(vectors))]
-        exact = {side: found for side, found in vectors.items() if "-" not in side}
-        apart = {side: float(np.abs(found - reference).max()) for side, found in exact.items()}
-        if wrong := {side: value for side, value in apart.items() if not value <= options.tolerance}:
+        exact = {side: each for side, each in vectors.items() if "-" not in side}
+        apart = {side: float(np.abs(each - reference).max()) for side, each in exact.items()}
+        if wrong := {side: value for side, value in apart.items() if not value <= TOLERANCE}:
             sys.exit(f"bench: vectors differ from those of transformers, so nothing is timed: {wrong}")
         apart |= {side: 1 - least_cosine(vectors[side], reference) for side in vectors.keys() - apart.keys()}
-        seconds: dict[str, list[float]] = {side: [] for side in workers}
-        for turn in range(options.rounds):
-            order = list(workers)
-            start = turn % max(1, len(order))
-            for side in order[start:] + order[:start]:
-                try:
-                    seconds[side].append(workers[side].ask("turn")["seconds"])
-                except WorkerError as error:
-                    record.add({"texts": kind, "side": side, "error": str(error)})
-                    print(f"{side:12} failed: {error}", flush=True)
-                    del workers[side], seconds[side]
+        seconds, errors = take_turns(workers, options.rounds)
+        for side, answer in (found | errors).items():
+            if "error" in answer:
+                record.add({"texts": kind, "side": side, **answer})
+                print(f"{side} failed: {answer['error']}", flush=True)
         ours = statistics.median(seconds["brimful"]) if "brimful" in seconds else float("nan")
-        for side, values in seconds.items():
-            median = statistics.median(values)
+        for side, times in seconds.items():
+            median = statistics.median(times)
             row = {
                 "seconds": median,
-                "all_seconds": values,
+                "all_seconds": times,
                 "tokens_per_second": base["tokens"] / median,
                 "brimful_times_as_fast": median / ours,
-                "floor_share": total / median,
                 "difference": apart[side],
                 **workers[side].ask("peak"),
             }
             record.add({"texts": kind, "side": side, **row})
-            spread = f"({min(values):.2f}-{max(values):.2f})"
-            print(
-                f"{side:16} {median:7.2f} {spread:16} {row['tokens_per_second']:9,.0f}"
-                f" {row['brimful_times_as_fast']:10.2f}x {100 * row['floor_share']:10.0f}"
-                f" {row['peak_mb']:10,.0f} {apart[side]:11.1e}",
-                flush=True,
-            )
+            spread = f"({min(times):.2f}-{max(times):.2f})"
+            ratio = f"brimful is {row['brimful_times_as_fast']:.2f} times as fast"
+            print(f"{side:16} {median:7.2f} s {spread}, {ratio}, {row['peak_mb']:,.0f} MB", flush=True)
 
 
 def least_cosine(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -220,30 +163,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--scale", type=float, default=1.0, help=f"of the numbers of texts, {COUNTS}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--tolerance", type=float, default=1e-5)
     parser.add_argument("--work", type=Path, help="where exports are kept; by default beside the wheels")
-    parser.add_argument("--quick", action="store_true", help="few texts, one round")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    if options.quick:
-        options.scale, options.rounds = 0.05, 1
     name = options.model.resolve().name if options.model else MINILM
     pool = list(read_texts(options.file).texts) if options.file else texts.docstrings()
     work = options.work or DATA / "infer" / name
     prepare(options.model or minilm(DATA), work, pool)
-    facts = {
-        "bench": "infer",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine_facts("brimful/model", "brimful/kernels", "brimful/hf"),
-    }
-    facts |= {
-        "instructions": describe_instructions(),
-        "model": name,
-        "threads": options.threads,
-        "torch": torch.__version__,
-        "versions": {each: version(each) for each in PACKAGES if importlib.util.find_spec(each)},
-    }
-    record = Record(facts, options.out)
+    record = Record(
+        "infer",
+        ("brimful/model", "brimful/kernels", "brimful/hf"),
+        options.out,
+        instructions=describe_instructions(),
+        model=name,
+        threads=options.threads,
+        torch=torch.__version__,
+        versions={each: version(each) for each in PACKAGES if importlib.util.find_spec(each)},
+    )
     sides = []
     for side in options.sides:
         if reason := provide(side, work):

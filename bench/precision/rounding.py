@@ -14,7 +14,6 @@ stored weights against the teacher without noise, on held-out inputs, over 5 see
 """
 
 import argparse
-import json
 import math
 import statistics
 import time
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.common.processes import machine_facts
+from brimful.base.storage import write_json
 from brimful.precision.narrow import NarrowWeights
 from brimful.precision.rounding import _BLOCK, _draw_noise, round_stochastically
 from brimful.train.freed_memory import keep_freed_memory
@@ -136,7 +136,7 @@ def learn(arm: str, seed: int, noise: float, updates: int) -> float:
 
 
 def main() -> None:
-    """Print three tables."""
+    """Measure, print and keep the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seeds", type=int, default=5)
@@ -157,26 +157,14 @@ def main() -> None:
         noise: {arm: [learn(arm, seed, noise, updates) for seed in range(options.seeds)] for arm in ARMS}
         for noise in (0.0, 0.3)
     }
-    print(
-        f"{'':16}{'ms':>8}{'/ adamw':>9}{'bytes':>7}" + "".join(f"{f'loss, noise {n}':>22}" for n in losses)
-    )
     for arm, row in steps.items():
-        print(
-            f"{arm:16}{row['milliseconds']:8.1f}{row['over_adamw']:9.2f}{row['bytes_per_parameter']:7.1f}",
-            end="",
-        )
-        for each in losses.values():
-            print(f"{statistics.mean(each[arm]):12.2e} +- {statistics.stdev(each[arm]):.1e}", end="")
-        print()
+        relative = ", ".join(f"{statistics.mean(each[arm]):.2e}" for each in losses.values())
+        print(f"{arm:16} {row['milliseconds']:.1f} ms, losses without and with noise {relative}")
     if options.out:
-        facts = machine_facts("brimful/precision", "brimful/optim") | {
-            "torch": torch.__version__,
-            "threads": 1,
-            "updates": updates,
-        }
+        facts = machine_facts("brimful/precision", "brimful/optim") | {"torch": torch.__version__}
         facts |= {"parameters": sum(math.prod(shape) for shape in shapes), "nanoseconds": rounding}
         facts |= {"steps": steps, "losses": {str(noise): each for noise, each in losses.items()}}
-        options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        write_json(options.out, facts | {"threads": 1, "updates": updates})
 
 
 if __name__ == "__main__":

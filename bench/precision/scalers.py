@@ -1,7 +1,7 @@
 """Other loss scalers behind the methods of `AutomaticLossScaler`, for comparison.
 
-Each has `scale`, `step`, `update` and `get_scale`, counts its `skipped` steps, and drives the same
-optimizers, also those that take scaled gradients.
+Each has `scale`, `step`, `update` and `get_scale`, counts its `skipped` steps, and drives optimizers that
+take scaled gradients.
 """
 
 from typing import Any
@@ -37,15 +37,9 @@ class Peer:
         if self._overflows and self._skips:
             self.skipped += 1
             return
-        divisor = torch.tensor(self._scale)
-        if getattr(optimizer, "_step_supports_amp_scaling", False):
-            optimizer.grad_scale, optimizer.found_inf = divisor, torch.zeros(())
-            optimizer.step()
-            del optimizer.grad_scale, optimizer.found_inf
-        else:
-            for gradient in gradients:
-                gradient.div_(divisor)
-            optimizer.step()
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(self._scale), torch.zeros(())
+        optimizer.step()
+        del optimizer.grad_scale, optimizer.found_inf
 
     def update(self) -> None:
         """Change the scale, if the rule wants it."""

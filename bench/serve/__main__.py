@@ -17,12 +17,10 @@ import hashlib
 import os
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from bench.common.processes import machine_facts
 from bench.common.record import Record
 from bench.serve.cost import cost
 from bench.serve.latency import latency
@@ -49,14 +47,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**31, help="of texts and arrivals")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    facts = {
-        "bench": "serve",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine_facts("brimful/serving", "brimful/kernels", "brimful/model"),
-    }
-    facts |= {"torch": torch.__version__, "threads": os.environ.get("OMP_NUM_THREADS"), "seed": options.seed}
-    digest = hashlib.sha256(options.test.read_bytes()).hexdigest()
-    record = Record(facts | {"test": options.test.name, "sha256": digest}, options.out)
+    measures = ("brimful/serving", "brimful/kernels", "brimful/model")
+    facts = {"torch": torch.__version__, "threads": os.environ.get("OMP_NUM_THREADS"), "seed": options.seed}
+    facts |= {"test": options.test.name, "sha256": hashlib.sha256(options.test.read_bytes()).hexdigest()}
+    record = Record("serve", measures, options.out, **facts)
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
             sides = [Side(model, name, options, Path(folder), record) for name in options.sides]

@@ -1,9 +1,6 @@
 """Capacity, percentiles of an open loop below it, and the most texts a second with p99 under a bound."""
 
-import json
-import shutil
 import statistics
-import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -40,18 +37,12 @@ def latency(sides: Sequence[Side]) -> None:
                     peaks[side].setdefault(connections, []).append(row["texts_per_second"])
         for side, (server, client) in clients.items():
             capacity = max(statistics.median(each) for each in peaks[side].values())
-            peak = hey(server, side.texts, seconds / 4)
-            side.add(question="capacity", texts_per_second=capacity, all=peaks[side], hey=peak)
-            told = f", by hey {peak:,.0f}" if peak else ""
-            print(f"{side.model.name}, {side.name}: capacity {capacity:,.0f} texts/s{told}", flush=True)
+            side.add(question="capacity", texts_per_second=capacity, all=peaks[side])
+            print(f"{side.model.name}, {side.name}: capacity {capacity:,.0f} texts/s", flush=True)
             below(side, server, client, capacity)
             found = side.check(client)
             side.add(question="answers", **found)
-            print(
-                f"  {found['compared']:,} different answers, {found['wrong']:,} wrong,"
-                f" {found['same_label']:,} with predict's label; at most {found['furthest']:.1e} apart",
-                flush=True,
-            )
+            print(f"  {found['compared']:,} different answers, {found['wrong']:,} wrong", flush=True)
 
 
 def below(side: Side, server: Server, client: Worker, capacity: float) -> None:
@@ -74,19 +65,5 @@ def told(row: Row) -> str:
     """A load in a line."""
     if not row["texts"]:
         return f"no answer: {row['outcomes']}"
-    return (
-        f"{row['texts_per_second']:6,.0f} texts/s, p50 {row['p50_ms']:6.1f} ms, p99 {row['p99_ms']:6.1f},"
-        f" {row['server_cpu_per_1000']:.2f} CPU s for 1,000 texts, client {row['client_share_of_a_core']:.2f}"
-        f" of a core, {row['outcomes'][GOOD]}"
-    )
-
-
-def hey(server: Server, texts: Sequence[str], seconds: float) -> float | None:
-    """Requests a second of Debian's `hey`, which sends one text of median length; None where it is not."""
-    if not (found := shutil.which("hey")):
-        return None
-    body = json.dumps({"text": sorted(texts, key=len)[len(texts) // 2]})
-    options = ["-z", f"{seconds:.0f}s", "-c", "32", "-m", "POST", "-T", "application/json", "-d", body]
-    url = "http://{}:{}/v1/classify".format(*server.address)
-    said = subprocess.run([found, *options, url], capture_output=True, text=True).stdout
-    return float(said.partition("Requests/sec:")[2].split()[0])
+    percentiles = f"p50 {row['p50_ms']:.1f} ms, p99 {row['p99_ms']:.1f} ms"
+    return f"{row['texts_per_second']:6,.0f} texts/s, {percentiles}, {row['outcomes'][GOOD]}"

@@ -1,7 +1,6 @@
 """Ten times the capacity, a tenth of it broken requests and clients that leave; then SIGTERM under that."""
 
 import math
-import signal
 import threading
 import time
 from typing import Any
@@ -24,10 +23,10 @@ def overload(side: Side) -> None:
         capacity = max(peak["texts_per_second"] for peak in peaks)
         load = {"rate": TIMES * capacity / options.batch, "broken": BROKEN_SHARE}
         row, memory = watched(side, server, client, options.overload_seconds, **load)
-        end, _ = watched(side, server, client, DRAIN_SECONDS, signal.SIGTERM, **load)
+        end, _ = watched(side, server, client, DRAIN_SECONDS, ends=True, **load)
         end["exit"] = server.process.wait(60)
         checked = side.check(client)
-    goodput, share = row["texts_per_second"] / capacity, row["client_share_of_a_core"]
+    goodput = row["texts_per_second"] / capacity
     facts = {"batch": options.batch, "capacity": capacity, "goodput": goodput, "resident_mb": memory}
     side.add(question="overload", **facts, **row, undeserved=undeserved(row), **checked)
     side.add(question="drain", **end, undeserved=undeserved(end, ends=True))
@@ -36,31 +35,20 @@ def overload(side: Side) -> None:
     )
     for kind, outcomes in row["outcomes"].items():
         print(f"  {kind:14} {outcomes}")
-    late = memory[len(memory) // 10 :]
     print(
-        f"  undeserved {undeserved(row)}; goodput {goodput:.2f} of {capacity:,.0f} texts/s, p99"
-        f" {row['p99_ms']:,.0f} ms; client {share:.2f} of a core\n"
-        f"  {checked['compared']:,} different answers, {checked['wrong']} wrong;"
-        f" resident {late[0]:,.0f} to {late[-1]:,.0f} MiB, at most {max(memory):,.0f}\n"
-        f"  at the end: {end['outcomes'][GOOD]}, {end['lost']} lost that were sent before SIGTERM, undeserved"
-        f" {undeserved(end, ends=True)}, exit {end['exit']}",
+        f"  undeserved {undeserved(row)}; goodput {goodput:.2f} of {capacity:,.0f} texts/s;"
+        f" {checked['wrong']} of {checked['compared']:,} different answers wrong\n"
+        f"  at the end: {end['lost']} lost that were sent before SIGTERM, exit {end['exit']}",
         flush=True,
     )
 
 
 def watched(
-    side: Side,
-    server: Server,
-    client: Worker,
-    seconds: float,
-    given: signal.Signals | None = None,
-    **load: Any,
+    side: Side, server: Server, client: Worker, seconds: float, *, ends: bool = False, **load: Any
 ) -> tuple[Row, list[float]]:
-    """An open loop's row, and the server's resident MiB in each second of it.
-
-    The server gets a signal when half of the time is over. The row counts as `lost` the requests without an
-    answer; if the signal was SIGTERM, those that were sent before it.
-    """
+    """An open loop's row, and the server's resident MiB in each second of it. A server that ends gets SIGTERM
+    when half of the time is over. The row counts as `lost` the requests without an answer that were sent
+    before it."""
     found: dict[str, Any] = {}
     memory = []
 
@@ -70,10 +58,10 @@ def watched(
     thread = threading.Thread(target=ask)
     thread.start()
     ended = math.inf
-    if given is not None:
+    if ends:
         time.sleep(seconds / 2)
-        ended = time.monotonic() if given == signal.SIGTERM else math.inf
-        server.process.send_signal(given)
+        ended = time.monotonic()
+        server.process.terminate()
     while thread.is_alive():
         if ended == math.inf:
             memory.append(server.resident_mb())

@@ -1,21 +1,16 @@
 """One pretraining step on the CPU, in real tokens a second: Brimful's packed row against `transformers`.
 
-A step is forward, backward and fused AdamW of masked language modelling (15 % of the tokens, 30,522 in the
-vocabulary). Lengths are at even quantiles of a histogram, in random order, so that a step of few sequences
-has the padding factor of the whole (bench/common/lengths.py). At 128, the same sequences are cut into
-pieces. The peers have the same weights and sequences, SDPA, no dropout:
+The peers have the same weights and sequences, SDPA, no dropout:
 
     padded     every sequence padded to the length
     careful    length-grouped batches as `group_by_length` makes them (megabatches of 50 batches, sorted),
                padded to their longest: the sum over five of them, evenly spaced through a megabatch. For
                modern, `sparse_prediction` too
 
-Every variant is a process of its own, set up once; they take turns, round by round, and what counts is the
-ratio of medians. Their losses must agree before anything is timed. The ceiling of a ratio is that of the
-flops for each real token (brimful/model/flops.py). Other tables: what packing itself costs by
-depth, what each idea contributes.
+bench/README.md says how they are compared. Other tables: what packing itself costs by depth, what each idea
+contributes.
 
-    python -m bench.step [--histogram FILE.json] [--models mini minilm base] [--rounds 5] [--out FILE.json]
+    python -m bench.step [--models mini minilm base] [--rounds 5] [--out FILE.json]
     python -m bench.step --depth | --contributions
 """
 
@@ -23,16 +18,14 @@ import argparse
 import itertools
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
-from bench.common.processes import machine_facts
 from bench.common.record import Record, Row
 from bench.common.workload import VOCABULARY
 from bench.step.comparison import compare
-from bench.step.tables import contributions, depths
+from bench.step.tables import contributions, depths, show
 from bench.step.variants import Cell, Variant
 
 SEQUENCES = {"mini": 32, "minilm": 16, "base": 8}
@@ -48,25 +41,11 @@ VARIANTS = {
 OURS = ("brimful", "brimful compiled")
 
 
-def lacks_bf16() -> str | None:
-    """Why bf16 is not measured here, if it is not."""
-    able = torch.cpu.get_capabilities()
-    if able.get("avx512_bf16") or able.get("amx_bf16") or able.get("amx_tile"):
-        return None
-    return "this CPU has neither avx512_bf16 nor AMX"
-
-
-def cells(options: argparse.Namespace, record: Record) -> Iterator[Cell]:
-    """The combinations that were asked for; without bf16 where the CPU has no such arithmetic."""
+def cells(options: argparse.Namespace) -> Iterator[Cell]:
+    """The combinations that were asked for."""
     for model, architecture, length, dtype in itertools.product(
         options.models, options.architectures, options.lengths, options.dtypes
     ):
-        if dtype == "bf16" and (reason := lacks_bf16()):
-            record.add(
-                {"table": "skipped", "model": model, "dtype": dtype, "length": length, "reason": reason}
-            )
-            print(f"{model} {architecture} at {length}, bf16: skipped, {reason}", flush=True)
-            continue
         yield Cell(
             model,
             architecture,
@@ -74,8 +53,6 @@ def cells(options: argparse.Namespace, record: Record) -> Iterator[Cell]:
             dtype,
             options.sequences or SEQUENCES.get(model, 8),
             options.threads,
-            str(options.histogram) if options.histogram else None,
-            options.seed,
             options.vocabulary,
         )
 
@@ -86,12 +63,10 @@ def step_table(cell: Cell, variants: dict[str, Variant], rounds: int, record: Re
     found = compare(
         {name: (cell, variant) for name, variant in variants.items()}, rounds, saved=(n, n + max(1, n // 2))
     )
-    print(f"\n{cell.model} {cell.architecture} at {cell.length}, {cell.dtype}, {n} sequences")
-    print(f"{'':18} real tokens/s  ours/it  compiled/it   peak MB", flush=True)
     for name, row in found.items():
         row |= _ratios(row, found)
         record.add({"table": "step", "variant": name, "cell": vars(cell), **row})
-        _print(name, row)
+    show(cell, found, "brimful_over_it", "brimful compiled_over_it")
 
 
 def _ratios(row: Row, found: dict[str, Row]) -> Row:
@@ -105,21 +80,9 @@ def _ratios(row: Row, found: dict[str, Row]) -> Row:
     return ratios
 
 
-def _print(name: str, row: Row) -> None:
-    if "error" in row:
-        print(f"{name:18} failed: {row['error']}", flush=True)
-        return
-    ours, compiled = (row.get(f"{name}_over_it", float("nan")) for name in OURS)
-    rate = f"{row['tokens_per_second']:13,.0f}"
-    print(f"{name:18} {rate} {ours:8.2f} {compiled:12.2f} {row['peak_mb']:9,.0f}", flush=True)
-
-
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument(
-        "--histogram", type=Path, help='JSON {"counts": [...]}: sequences of length 1, 2, ...'
-    )
     parser.add_argument("--models", nargs="+", default=list(SEQUENCES), help="presets, or minilm, 30m")
     parser.add_argument("--architectures", nargs="+", default=["bert"], choices=["bert", "prenorm", "modern"])
     parser.add_argument("--lengths", nargs="+", type=int, default=[512, 128])
@@ -128,7 +91,6 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--sequences", type=int, help=f"of a step; by default {SEQUENCES}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--depth", action="store_true", help="what packing costs, by sequences in a row")
     parser.add_argument(
         "--contributions", action="store_true", help="each idea switched off, and all of them"
@@ -148,25 +110,19 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     """Print the tables that were asked for, row by row."""
     options = options_of(arguments)
-    facts = {
-        "bench": "step",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine_facts("brimful/model", "brimful/kernels", "brimful/optim"),
-        "torch": torch.__version__,
-        "threads": options.threads,
-        "histogram": options.histogram.name if options.histogram else "wikipedia-512",
-        "rounds": options.rounds,
-        "seed": options.seed,
-    }
-    record = Record(facts, options.out)
-    print(
-        f"{facts['cpu']}, {options.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
+    record = Record(
+        "step",
+        ("brimful/model", "brimful/kernels", "brimful/optim"),
+        options.out,
+        torch=torch.__version__,
+        threads=options.threads,
+        rounds=options.rounds,
     )
-    for cell in cells(options, record):
+    for cell in cells(options):
         if options.depth:
             depths(cell, options.rounds, record)
         if options.contributions:
-            contributions(cell, options.rounds, not options.quick, record)
+            contributions(cell, options.rounds, record)
         if not (options.depth or options.contributions):
             chosen = {name: VARIANTS[name] for name in options.variants}
             step_table(cell, chosen, options.rounds, record)

@@ -5,10 +5,9 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import Any
 
 from bench.common.record import Row
-from bench.common.turns import Worker, WorkerError
+from bench.common.turns import Worker, WorkerError, set_up, take_turns
 from bench.step.variants import Cell, Variant
 
 WARM_UPS = 2
@@ -32,32 +31,18 @@ def compare(
     Returns:
         For each name its figures, or {"error": what went wrong}.
     """
-    found: dict[str, Row] = {}
+    settings = {
+        name: {"cell": asdict(cell), "variant": asdict(variant), "warm_ups": WARM_UPS}
+        for name, (cell, variant) in variants.items()
+    }
     with ExitStack() as stack:
-        workers: dict[str, Worker] = {}
-        for name, (cell, variant) in variants.items():
-            print(f"  setting up {name} ...", file=sys.stderr, flush=True)
-            worker = stack.enter_context(Worker("bench.step.worker"))
-            values: dict[str, Any] = {"cell": asdict(cell), "variant": asdict(variant), "warm_ups": WARM_UPS}
-            try:
-                found[name] = worker.ask("setup", **values)
-                workers[name] = worker
-            except WorkerError as error:
-                found[name] = {"error": str(error)}
+        workers, found = set_up(stack, "bench.step.worker", settings)
         if same_loss and workers:
             tolerance = max(TOLERANCE[variants[name][0].dtype] for name in workers)
             _check({name: found[name]["loss"] for name in workers}, tolerance)
         rates = {name: _rate(worker, variants[name][0]) for name, worker in workers.items()}
-        seconds: dict[str, list[float]] = {name: [] for name in workers}
-        for turn in range(rounds):
-            order = list(workers)
-            start = turn % max(1, len(order))  # everyone has another one before it in every round
-            for name in order[start:] + order[:start]:
-                try:
-                    seconds[name].append(workers[name].ask("turn")["seconds"])
-                except WorkerError as error:
-                    found[name] = {"error": str(error)}
-                    del workers[name]
+        seconds, errors = take_turns(workers, rounds)
+        found |= errors
         for name, worker in workers.items():
             cell = variants[name][0]
             dtype_rates = [rate for other, rate in rates.items() if variants[other][0].dtype == cell.dtype]
@@ -81,14 +66,12 @@ def _check(losses: dict[str, float], tolerance: float) -> None:
 
 
 def figures(facts: Row, seconds: list[float], rate: float) -> Row:
-    """Real tokens a second (median, least and most), and the flops a second as a share of `rate`."""
+    """Real tokens a second, and the flops a second as a share of `rate`."""
     median = statistics.median(seconds)
     return {
         "seconds": seconds,
         "median_seconds": median,
         "tokens_per_second": facts["real_tokens"] / median,
-        "least_tokens_per_second": facts["real_tokens"] / max(seconds),
-        "most_tokens_per_second": facts["real_tokens"] / min(seconds),
         "flops_per_token": facts["flops"] / facts["real_tokens"],
         "matrix_rate": rate,
         "share_of_matrix_rate": facts["flops"] / median / rate,
@@ -101,5 +84,4 @@ def _saved(worker: Worker, sequences: tuple[int, int]) -> Row:
         (few, fewer), (many, more) = worker.ask("saved", sequences=sequences)["bytes_and_tokens"]
     except WorkerError as error:
         return {"saved_error": str(error)}
-    growth = (many - few) / (more - fewer)
-    return {"saved_bytes_per_token": growth, "saved_bytes_constant": few - growth * fewer}
+    return {"saved_bytes_per_token": (many - few) / (more - fewer)}

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,14 +10,7 @@ from torch import Tensor, nn
 
 from bench.common.flops import packed_shape, padded_shape
 from bench.common.ideas import ATTENTION, PACKING, layout_of, packed_loss, switch_off
-from bench.common.lengths import (
-    MEGABATCH,
-    cut,
-    evenly_spaced,
-    length_grouped,
-    quantile_sample,
-    read_histogram,
-)
+from bench.common.lengths import careful_batches, quantile_sample, read_wikipedia
 from bench.common.peers import masked_lm
 from bench.common.workload import (
     CAPACITY,
@@ -41,7 +33,7 @@ from brimful.model.shape import Architecture
 from brimful.train.determinism import deterministic
 
 Side = Literal["brimful", "padded", "careful"]
-CAREFUL_BATCHES = 5  # of a megabatch of 50 that are measured
+SEED = 0
 POOL = 4096  # sequences that rows of a limited depth are packed from
 
 
@@ -55,18 +47,11 @@ class Cell:
     dtype: Literal["fp32", "bf16"]
     sequences: int
     threads: int
-    histogram: str | None
-    seed: int
     vocabulary: int = VOCABULARY
 
     def lengths(self) -> list[int]:
         """Lengths of the sequences of a step."""
-        return sample_lengths(self.file, self.sequences, self.length, self.seed)
-
-    @property
-    def file(self) -> Path | None:
-        """The histogram's."""
-        return Path(self.histogram) if self.histogram else None
+        return sample_lengths(self.sequences, self.length)
 
 
 @dataclass(frozen=True)
@@ -104,7 +89,7 @@ class Step:
     """A model in training. `items` are what is measured; all variants of a cell see the batch `check`."""
 
     def __init__(self, cell: Cell, variant: Variant) -> None:
-        torch.manual_seed(cell.seed)
+        torch.manual_seed(SEED)
         self.cell, self.variant = cell, variant
         self.config = model_config(cell.model, cell.architecture, vocabulary=cell.vocabulary)
         self.encoder = Encoder(self.config)
@@ -126,7 +111,8 @@ class Step:
         self.check = self.item(cell.lengths())
         self.items = [self.check]
         if variant.side == "careful":
-            self.items = [self.item(lengths) for lengths in self._grouped()]
+            batches = careful_batches(cell.sequences, cell.length, len(cell.lengths()))
+            self.items = [self.item(lengths) for lengths in batches]
         elif variant.depth is not None:
             self.items = [self._rows(variant.depth or None)]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-5, fused=True)
@@ -137,7 +123,7 @@ class Step:
 
     def item(self, lengths: list[int]) -> Item:
         """A batch of random sequences of these lengths."""
-        sequences = make_sequences(lengths, self.config.vocabulary_size, self.cell.seed)
+        sequences = make_sequences(lengths, self.config.vocabulary_size, SEED)
         real, predictions = sum(lengths), sequences.predictions
         if self.variant.side == "brimful":
             if PACKING in self.variant.off:
@@ -157,28 +143,22 @@ class Step:
             shape = packed_shape(sequences.lengths, predictions, STORED)
         return Item((batch, layout_of(self.encoder, batch, off), weights), real, shape, per_row)
 
-    def _grouped(self) -> list[list[int]]:
-        counts = read_histogram(self.cell.file, CAPACITY)
-        lengths = quantile_sample(counts, MEGABATCH * self.cell.sequences, self.cell.seed)
-        batches = length_grouped(cut(lengths, self.cell.length), len(self.cell.lengths()))
-        return evenly_spaced(batches, CAREFUL_BATCHES)
-
     def _rows(self, depth: int | None) -> Item:
         """Rows at even distances through the plan of a pool of sequences, which has them by pattern."""
         from brimful.packing.assignment import assign
         from brimful.packing.histogram import count_lengths
         from brimful.packing.pack_first import best_fit
 
-        lengths = np.array(quantile_sample(read_histogram(self.cell.file, CAPACITY), POOL, self.cell.seed))
+        lengths = np.array(quantile_sample(read_wikipedia(), POOL, SEED))
         plan = best_fit(count_lengths(lengths), CAPACITY, max_sequences=depth)
-        offsets, order = assign(plan, lengths, key=np.uint64(self.cell.seed))
+        offsets, order = assign(plan, lengths, key=np.uint64(SEED))
         count = self.cell.sequences
         chosen = [int((i + 0.5) * plan.rows / count) for i in range(count)]
         rows = [lengths[order[offsets[row] : offsets[row + 1]]].tolist() for row in chosen]
         flat = [length for row in rows for length in row]
         ends = np.cumsum([len(row) for row in rows])
         indices = [range(end - len(row), end) for row, end in zip(rows, ends.tolist(), strict=True)]
-        sequences = make_sequences(flat, self.config.vocabulary_size, self.cell.seed)
+        sequences = make_sequences(flat, self.config.vocabulary_size, SEED)
         sequences = in_rows(sequences, indices, CAPACITY)
         slots = count_prediction_slots(CAPACITY * count, MASKED)
         positions, labels, weights = per_sequence_weights(sequences, slots)

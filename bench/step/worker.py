@@ -9,7 +9,6 @@ import torch
 from bench.common.memory import peak_mb, saved_bytes
 from bench.common.reference import matmul_rate
 from bench.common.turns import Answer, serve
-from bench.common.workload import sample_lengths
 from bench.step.variants import Cell, Step, Variant
 from brimful.model.flops import count_step_flops
 
@@ -19,7 +18,6 @@ TURN = 2.0  # so that the first of quick steps, after others had the caches, doe
 
 def setup(cell: dict[str, Any], variant: dict[str, Any], warm_ups: int) -> Answer:
     """Make the model, compile it, warm up; the loss of the first weights, and what there is in each batch."""
-    started = time.perf_counter()
     torch.set_num_threads(cell["threads"])
     step = Step(Cell(**cell), Variant(**variant | {"off": tuple(variant["off"])}))
     made.append(step)
@@ -34,7 +32,6 @@ def setup(cell: dict[str, Any], variant: dict[str, Any], warm_ups: int) -> Answe
         "real_tokens": sum(item.real_tokens for item in step.items),
         "flops": sum(count_step_flops(step.config, item.shape) for item in step.items),
         "sequences_per_row": step.items[0].per_row,
-        "setup_seconds": time.perf_counter() - started,
     }
 
 
@@ -58,7 +55,7 @@ def saved(sequences: list[int]) -> Answer:
     step, found = made[0], []
     for count in sequences:
         cell = replace(step.cell, sequences=count)
-        item = step.item(sample_lengths(cell.file, count, cell.length, cell.seed))
+        item = step.item(cell.lengths())
         found.append([saved_bytes(lambda item=item: step.loss(item), step.parameters), item.real_tokens])  # type: ignore[misc]
     return {"bytes_and_tokens": found}
 

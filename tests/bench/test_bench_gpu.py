@@ -6,7 +6,9 @@ from importlib.metadata import packages_distributions
 
 import pytest
 
+from bench.common.workload import make_sequences, packed
 from bench.gpu.cases import TOY_CASES
+from bench.gpu.pretraining import pad
 from builders.bench import ROOT, bench
 
 ALLOWED = "torch functorch torchgen numpy safetensors tokenizers yaml _yaml brimful"
@@ -35,24 +37,49 @@ def test_bench_gpu_needs_five_packages(tmp_path):
     assert {"rich", "numba", "msgspec", "transformers", "pytest", "scipy"} <= set(blocked_packages())
     path = f"{hook}{os.pathsep}{ROOT}"
     out = tmp_path / "found"
-    arguments = ["--out", str(out), "--device", "cpu", "--threads", "1", "--minutes", "9"]
-    bench("bench.gpu", *arguments, PYTHONPATH=path)
-    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    arguments = ["--out", str(out), "--device", "cpu", "--minutes", "9"]
+    bench("bench.gpu", *arguments, PYTHONPATH=path, OMP_NUM_THREADS="1")
     record = json.loads((out / "gpu.json").read_text())
-    assert record["rows"] == rows
+    rows = record["rows"]
     assert record["left_out"] == []
     cases = rows[1:]
     assert [row["row"] for row in rows] == ["rate"] + ["case"] * len(TOY_CASES)
-    (skipped,) = (case for case in cases if "skipped" in case)
+    skipped = [case for case in cases if "skipped" in case]
     (failed,) = (case for case in cases if "error" in case)
-    assert (skipped["skipped"], skipped["case"]["side"]) == ("transformers is not importable", "padded")
+    assert {case["skipped"] for case in skipped} == {"transformers is not importable"}
+    assert [case["case"]["side"] for case in skipped] == ["padded", "careful", "unpadded"]
     assert failed["case"]["backend"] == "flex"
     assert "needs a CUDA device" in failed["error"]
-    measured = [case for case in cases if case is not skipped and case is not failed]
-    assert len(measured) == len(TOY_CASES) - 2
+    measured = [case for case in cases if case not in (*skipped, failed)]
+    assert len(measured) == len(TOY_CASES) - 4
     for case in measured:
         shares = [case[f"share_{kind}"] for kind in ("matrix", "attention", "other", "gaps")]
         assert min(shares[:3]) > 0
-        assert case["loss_agrees"]
         assert case["tokens_per_second"] == pytest.approx(case["real_tokens"] / case["seconds"])
     assert [case["bit_equal"] for case in measured if case["case"]["deterministic"]] == [True]
+
+
+def test_padded_batches_hold_the_sequences_and_labels_of_a_row(seed):
+    sequences = make_sequences([5, 60, 1, 17, 60], 700, seed)
+    found = []
+    for batch, tokens in pad(packed(sequences, 64, 160, 8), 70):
+        rows = zip(batch["input_ids"], batch["labels"], batch["attention_mask"].bool(), strict=True)
+        found += [(ids[real].tolist(), labels[real].tolist()) for ids, labels, real in rows]
+        assert tokens == int(batch["attention_mask"].sum())
+    wanted = [(a.tolist(), b.tolist()) for a, b in zip(sequences.tokens, sequences.labels, strict=True)]
+    assert sorted(found) == sorted(wanted)
+
+
+@pytest.mark.slow
+def test_ten_minutes_run_and_are_not_made_again(tmp_path):
+    paths = ["--out", str(tmp_path), "--corpus", str(ROOT / "tests/data/old/corpus"), "--data", str(tmp_path)]
+    arguments = ["--device", "cpu", "--seconds", "3", "--steps", "brimful", "transformers", "tasks"]
+    bench("bench.gpu.ten_minutes", *paths, *arguments)
+    record = json.loads((tmp_path / "ten_minutes.json").read_text())
+    rows = {row["name"]: row for row in record["rows"]}
+    for side in ("brimful", "transformers"):
+        seconds, tokens, loss = rows[side]["said"]["points"][-1]
+        assert (seconds > 3, tokens > 1000, 3 < loss < 5.5) == (True, True, True)
+        assert (tmp_path / side / "encoder/tokenizer.json").is_file()
+    assert "mrpc" in rows["mrpc-brimful"]["error"]  # there are no tables
+    assert "brimful: done" not in bench("bench.gpu.ten_minutes", *paths, *arguments)
