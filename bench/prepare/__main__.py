@@ -216,6 +216,7 @@ def main() -> None:
     """Fetch, measure, print, and write the figures where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     add_arguments(parser)
+    parser.add_argument("--languages", nargs="+", choices=VOCABULARY, default=list(VOCABULARY))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="a minute: one round on 2 MB of each language")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
@@ -234,6 +235,8 @@ def main() -> None:
     print(f"{facts['cpu']}, {facts['cores']} cores, load {facts['load_average'][0]:.1f}; {rounds} rounds")
     for line in fetched.stdout.splitlines():
         corpus = Corpus(**json.loads(line))
+        if corpus.language not in options.languages:
+            continue
         with tempfile.TemporaryDirectory(dir=data) as scratch:
             sides, floor = measure(corpus, python, rounds, Path(scratch))
         results[corpus.language] = figures(corpus, sides, floor)

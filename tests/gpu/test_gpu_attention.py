@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from on_gpu import NEEDS_GPU, find_backend
 
 from brimful.data.batch import pack
 from brimful.model.attention import attend, backends, choose_backend
 from builders.attention import formula
+from on_gpu import NEEDS_GPU, find_backend
 
 pytestmark = NEEDS_GPU
 

@@ -1,9 +1,9 @@
 """Checkpoints of a GPU's tensors."""
 
 import torch
-from on_gpu import NEEDS_GPU, new_seed
 
 from brimful.runs.checkpoint import Writer, load_latest
+from on_gpu import NEEDS_GPU, new_seed
 
 pytestmark = NEEDS_GPU
 

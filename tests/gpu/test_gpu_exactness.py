@@ -5,7 +5,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from on_gpu import DEVICE, NEEDS_GPU, masked_row
 from torch import Tensor
 
 from brimful.base.torch_compile import set_up_compiler
@@ -14,6 +13,7 @@ from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead
 from brimful.model.linear_cross_entropy import linear_cross_entropy
 from brimful.model.presets import preset
+from on_gpu import DEVICE, NEEDS_GPU, masked_row
 
 pytestmark = NEEDS_GPU
 

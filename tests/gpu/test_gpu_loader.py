@@ -6,11 +6,11 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from on_gpu import DEVICE, NEEDS_GPU, masked_row, new_seed
 
 from brimful.base.types import IGNORED, Cursor
 from brimful.data.batch import PackedBatch
 from brimful.data.loader import prefetch
+from on_gpu import DEVICE, NEEDS_GPU, masked_row, new_seed
 
 pytestmark = NEEDS_GPU
 

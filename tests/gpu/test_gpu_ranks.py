@@ -6,13 +6,13 @@ NCCL refuses two ranks on one device, so the two send their gradients with gloo.
 import pytest
 import torch
 import torch.distributed as dist
-from on_gpu import DEVICE, NEEDS_GPU, new_seed
 
 from brimful.base.distributed import World
 from brimful.train import data_parallel
 from brimful.train.gradients import Gradients
 from builders.ranks import ROOT, on_ranks
 from builders.uneven import curve, uneven_trainer
+from on_gpu import DEVICE, NEEDS_GPU, new_seed
 
 pytestmark = NEEDS_GPU
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from on_gpu import DEVICE, NEEDS_GPU, find_backend, masked_row, new_seed
 from torch._dynamo.utils import counters
 
 from brimful.base.types import IGNORED
@@ -25,6 +24,7 @@ from brimful.model.presets import preset
 from brimful.train.compilation import make_loss
 from brimful.train.determinism import deterministic
 from brimful.train.gradients import flatten
+from on_gpu import DEVICE, NEEDS_GPU, find_backend, masked_row, new_seed
 
 pytestmark = NEEDS_GPU
 

@@ -174,4 +174,6 @@ def test_pooling_is_that_of_each_sequence_by_itself(pooling, seed):
         "max": lambda part: part.amax(0),
     }
     expected = [one_by_one[pooling](part) for part in hidden.split([5, 1, 3])]
-    torch.testing.assert_close(pool(hidden, batch, pooling)[:3], torch.stack(expected))
+    pooled = pool(hidden, batch, pooling)
+    torch.testing.assert_close(pooled[:3], torch.stack(expected))
+    assert pooled.shape == (len(batch.offsets) - 1, hidden.shape[1])

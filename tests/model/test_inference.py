@@ -10,9 +10,9 @@ from brimful.base.cpu_threads import use_threads
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples
 from brimful.kernels.inference_layer import LaidOut
+from brimful.model import inference
 from brimful.model.heads import SequenceHead
-from brimful.model.inference import make_batches as micro_batches
-from brimful.model.inference import run_by_sequence, share_products, text_vectors
+from brimful.model.inference import make_batches, run_by_sequence, share_products, text_vectors
 from builders.encoders import ARCHITECTURES, small
 
 
@@ -47,9 +47,10 @@ def test_answers_are_in_order_and_those_of_the_examples_alone(seed, architecture
 
 
 @pytest.mark.parametrize("tokens", [1, 64, 100, 4096])
-def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, tokens):
+def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, tokens, monkeypatch):
+    monkeypatch.setattr(inference, "BATCH_TOKENS", tokens)
     lengths = np.random.default_rng(seed).integers(1, 65, 200).tolist()
-    batches = list(micro_batches(examples_of(lengths, seed), tokens=tokens))
+    batches = list(make_batches(examples_of(lengths, seed)))
     index = np.concatenate([batch.sequence_index for batch in batches])
     assert sorted(index) == list(range(200))
     for batch in batches:
@@ -58,8 +59,9 @@ def test_every_example_is_in_one_batch_and_batches_hold_their_tokens(seed, token
     assert len(batches) >= sum(lengths) / max(tokens, 64)
 
 
-def test_short_examples_fill_what_long_ones_leave():
-    batches = list(micro_batches(examples_of([60] * 10 + [4] * 10, 0), tokens=64))
+def test_short_examples_fill_what_long_ones_leave(monkeypatch):
+    monkeypatch.setattr(inference, "BATCH_TOKENS", 64)
+    batches = list(make_batches(examples_of([60] * 10 + [4] * 10, 0)))
     assert [batch.real_tokens for batch in batches] == [64] * 10
 
 

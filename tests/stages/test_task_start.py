@@ -116,7 +116,7 @@ def test_a_class_without_its_head_is_an_encoder(tmp_path):
     (tmp_path / "bare" / "config.json").write_bytes((tmp_path / "model" / "config.json").read_bytes())
     start = TaskStart.read(ModelFolder(tmp_path / "bare"))
     assert start.model is None
-    assert "lacks the tensor classifier.weight" in start.load_error
+    assert "lacks the tensor" in start.load_error
     started(tmp_path / "bare", model.task)
 
 

@@ -149,6 +149,8 @@ class Memo:
         keys = text_of(self._table.keys[ends[0] : ends[-1]])
         texts = [keys[begin:end] for begin, end in pairwise((ends - ends[0]).tolist())]
         texts += [text_of(codes[begin:end]) for begin, end, _ in fresh.tolist()]
+        if not texts:  # all of it is known: the tokenizer is not asked
+            return FragmentTokens(np.empty(0, np.uint32), np.empty(0, np.int32), np.zeros(1, np.int64))
         kinds = self._table.kinds[first_new : self._count].tolist() + fresh[:, 2].tolist()
         answers = self._ask(texts, kinds)
         new = self._count - first_new

@@ -276,6 +276,14 @@ def test_proteins_by_character(seed: int) -> None:
     assert not encoded.lacking
 
 
+def test_nothing() -> None:
+    encoder = TextTokenizer(made("BERT uncased")[0], Segmenter())
+    for texts in ([], ["", " ", "\n"]):
+        encoded = encoder(texts)
+        assert encoded.batch.lengths.tolist() == [0] * len(texts)
+        assert len(encoded.batch.tokens) == len(encoded.batch.word_starts) == 0
+
+
 def test_a_character_that_no_word_may_go_on_with_is_lacking() -> None:
     """WordPiece has a piece for a character that begins a word, and another for it behind a letter."""
     vocabulary = {piece: i for i, piece in enumerate(["[UNK]", "a", "b", "c", "##a", "##b"])}
