@@ -51,7 +51,8 @@ OTHERS = frozenset(
     for names in (
         "nproc-per-node nnodes max-restarts rdzv-backend rdzv-endpoint rdzv-id signals-to-handle",  # torchrun
         "nodes ntasks-per-node gpus-per-node cpus-per-task time requeue signal",  # sbatch
-        "minutes corpus contributions micro-batches studies quick target work our-seconds sets rounds megabytes",  # bench
+        "minutes corpus contributions micro-batches studies quick target work our-seconds sets",  # bench
+        "rounds megabytes",
         "index-url pid logdir shm-size ipc",  # pip, py-spy, tensorboard, docker
         "version",  # brimful without a verb
     )
