@@ -1,10 +1,10 @@
 #!/bin/sh
 # A Chinese BERT of a domain, as a practitioner made one of financial news: crawled pages become clean text, jieba's
 # words and the terms of a lexicon (names of companies, say, one a line) are masked whole, a general model is trained
-# on, and both models are fine-tuned on the domain's labels, beside TF-IDF.
+# further on them, and both models are fine-tuned on the domain's labels, beside TF-IDF.
 #   MODEL=bert-chinese PAGES=crawl GENERAL=wikipedia TERMS=terms.txt TRAIN=train.csv TEST=test.csv \
 #       sh recipes/chinese-domain.sh runs/finance
-# MODEL has a BERT as Hugging Face has it, as RUN/encoder does. The same line continues after a kill: what is finished is kept.
+# MODEL is a folder of a BERT in the form of Hugging Face, such as RUN/encoder. It ran at toy size only. The same line continues after a kill: what is finished is kept.
 set -eu
 OUT=$1
 

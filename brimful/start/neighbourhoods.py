@@ -153,7 +153,7 @@ def _rows(
 
 
 def _divide(starts: ndarray) -> Iterator[tuple[int, int]]:
-    """Yield the first and last rows of parts with about as many entries each, one for each worker."""
+    """Yield (first, end) of parts with about as many entries each, one part for each worker."""
     cuts = np.searchsorted(starts, np.linspace(0, starts[-1], count_workers() + 1)[1:-1])
     return pairwise([0, *cuts.tolist(), len(starts) - 1])
 

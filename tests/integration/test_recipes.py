@@ -94,7 +94,7 @@ def test_the_recipe_of_the_article_runs_each_step_once(chained: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_a_domain_is_learnt_from_crawled_pages_to_scores(tmp_path: Path) -> None:
-    """recipes/chinese-domain.sh at toy size; the terms of the lexicon are words of the shards."""
+    """recipes/chinese-domain.sh at toy size: scripts leave the pages, both models have scores."""
     pages, general, model = tmp_path / "crawl", tmp_path / "general", tmp_path / "model"
     sentences = [f"宁德时代第{number}季度营业收入增长{number}个百分点。" for number in range(60)]
     for folder, texts in ((pages, sentences), (general, sentences[::-1])):

@@ -15,8 +15,8 @@ from numpy import ndarray
 from brimful.base.compiled import compiled
 from brimful.corpus.text.characters import code_points, text_of
 
-# Kinds of characters. The tokens of a character never depend on a neighbour from which the matrix allows a
-# cut. No cut is made beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
+# Kinds of characters. The tokens of a character never depend on a neighbour from which `SAFE_CUTS` allows
+# a cut. No cut is made beside UNSURE. After SOLID, only a space is cut off. UNASKED: not known yet.
 UNASKED, UNSURE, SEPARATOR, SPACE, SOLID, ALONE, WORD, NUMBER, SYMBOL, HAN, PLAIN_HAN = range(11)
 
 # The most fragments and characters that are remembered in addition to the pieces.

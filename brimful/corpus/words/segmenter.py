@@ -123,11 +123,23 @@ def _word_starts_by_class(codes: ndarray, table: ndarray) -> tuple[ndarray, ndar
     return starts, classes, marks
 
 
+@compiled
 def _spans_from(starts: ndarray, inside: ndarray) -> ndarray:
     """Return spans from each start to the next one, or to where `inside` ends; int64 (spans, 2)."""
-    borders = np.append(np.flatnonzero(starts | ~inside), len(starts))
-    numbers = np.flatnonzero(starts[borders[:-1]])  # of the borders that are starts; each ends at the next
-    return np.column_stack([borders[numbers], borders[numbers + 1]])
+    spans = np.empty((starts.sum(), 2), np.int64)
+    number = -1
+    is_open = False
+    for index in range(len(starts)):
+        if is_open and (starts[index] or not inside[index]):
+            spans[number, 1] = index
+            is_open = False
+        if starts[index]:
+            number += 1
+            spans[number, 0] = index
+            is_open = True
+    if is_open:
+        spans[number, 1] = len(starts)
+    return spans
 
 
 @compiled
