@@ -4,27 +4,17 @@
 # further on them, and both models are fine-tuned on the domain's labels, beside TF-IDF.
 #   MODEL=bert-chinese PAGES=crawl GENERAL=wikipedia TERMS=terms.txt TRAIN=train.csv TEST=test.csv \
 #       sh recipes/chinese-domain.sh runs/finance
-# MODEL is a folder of a BERT in the form of Hugging Face, such as RUN/encoder. It ran at toy size only. The same line continues after a kill: what is finished is kept.
+# MODEL is a folder of a BERT in the form of Hugging Face, such as RUN/encoder. The same line continues after a kill:
+# what is finished is kept. The recipe ran at toy size only.
 set -eu
 OUT=$1
+. "$(dirname "$0")/step.sh"
 
 # corpus NAME OPTIONS: prepare text into OUT/NAME, unless that is finished.
 corpus() {
     folder=$OUT/$1
     shift
     [ -f "$folder/MANIFEST.json" ] || brimful prepare "$@" --out "$folder" --tokenizer "$MODEL"
-}
-
-# step NAME VERB OPTIONS: run a verb in OUT/NAME, or continue the run that is there.
-step() {
-    run=$OUT/$1
-    verb=$2
-    shift 2
-    if [ -f "$run/config.yaml" ]; then
-        brimful "$verb" --resume "$run"
-    else
-        brimful "$verb" --out "$run" "$@"
-    fi
 }
 
 corpus domain "$PAGES" --lexicon "$TERMS"

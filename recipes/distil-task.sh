@@ -11,18 +11,7 @@
 set -eu
 OUT=$1
 LAYERS=${LAYERS:-2}
-
-# step NAME VERB OPTIONS: run a verb in OUT/NAME, or continue the run that is there.
-step() {
-    run=$OUT/$1
-    verb=$2
-    shift 2
-    if [ -f "$run/config.yaml" ]; then
-        brimful "$verb" --resume "$run"
-    else
-        brimful "$verb" --out "$run" "$@"
-    fi
-}
+. "$(dirname "$0")/step.sh"
 
 step teacher finetune --encoder "$ENCODER" --train "$TRAIN" --test "$TEST"
 

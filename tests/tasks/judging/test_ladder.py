@@ -81,7 +81,7 @@ def test_the_ladder_stands_on_the_same_rows(inputs, tmp_path):
 
 
 def test_sets_of_labels_have_a_ladder_too(inputs, tmp_path):
-    """That of values stands in test_regression."""
+    """test_regression has the ladder of values."""
     pytest.importorskip("sklearn")
     tables = {}
     for name in ("train", "test"):
