@@ -16,7 +16,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "bench/README.md",
     *sorted(ROOT.glob("bench/results/*.md")),
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
 ]
 
 
@@ -45,7 +45,7 @@ def test_files_links_and_targets_of_make_exist(page: Path) -> None:
     assert broken == []
 
 
-GUIDE = [page for page in PAGES if page == ROOT / "README.md" or page.parent == ROOT / "docs"]
+GUIDE = [page for page in PAGES if page == ROOT / "README.md" or page.is_relative_to(ROOT / "docs")]
 OTHERS = frozenset(
     f"--{name}"
     for names in (

@@ -2,8 +2,8 @@
 
     python -m bench.packing.histograms --data TASKS --english vocab.txt --chinese vocab.txt
 
-TASKS holds the folders of docs/results.md as their repositories have them. The vocabularies are those of
-bert-base-uncased and bert-base-chinese; a pair of texts is one sequence, and longer ones are cut.
+TASKS holds the folders of docs/results/scores.md as their repositories have them. The vocabularies are
+those of bert-base-uncased and bert-base-chinese; a pair of texts is one sequence, and longer ones are cut.
 """
 
 import argparse

@@ -4,9 +4,10 @@
     python -m bench.pages --check    exits 1 where a page does not hold what the results give
 
 In a page, a table stands between `<!-- figures: NAME -->` and `<!-- end of figures -->`. The template of the
-page, bench/pages/PAGE.md.j2, makes it in the Jinja block NAME from the results: `step_mini.rows` is the list
-`rows` of bench/results/step_mini.json. A line under the table names these files and their machines. A result
-lists the paths that it measures (`measures`); once the history has changed them, the line adds "at COMMIT".
+page, bench/pages/PAGE.md.j2 (without docs/), makes it in the Jinja block NAME from the results:
+`step_mini.rows` is the list `rows` of bench/results/step_mini.json. A line under the table names these files
+and their machines. A result lists the paths that it measures (`measures`); once the history has changed them,
+the line adds "at COMMIT".
 """
 
 import argparse
@@ -180,13 +181,14 @@ def render_page(page: Path, environment: Environment, root: Path) -> str:
     Raises:
         FiguresError: the page or the template lacks a table of the other, or a result lacks its origin.
     """
-    template = environment.get_template(f"{page.stem}.md.j2")
+    name = page.relative_to(root).as_posix()
+    template = environment.get_template(f"{name.removeprefix('docs/')}.j2")
     text = page.read_text(encoding="utf-8")
     placed = [match["name"] for match in TABLE.finditer(text)]
     if sorted(placed) != sorted(template.blocks):
         missing = sorted(set(placed) ^ set(template.blocks)) or placed
         raise FiguresError(f"{page.name} and its template do not have the same tables: {', '.join(missing)}")
-    folder = "../" if page.parent != root else ""
+    folder = "../" * name.count("/")
 
     def render(match: re.Match[str]) -> str:
         results = Results(root)

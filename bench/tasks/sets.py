@@ -1,4 +1,4 @@
-"""The public sets of docs/results.md: their files, as `brimful finetune` takes them.
+"""The public sets of docs/results/scores.md: their files, as `brimful finetune` takes them.
 
 Most are read as their repositories have them. Two are cut here, by rules that do not depend on the machine:
 news by company, and questions by article.

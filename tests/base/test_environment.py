@@ -63,7 +63,7 @@ def test_each_extra_brings_its_packages_and_the_core_none_of_them():
 
 def test_every_extra_that_is_named_exists():
     named = set()
-    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.rglob("brimful/**/*.py")):
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.rglob("brimful/**/*.py")):
         for found in re.findall(r"brimful\[([a-z,-]+)\]", page.read_text(encoding="utf-8")):
             named |= {*found.split(",")}
     assert "onnx" in named
