@@ -1,4 +1,4 @@
-"""docs/data-forms.md: its examples are files that are read, and its programs convert what they say."""
+"""docs/your-data.md: its examples are files that are read, and its programs convert what they say."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from brimful.cli.main import main
 from brimful.corpus.words.word_lists import read_word_list
 from brimful.tables.question_files import read_questions
 from brimful.tables.table_files import read_table
@@ -16,21 +17,28 @@ from brimful.tasks.multi_label import MultiLabel
 from builders.reading import read
 
 ROOT = Path(__file__).parents[1]
-FORMS = ROOT / "tests" / "data_forms"
-PAGE = (ROOT / "docs" / "data-forms.md").read_text(encoding="utf-8")
-EXAMPLE = re.compile(r"\[([\w.-]+)\]\(\.\./tests/data_forms/\1\)\n\n((?:    .*\n|\n(?=    ))+)")
-PROGRAM = re.compile(r"\*\*([^*\n]+)\*\*[^\n]*\n\n```python\n(.*?)```", re.DOTALL)
+FORMS, PROGRAMS = ROOT / "docs/examples", ROOT / "docs/convert"
+PAGE = (ROOT / "docs/your-data.md").read_text(encoding="utf-8")
+LINK = re.compile(r"\[([\w.-]+)\]\((?:examples|convert)/\1\)")
+EXAMPLE = re.compile(LINK.pattern + r"\n\n((?:    .*\n|\n(?=    ))+)")
 SECOND = "Nordbank raised its rates."
 SENTENCES = ["Anna Berg joined Nordbank in Oslo.", SECOND]
 
 
-def test_the_page_shows_each_example_as_its_file_begins() -> None:
-    shown = dict(EXAMPLE.findall(PAGE))
-    assert sorted(shown) == sorted(path.name for path in FORMS.iterdir())
-    for name, block in shown.items():
+def test_the_page_names_each_example_and_shows_how_it_begins() -> None:
+    files = [*FORMS.iterdir(), *PROGRAMS.glob("*.py")]
+    assert sorted(LINK.findall(PAGE)) == sorted(path.name for path in files)
+    for name, block in EXAMPLE.findall(PAGE):
         lines = block.rstrip("\n").split("\n")
         content = (FORMS / name).read_text(encoding="utf-8").splitlines()
         assert [line.removeprefix("    ") for line in lines] == content[: len(lines)]
+
+
+def test_its_commands_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(FORMS)
+    commands = re.findall(r"^ {4}brimful (.+)$", PAGE, re.MULTILINE)
+    assert [main(command.split()) for command in commands] == [0, 0, 0]
+    assert capsys.readouterr().out.count("nothing found") == 2
 
 
 @pytest.mark.parametrize(
@@ -111,7 +119,7 @@ def run_program(name: str, files: dict[str, str], out: Path) -> None:
     """What a program of the page prints about the first of the files."""
     for file, content in files.items():
         (out.parent / file).write_text(content, encoding="utf-8", newline="")
-    command = [sys.executable, "-c", dict(PROGRAM.findall(PAGE))[name], next(iter(files))]
+    command = [sys.executable, str(PROGRAMS / name), next(iter(files))]
     printed = subprocess.run(command, cwd=out.parent, check=True, capture_output=True, text=True).stdout
     out.write_text(printed, encoding="utf-8")
 
@@ -125,7 +133,7 @@ def run_program(name: str, files: dict[str, str], out: Path) -> None:
     ],
 )
 def test_the_program_for_labels(name: str, content: str, tmp_path: Path) -> None:
-    run_program("Labels with another separator", {name: content}, tmp_path / "out.jsonl")
+    run_program("split_labels.py", {name: content}, tmp_path / "out.jsonl")
     table = MultiLabel.read(tmp_path / "out.jsonl", labelled=True)
     assert table.labels == [["room", "noise"], ["bill"]]
 
@@ -133,11 +141,11 @@ def test_the_program_for_labels(name: str, content: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "files", "out", "spans"),
     [
-        ("Spans of spaCy", {"in.json": SPACY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
-        ("Spans of brat", {"in.txt": WINDOWS, "in.ann": PARTS}, "out.jsonl", [["A\r\nBerg", "Oslo"]]),
-        ("Offsets that fit in no unit", {"in.jsonl": ASTRAY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
-        ("Offsets that fit in no unit", {"in.json": TASKS}, "out.jsonl", [["Oslo"]]),
-        ("WebAnno TSV", {"in.tsv": WEBANNO}, "out.conll", [["Anna Berg"], ["Oslo"]]),
+        ("spacy_spans.py", {"in.json": SPACY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
+        ("brat_spans.py", {"in.txt": WINDOWS, "in.ann": PARTS}, "out.jsonl", [["A\r\nBerg", "Oslo"]]),
+        ("move_offsets.py", {"in.jsonl": ASTRAY}, "out.jsonl", [["Anna Berg", "Oslo"]]),
+        ("move_offsets.py", {"in.json": TASKS}, "out.jsonl", [["Oslo"]]),
+        ("webanno_tags.py", {"in.tsv": WEBANNO}, "out.conll", [["Anna Berg"], ["Oslo"]]),
     ],
 )
 def test_programs(name: str, files: dict[str, str], out: str, spans: list[list[str]], tmp_path: Path) -> None:
