@@ -57,13 +57,13 @@ class Size:
 
 
 FULL = Size("mini", "bf16", 128, 4000, None, 1800, 64)
-QUICK = Size("tiny", "fp32", 32, 300, 60, 6, 8)
+QUICK = Size("tiny", "fp32", 32, 300, 120, 6, 8)
 
 
 def review_texts(limit: int | None) -> list[str]:
-    """The demo's reviews; `limit` of each label, before duplicates are dropped."""
-    reviews = load_reviews(find_reviews(), 0, limit)
-    return sorted([text for text, _ in (*reviews.labelled, *reviews.test)] + reviews.unlabelled)
+    """The demo's reviews, or `limit` of them."""
+    reviews = load_reviews(find_reviews())
+    return sorted([text for text, _ in (*reviews.labelled, *reviews.test)] + reviews.unlabelled)[:limit]
 
 
 def measure_packing_factor(data: Path, size: Size) -> float:
