@@ -39,7 +39,7 @@ SHOWN_CHARACTERS = 36
 """Characters of such a review."""
 
 FIRST_LINES = (
-    "prepare {out}/reviews/training.txt --out {out}/data --tokenizer train:8000 --lowercase --han pieces"
+    "prepare {out}/reviews/texts.txt --out {out}/data --tokenizer train:8000 --lowercase --han pieces"
     " --read.split line",
     "pretrain --data {out}/data --out {out}/first/pretrain --model tiny --recipe fast --rows-per-update 4"
     " --packing.max-length 128 --packing.capacity 1024 --trainer.steps {first_updates}",

@@ -112,11 +112,11 @@ def load_reviews(folder: Path) -> Reviews:
 
 
 def write_reviews(reviews: Reviews, folder: Path) -> None:
-    """Write training.txt (all texts that training may see), unlabelled.txt, train.tsv, test.tsv, and new.txt,
+    """Write texts.txt (all texts that training may see), unlabelled.txt, train.tsv, test.tsv, and new.txt,
     some texts of the test."""
     header = ("text", "label")
     files = {
-        "training.txt": [text for text, _ in reviews.labelled] + reviews.unlabelled,
+        "texts.txt": [text for text, _ in reviews.labelled] + reviews.unlabelled,
         "unlabelled.txt": reviews.unlabelled,
         "train.tsv": map("\t".join, [header, *reviews.labelled]),
         "test.tsv": map("\t".join, [header, *reviews.test]),

