@@ -24,8 +24,7 @@ if __name__ == "__main__":
         percent, colour = 100 * measured["accuracy"], "#0b7285" if model in ("own", "student") else "#666666"
         error = sqrt(percent * (100 - percent) / measured["texts"])
         axes.errorbar(speed, percent, error, fmt="o", color=colour)
-        # Names stand above the bars; two that would meet others stand below.
-        sign, side = (-1.1, "top") if model in ("own", "train.tsv") else (1.1, "bottom")
+        sign, side = (-1.1, "top") if model in ("own", "train.tsv") else (1.1, "bottom")  # apart from others
         axes.text(speed, percent + sign * error, name, va=side, ha="center", color=colour)
     axes.set(xlim=(20, 1000), ylim=(80.4, 87.5), xticks=(20, 50, 100, 200, 500, 1000))
     axes.xaxis.set_major_formatter("{x:,.0f}")
