@@ -44,7 +44,7 @@ FIRST_LINES = (
     "pretrain --data {out}/data --out {out}/first/pretrain --model tiny --recipe fast --rows-per-update 4"
     " --packing.max-length 128 --packing.capacity 1024 --trainer.steps {first_updates}",
     "finetune --encoder {out}/first/pretrain --train {out}/reviews/train.tsv --test {out}/reviews/test.tsv"
-    " --epochs 3 --batch 32 --learning-rates 1e-3 --out {out}/first/finetune",
+    " --epochs 2 --batch 32 --learning-rates 1e-3 --out {out}/first/finetune",
 )
 """The corpus of the whole demo, and a tiny model."""
 # The recipe: small enough for two cores and a quarter of an hour with AVX-512, half an hour without.
