@@ -1,15 +1,12 @@
 """The picture of served models, docs/serving.png, from bench/results: python -m bench.pages.pictures"""
 
-from math import sqrt
-
 from matplotlib.figure import Figure
 
 from bench.pages.__main__ import ROOT, Results, pick
 
 NAMES = {
     ("serve_models", "multilingual"): "a published encoder\n28 M parameters",
-    ("serve_models", "student14"): "its student\n14 M",
-    ("serve_models", "student46"): "its smaller student\n4.6 M",
+    ("serve_models", "student46"): "its student\n4.6 M",
     ("serve_models", "own"): "an encoder of your own\n4.7 M",
     ("serve", "student"): "its student\n3.4 M",
     ("serve_tfidf", "train.tsv"): "TF-IDF and a linear model",
@@ -22,7 +19,7 @@ if __name__ == "__main__":
         speed = pick(rows, model=model, question="capacity")["texts_per_second"]
         measured = pick(rows, model=model, question="accuracy")
         percent, colour = 100 * measured["accuracy"], "#0b7285" if model in ("own", "student") else "#666666"
-        error = sqrt(percent * (100 - percent) / measured["texts"])
+        error = (percent * (100 - percent) / measured["texts"]) ** 0.5
         axes.errorbar(speed, percent, error, fmt="o", color=colour)
         sign, side = (-1.1, "top") if model in ("own", "train.tsv") else (1.1, "bottom")  # apart from others
         axes.text(speed, percent + sign * error, name, va=side, ha="center", color=colour)
