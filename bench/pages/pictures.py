@@ -26,5 +26,4 @@ if __name__ == "__main__":
     axes.set(xlim=(20, 1000), ylim=(80.4, 87.5), xticks=(20, 50, 100, 200, 500, 1000))
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.minorticks_off()
-    axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(ROOT / "docs/serving.png", dpi=140)
