@@ -31,7 +31,7 @@ PACKAGES = ("sklearn", "onnx", "onnxscript", "onnxruntime", "matplotlib")
 PRETRAIN_UPDATES = 800
 FIRST_UPDATES = 40
 """Updates of the tiny model."""
-WHOLE_TOKENS = 60_000_000
+WHOLE_TOKENS = 40_000_000
 """Tokens that the tiny model could be pretrained on in the time of the whole demo."""
 SHOWN_REVIEWS = 6
 """Test reviews that are shown with the labels of the tiny model."""
