@@ -89,6 +89,6 @@ def test_a_written_configuration_keeps_its_recipe():
 
 
 def test_a_run_that_is_resumed_has_its_own_settings():
-    assert build(PretrainConfig, {"resume": "run"}) == PretrainConfig(resume="run")
-    arguments = ["--resume", "run"]
-    assert parse(PretrainConfig, arguments, "brimful pretrain")[0] == PretrainConfig(resume="run")
+    own = build(PretrainConfig, {"resume": "run"})
+    assert settings(own) == settings(PretrainConfig(resume="run"))
+    assert parse(PretrainConfig, ["--resume", "run"], "brimful pretrain")[0] == own

@@ -129,7 +129,7 @@ def test_trial_epochs_that_no_trial_would_have_are_refused(inputs, tmp_path, opt
 
 
 def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
-    monkeypatch.setattr("brimful.stages.finetune._measure_baselines", lambda *_: 1 / 0)
+    monkeypatch.setattr("brimful.stages.finetune.measure_baselines", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
