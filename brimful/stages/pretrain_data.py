@@ -265,10 +265,10 @@ def summarise_costs(facts: Values, precision: Precision) -> Summary:
         held.append(f"of {gigabytes} GB {rows:,}" if rows else f"of {gigabytes} GB none")
     tokens = f"{facts['update']['capacity']:,} tokens"
     verdict = f"the most rows of {tokens} that a GPU holds at a time in {precision}: {', '.join(held)}."
-    states = memory["total"] - memory["pass"]
+    states, rows = memory["total"] - memory["pass"], pluralise(memory["rows_per_micro_batch"], "row")
     values = {
         "Learning rate": "{learning_rate:g}, {schedule[shape]}, warm-up {schedule[warmup]:g}".format(**facts),
-        "Memory": f"{_format_gb(memory['total'])} with {memory['rows_per_micro_batch']} rows at a time:"
+        "Memory": f"{_format_gb(memory['total'])} with {rows} at a time:"
         f" a pass {_format_gb(memory['pass'])}; weights, gradients, optimizer {_format_gb(states)}",
     }
     return Summary("Dry run", verdict, make_facts_table("What the run takes", values))
