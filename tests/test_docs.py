@@ -53,7 +53,7 @@ OTHERS = frozenset(
         "nodes ntasks-per-node gpus-per-node cpus-per-task time requeue signal",  # sbatch
         "minutes corpus contributions micro-batches studies quick target work our-seconds sets",  # bench
         "rounds megabytes",
-        "index-url pid logdir shm-size ipc",  # pip, py-spy, tensorboard, docker
+        "index-url pid logdir shm-size ipc local-dir",  # pip, py-spy, tensorboard, docker, hf
         "version",  # brimful without a verb
     )
     for name in names.split()
