@@ -34,17 +34,17 @@ def draw_served_models() -> None:
 def draw_learning_curves() -> None:
     record = Results(ROOT)["learning_curves"]
     figure = Figure((7.5, 3.6), layout="constrained")
-    axes = figure.add_subplot(xlabel="sequences", ylabel="held-out loss, nats a token")
-    for run, colour in zip(record["runs"], ("#666666", "#0b7285", "#e8590c"), strict=True):
-        sequences, losses = zip(
-            *((point["sequences"], point["loss"]) for point in run["points"]), strict=True
-        )
-        axes.plot(sequences, losses, color=colour)
-        axes.text(sequences[-1], losses[-1], f"  {run['arm']}", color=colour)
+    axes = figure.add_subplot(xlabel="CPU seconds", ylabel="held-out loss, nats a token")
+    styles = zip(("#666666", "#0b7285", "#e8590c"), ("bottom", "bottom", "top"), strict=True)
+    for run, (colour, side) in zip(record["runs"], styles, strict=True):
+        seconds, losses = zip(*((each["cpu_seconds"], each["loss"]) for each in run["points"]), strict=True)
+        axes.plot(seconds, losses, color=colour)
+        axes.text(seconds[-1], losses[-1], f"  {run['arm']}", color=colour, va=side)
     axes.axhline(record["frequency_loss"], color="#999999", linestyle=":")
-    axes.text(0, record["frequency_loss"], "frequencies of pieces", color="#666666", va="bottom")
-    axes.set_xlim(0, 1.25 * sequences[-1])
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.text(
+        seconds[-1], record["frequency_loss"] - 0.05, "frequencies of pieces", color="#666666", va="top"
+    )
+    axes.set_xlim(0, 1.3 * seconds[-1])
     figure.savefig(ROOT / "docs/results/learning_curves.png", dpi=140)
 
 
