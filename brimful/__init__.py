@@ -2,20 +2,12 @@
 
 The verbs of the command line are functions here: `brimful.prepare(paths=["reviews.txt"], out="data")`. Names
 are resolved when first used (PEP 562), so `import brimful` is quick and `brimful.corpus` never needs torch.
+__init__.pyi tells editors and mypy their types; tests/builders/stub.py writes it.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brimful.model import fast_forms
-
-if TYPE_CHECKING:
-    from brimful.base.errors import BrimfulError as BrimfulError
-    from brimful.base.errors import BrimfulWarning as BrimfulWarning
-    from brimful.hf.text_encoder import TextEncoder
-    from brimful.tasks.task_model import TaskModel as TaskModel
-
-    Encoder = TextEncoder
-
 
 CLASSES = {
     "Encoder": "brimful.hf.text_encoder:TextEncoder",
@@ -35,7 +27,7 @@ fast_forms.load_forms_with(_load_fast_forms)
 
 
 def __getattr__(name: str) -> Any:
-    from brimful.cli.main import VERBS, VERSION, load_name, load_verb
+    from brimful.cli.main import VERBS, VERSION, load_name
 
     if name in CLASSES:
         return load_name(CLASSES[name])
@@ -45,7 +37,9 @@ def __getattr__(name: str) -> Any:
         return [*(verb.replace("-", "_") for verb in VERBS), *CLASSES]
     verb = name.replace("_", "-")
     if verb in VERBS:
-        return load_verb(verb)
+        from brimful.cli.functions import make_function
+
+        return make_function(verb)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

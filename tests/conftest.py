@@ -153,7 +153,7 @@ def corpus_dir(raw_texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
     One folder for all workers: read it, don't write to it.
     """
-    from brimful.commands.prepare import prepare
+    from brimful import prepare
 
     def make(folder: Path) -> None:
         options = {"tokenizer": "train:800", "validation_share": 0.05, "workers": 1}

@@ -12,12 +12,9 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.common.study import Run, kept
-from brimful.base.config import build, config_hash
+from brimful import prepare, pretrain
+from brimful.base.config import config_hash
 from brimful.base.storage import atomic_file
-from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import pretrain
-from brimful.corpus.pipeline.config import PrepareConfig
-from brimful.stages.pretrain_config import PretrainConfig
 from brimful.train import journal
 from brimful.train.metrics import MetricsLog, read_metrics
 
@@ -68,14 +65,12 @@ def prepare_texts(data: Path, texts: Iterable[str], vocabulary: int, validation_
             lines = (json.dumps({"text": text}, ensure_ascii=False) for text in texts)
             temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
         prepare(
-            PrepareConfig(
-                paths=(str(file),),
-                out=str(data),
-                tokenizer=f"train:{vocabulary}",
-                lowercase=True,
-                validation_share=validation_share,
-                workers=1,
-            )
+            paths=[str(file)],
+            out=str(data),
+            tokenizer=f"train:{vocabulary}",
+            lowercase=True,
+            validation_share=validation_share,
+            workers=1,
         )
     return data
 
@@ -90,7 +85,7 @@ def train(trial: Trial, data: Path, folder: Path) -> Run:
     shutil.rmtree(run, ignore_errors=True)
     values = {**trial.values, "data": str(data), "out": str(run), "seed": trial.seed}
     with patch.object(journal, "MetricsLog", ClockedLog):
-        summary = pretrain(build(PretrainConfig, values))
+        summary = pretrain(**values)
     found = curves(read_metrics(run / "metrics.jsonl"), summary["packing"])
     shutil.rmtree(run)
     return {"study": trial.study, "arm": trial.arm, "seed": trial.seed, **found}

@@ -57,7 +57,7 @@ def train_brimful(config: PretrainConfig, out: Path) -> list[list[float]]:
         return count(trainer, update, result, started)
 
     with patch.object(Trainer, "_count", count_later):
-        pretrain(config)
+        pretrain.run(config)
     lines: dict[int, dict[str, Any]] = {}
     for line in read_metrics(out / "metrics.jsonl"):
         lines.setdefault(line["step"], {}).update(line)

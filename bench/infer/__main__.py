@@ -38,9 +38,8 @@ from bench.common.record import Record
 from bench.common.turns import set_up, take_turns
 from bench.common.wheels import MINILM, minilm
 from bench.infer import texts
-from brimful import Encoder
+from brimful import Encoder, export
 from brimful.base.errors import BrimfulError
-from brimful.commands.export import export
 from brimful.data.examples import encode_texts
 from brimful.exporting.formats import FormatName
 from brimful.exporting.gate import describe_instructions

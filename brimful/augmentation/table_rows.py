@@ -47,7 +47,7 @@ def read_rows(path: Path, layout: FileLayout) -> TableRows:
     form = path.suffix
     if form not in FORMATS and layout.form:
         form = layout.form
-    if form not in FORMATS or layout.rewrite or layout.task == "question-answering":
+    if form not in FORMATS or layout.task in ("question-answering", "token-classification"):
         what = f"the layout {layout.name}" if layout.name and form in FORMATS else str(path)
         raise BrimfulError(
             f"{what} cannot be augmented as a file: tables are {', '.join(FORMATS)} files of whole texts and"

@@ -1,11 +1,10 @@
 """Configurations are strict dataclasses, read from YAML files and from keywords; unknown keys are errors.
 
-A verb is a function of one frozen dataclass. `verb` lets Python callers pass keywords instead:
-`pretrain(data="data", out="run", trainer={"steps": 10})` equals the YAML file with those keys.
+A verb is a function of one frozen dataclass. In Python, `pretrain(data="data", trainer={"steps": 10})` equals
+the YAML file with those keys (`cli.functions`).
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import yaml
@@ -24,7 +23,6 @@ from brimful.base.storage import AnyPath, atomic_file, readable
 from brimful.base.types import Facts, Values
 
 C = TypeVar("C")
-R = TypeVar("R")
 
 
 class _Loader(yaml.SafeLoader):
@@ -316,30 +314,21 @@ def require_seeds(*seeds: int) -> None:
             raise BrimfulError(f"seed is {seed}: it must fit 64 bits, from -2^63 to 2^64 - 1")
 
 
-@dataclasses.dataclass(eq=False, repr=False)
-class Verb(Generic[C, R]):
-    """A function of one configuration. Python callers may give keywords instead."""
+class Verb(NamedTuple):
+    """A function of one configuration, which a command line or keywords make.
 
-    schema: type[C]
-    run: Callable[[C], R]
-    show: Callable[[R], None] | None = None
+    Attributes:
+        run: the function.
+        show: prints the result for a person; without it, the command line lists the values.
+    """
 
-    def __post_init__(self) -> None:
-        functools.update_wrapper(self, self.run)
-
-    def __call__(self, config: C | None = None, /, **values: Any) -> R:
-        if config is None:
-            config = build(self.schema, values)
-        elif values:
-            raise TypeError("give a configuration or keywords, not both")
-        return self.run(config)
+    schema: type
+    run: Callable[[Any], Values]
+    show: Callable[[Values], None] | None = None
 
 
 def verb(
-    schema: type[C], show: Callable[[R], None] | None = None
-) -> Callable[[Callable[[C], R]], Verb[C, R]]:
-    """Mark `run(config: schema)` as a verb of the command line and of `import brimful`.
-
-    `show` prints the result for a person; without it, the command line lists the values.
-    """
+    schema: type[C], show: Callable[[Values], None] | None = None
+) -> Callable[[Callable[[C], Values]], Verb]:
+    """Mark `run(config: schema)` as a verb of the command line and of `import brimful`."""
     return lambda run: Verb(schema, run, show)

@@ -31,6 +31,8 @@ CHUNK_BYTES = 1 << 22
 TEMPORARY = ".tmp-"
 LOCK = ".lock"
 """The file with which a process locks a folder (folder_lock.py). A folder with only this file is empty."""
+IN_MEMORY = "in-memory"
+"""The folder for data that was given in memory, which is written there before a run begins."""
 _OLD = "old-"
 _HOST = socket.gethostname().replace("-", "_")
 # HOST+RANDOM, and the id of the process.
@@ -149,8 +151,8 @@ def require_folder_place(
 
 
 def is_empty(directory: Path) -> bool:
-    """Whether a folder holds nothing but a lock."""
-    return all(path.name == LOCK for path in directory.iterdir())
+    """Whether a folder holds nothing but a lock, and data that was given in memory."""
+    return all(path.name in (LOCK, IN_MEMORY) for path in directory.iterdir())
 
 
 def _require_parents(path: Path) -> None:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brimful.base.config import build, fill_defaults, flatten, merge, read_yaml
-from brimful.base.errors import UsageError
+from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.types import Values
 from brimful.cli.help import write_help
 from brimful.cli.options import HELP_FLAGS, Common, Option, list_options
-from brimful.cli.settings_errors import settings_from
 
 
 def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common]:
@@ -48,8 +47,10 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     file_values: Values = {}
     if common.config is not None:
         file_values = read_yaml(common.config)
-        with settings_from(common.config, alone=True):
-            fill_defaults(schema, file_values)  # refuses unknown keys
+        try:
+            fill_defaults(schema, file_values)
+        except BrimfulError as error:  # an unknown key
+            raise BrimfulError(f"{error} ({common.config})") from error
     values = merge(file_values, flag_values)
     if len(words) < len(arguments):
         text = write_help(schema, prog, fill_defaults(schema, values), every="--help-all" in arguments)
@@ -59,8 +60,7 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     absent = [option.flag for option in options if option.required and option.key not in present]
     if absent:
         raise UsageError(f"{prog.split()[-1]} needs {' and '.join(absent)} {help_hint}")
-    with settings_from(common.config, alone=not flag_values):
-        return build(schema, values), common
+    return build(schema, values), common
 
 
 def _read_values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[Option, Any]]:
@@ -103,22 +103,16 @@ def _resolve_flag(flag: str, flags: Mapping[str, Option], options: Sequence[Opti
     """Return the flag in full: `--encoding` is `--read.encoding` if no other option has that name."""
     if flag in flags:
         return flag
-    short_name = _without_group(flag)
     matches = [full for full in flags if _without_group(full) == flag[2:]]
     if len(matches) == 1:
         return matches[0]
     # The flag of each name that may be meant. A full name counts more than an equal one without its group.
     suggestions = {option.path[-1]: option.flag for option in options if option.positional}
-    full_names = {}
-    for full in flags:
-        # Who misspells --garbage does not mean --clean.no-garbage.
-        if short_name.startswith("no-") or not _without_group(full).startswith("no-"):
-            suggestions[_without_group(full)] = full
-            full_names[full[2:]] = full
-    suggestions |= full_names
-    close = [short_name]
-    if short_name not in suggestions:
-        close = difflib.get_close_matches(flag[2:].lower(), suggestions, n=1, cutoff=0.6)
+    suggestions |= {_without_group(full): full for full in flags}
+    suggestions |= {full[2:]: full for full in flags}
+    close = [_without_group(flag)]
+    if close[0] not in suggestions:
+        close = difflib.get_close_matches(flag[2:].lower(), suggestions, n=1)
     if close:
         raise UsageError(f"unknown option {flag}: did you mean {suggestions[close[0]]}?")
     raise UsageError(f"unknown option {flag}")

@@ -65,16 +65,14 @@ def choose_main_options(schema: type, options: Sequence[Option]) -> list[Option]
 def _main_lines(schema: type, options: Sequence[Option], prog: str, width: int) -> list[str]:
     """Return the main options, a command line that works, and the command that shows the others."""
     main = choose_main_options(schema, options)
-    lines = _option_lines(main, width, brief=True)
+    lines = option_lines(main, width, brief=True)
     if lines:
         lines.append("")
     example = getattr(schema, "EXAMPLE", None)
     if example is None:
         example = " ".join(_flag_with_form(option) for option in options if option.required)
-    # No line ends between an option and its value.
-    example = re.sub(r"(--\S+) (?!-)", rf"\1{UNBROKEN_SPACE}", f"example: {prog} {example}")
     # The backslashes let a shell take the lines as one.
-    lines += " \\\n".join(_wrap(example, width - 2, indent="  ")).split("\n")
+    lines += " \\\n".join(_wrap(f"example: {prog} {example}", width - 2, indent="  ")).split("\n")
     count = "the options in full"
     if len(options) > len(main):
         count = pluralise(len(options) - len(main), "more option")
@@ -97,8 +95,8 @@ def _all_lines(schema: type, options: Sequence[Option], width: int) -> list[str]
             continue
         if group:
             lines += textwrap.wrap(_heading(schema, group), width)
-        lines += [*_option_lines(own_options, width), ""]
-    return [*lines, "Any verb", *_option_lines(list_options(Common), width)]
+        lines += [*option_lines(own_options, width), ""]
+    return [*lines, "Any verb", *option_lines(list_options(Common), width)]
 
 
 def _heading(schema: type, group: tuple[str, ...]) -> str:
@@ -111,7 +109,7 @@ def _heading(schema: type, group: tuple[str, ...]) -> str:
     return " ".join(f"{about} {read_docstrings(parent).get(group[-1], '')}".split())
 
 
-def _option_lines(options: Sequence[Option], width: int, *, brief: bool = False) -> list[str]:
+def option_lines(options: Sequence[Option], width: int, *, brief: bool = False) -> list[str]:
     """Return flags, and beside them their explanations; with `brief` only the first sentence."""
     lines: list[str] = []
     for option in options:

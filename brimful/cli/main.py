@@ -101,17 +101,17 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     rank = read_number("RANK", 0)  # a wrong one is reported before any work
     with catch_start_signals():
         from brimful.cli.arguments import parse
-        from brimful.cli.early_checks import check_inputs
-        from brimful.cli.settings_errors import settings_from
+        from brimful.runs.start_checks import require_options
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
-        with settings_from(common.config):
-            check_inputs(name, options)
+        needs = getattr(options, "NEEDS", ())
+        if needs and options.resume is None:  # before torch is loaded
+            require_options(options, name, (*needs, "out"))
         verb = load_verb(name)
-    with settings_from(common.config), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         if common.json:  # stdout holds nothing but the result
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-        result = verb(options)
+        result = verb.run(options)
     if rank:
         return  # under torchrun all ranks have the result, and the main rank prints it
     if common.json:

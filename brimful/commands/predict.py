@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,12 +18,10 @@ from brimful.tables.layouts import FileLayout, find_layout, require_task
 from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_files
 from brimful.tables.text_files import files_of_table
-from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
+from brimful.tasks.encoded_tables import warn_of_lost_ends
 from brimful.tasks.prediction_files import ARRAYS, FORMATS, open_output
-from brimful.tasks.prediction_form import PredictionForm, Row, predict_rows
-
-MAX_NAMED_COLUMNS = 12
-"""The most columns that the last printed line names."""
+from brimful.tasks.prediction_form import PredictionForm
+from brimful.tasks.registry import predict_rows
 
 
 def show_predicted(result: Values) -> None:
@@ -38,11 +35,8 @@ def show_predicted(result: Values) -> None:
     if "abstained" in result:
         line += f", {result['abstained']:,} of them below --abstain-below"
     line += f" -> {result['output']}"
-    columns = result.get("columns", [])
-    if columns:
-        line += f", columns {', '.join(map(escape_controls, columns[:MAX_NAMED_COLUMNS]))}"
-    if len(columns) > MAX_NAMED_COLUMNS:
-        line += f" ... {len(columns):,} in all, which --json lists"
+    if "columns" in result:
+        line += f", columns {escape_controls(', '.join(result['columns']))}"
     print(line)
 
 
@@ -96,9 +90,11 @@ def predict(config: PredictConfig) -> Values:
             elif output.suffix == ARRAYS:
                 file.write_vectors("scores", task.scores(answers))
             else:
-                rows = _make_rows(config, task, answers, data)
-                abstained += sum(row.get("abstained", False) for row in rows)
-                file.write_rows([{"row": number} | row for number, row in enumerate(rows, done + 1)])
+                rows = predict_rows(task, answers, data, scores=config.scores, first=done + 1)
+                if config.abstain_below is not None:
+                    rows = abstain(rows, config.abstain_below)
+                    abstained += sum(row["abstained"] for row in rows)
+                file.write_rows(rows)
             done += len(table)
             tokens += int(data.examples.lengths.sum())
             cut += data.examples.cut
@@ -145,15 +141,3 @@ def _check_texts(served: ServedTask | ServedEncoder, tables: Iterable[Table]) ->
             served.encode(table.take([0]), served.overlap)
         texts += len(table)
     return texts
-
-
-def _make_rows(config: PredictConfig, task: PredictionForm, answers: Any, data: Encoded) -> list[Row]:
-    """Return the rows of a slice; with scores, they begin with their texts."""
-    rows, table = predict_rows(task, answers, data, scores=config.scores), data.table
-    if config.scores:
-        for place, row in enumerate(rows):
-            text = {"text": table.texts[place]}
-            if table.second is not None:
-                text["text_b"] = table.second[place]
-            rows[place] = text | row
-    return rows if config.abstain_below is None else abstain(rows, config.abstain_below)

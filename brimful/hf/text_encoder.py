@@ -1,6 +1,6 @@
 """`brimful.Encoder`: an encoder that reads and writes folders, and turns texts into vectors."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self, get_args
 
@@ -14,7 +14,7 @@ from brimful.hf.int8_steps import calibrated_precision
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_reading import TextReading, reading_of
 from brimful.model.encoder import Encoder
-from brimful.model.inference import evaluation_mode, run_by_token, text_vectors
+from brimful.model.inference import evaluation_mode, list_texts, run_by_token, text_vectors
 from brimful.model.shape import TextPooling
 
 _REMEDY = 'pooling="mean" (or "first", "max") makes vectors of the encoder alone'
@@ -112,11 +112,9 @@ class TextEncoder(Encoder):
     ) -> Examples:
         if self.tokenizer is None:
             raise BrimfulError("the encoder has no tokenizer: load it from a folder that has one")
-        if isinstance(texts, str | bytes | Mapping):
-            raise BrimfulError(f"texts must be a list of strings, not a {type(texts).__name__}")
         longest = self.config.max_length
         check_length(max_length, longest)
-        texts = list(texts)
+        texts = list_texts(texts)
         warn_of_empty(texts)
         if reading:
             texts = [reading.prompt + text for text in texts]

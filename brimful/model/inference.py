@@ -1,6 +1,6 @@
 """Packed inference: many examples, no padding, results in the order of the input."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -204,3 +204,14 @@ def _run(
                 outputs = forward(batch.to(device))
             # numpy has no bfloat16.
             yield batch, outputs.float().cpu().numpy()
+
+
+def list_texts(texts: Iterable[str]) -> list[str]:
+    """Return texts in memory as a list.
+
+    Raises:
+        BrimfulError: they are a single text, or a mapping.
+    """
+    if isinstance(texts, str | bytes | Mapping):
+        raise BrimfulError(f"texts must be a list of strings, not a {type(texts).__name__}")
+    return list(texts)

@@ -15,11 +15,20 @@ from brimful.base.summary import (
     CLEAR_ERRORS,
     MeasuredOn,
     ModelResult,
+    Summary,
     SummaryTable,
     estimate_gap_error,
     make_table,
     sort_models,
 )
+
+
+def list_main_tables(summary: Summary) -> list[SummaryTable]:
+    """Return the models side by side, and the tables that are no details."""
+    tables: list[SummaryTable] = []
+    if summary.test is not None and len(summary.models) > 1:
+        tables += compare_models(summary.test, summary.models)
+    return tables + [table for table in summary.tables if not table.is_detail]
 
 
 def compare_models(test: MeasuredOn, models: Sequence[ModelResult]) -> list[SummaryTable]:

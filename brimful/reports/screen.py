@@ -15,7 +15,7 @@ from brimful.base.numbers import NARROW_SPACE, list_facts
 from brimful.base.summary import SummaryTable
 from brimful.base.terminal import output_console
 from brimful.base.types import Values
-from brimful.reports.model_table import compare_models
+from brimful.reports.model_table import list_main_tables
 from brimful.reports.run_records import read_overview
 
 MAX_HEADING_CHARACTERS = 16
@@ -36,9 +36,7 @@ def show_result(result: Values) -> None:
         return
     console = output_console()
     console.print(Text(_fit_terminal(f"{summary.title}: {summary.verdict}")))
-    if summary.test is not None and len(summary.models) > 1:
-        print_tables(compare_models(summary.test, summary.models), console)
-    print_tables([table for table in summary.tables if not table.is_detail], console)
+    print_tables(list_main_tables(summary), console)
 
 
 def print_tables(tables: Sequence[SummaryTable], console: Console) -> None:

@@ -352,7 +352,7 @@ def _compare_with_teacher(
 def _answer_on_cpu(model: TaskModel) -> Answer:
     """Return a function that answers a table on the CPU in float32, to measure the model's speed."""
     model.to(CPU)
-    return lambda table: model.rows(model.encode(table), "fp32")
+    return lambda table: model.answers(model.encode(table), "fp32")
 
 
 def summarise_distillation(facts: Values, metrics: Sequence[Metric], folder: str) -> Summary:

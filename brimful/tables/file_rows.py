@@ -75,23 +75,12 @@ def _read_rows(
     path: Path, form: str, place: str, columns: Sequence[str], layout: FileLayout, *, every: bool
 ) -> NumberedRows:
     if form in (".parquet", ".arrow"):
-        reads_all = every or layout.rewrite is not None
-        labels = layout.labels if not every else ()
-        rows = _read_columns(path, form, None if reads_all else columns, labels)
-    elif form == ".json":
-        rows = _read_records(path, place, columns)
-    elif form == ".jsonl":
-        rows = _read_lines(path, columns)
-    else:
-        rows = _read_delimited(path, form, columns, layout)
-    if layout.rewrite is None:
-        yield from rows
-        return
-    for number, row in rows:
-        try:
-            yield number, layout.rewrite(row)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BrimfulError(f"{path}, {place} {number} is not in the layout {layout.name}") from error
+        return _read_columns(path, form, None if every else columns, () if every else layout.labels)
+    if form == ".json":
+        return _read_records(path, place, columns)
+    if form == ".jsonl":
+        return _read_lines(path, columns)
+    return _read_delimited(path, form, columns, layout)
 
 
 def _read_delimited(path: Path, form: str, columns: Sequence[str], layout: FileLayout) -> NumberedRows:

@@ -119,7 +119,7 @@ def read_one_hot(path: Path, layout: FileLayout) -> list[list[str]] | None:
         BrimfulError: as `read_table`, or a column holds something else.
     """
     names = [name.strip() for name in layout.columns.label.split(",")]
-    if layout.rewrite is not None or len(names) < 2:
+    if len(names) < 2:
         return None
     with record_warnings():  # the warnings come again when the table is read
         place, numbered = open_rows(path, [layout.columns.text, layout.columns.text_b], layout, every=True)

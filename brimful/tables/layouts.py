@@ -4,7 +4,6 @@ Files of GLUE (Wang et al., 2019) and CLUE (Xu et al., 2020) are read as they ar
 names of the files, and the order of Hugging Face's `datasets`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -75,7 +74,6 @@ class FileLayout:
         labels: all classes in their order; empty if the training table tells them.
         unsure: labels of rows that nobody agreed on. Such rows are left out.
         primary: the metric that decides; empty for the task's own.
-        rewrite: makes the columns of a row of JSON.
         dialect: how rows are divided; the files decide what it leaves open.
         offsets: the unit that offsets count.
     """
@@ -88,7 +86,6 @@ class FileLayout:
     labels: tuple[str, ...] = ()
     unsure: tuple[str, ...] = ()
     primary: str = ""
-    rewrite: Callable[[FileRow], FileRow] | None = None
     dialect: DialectOptions = DialectOptions()
     offsets: OffsetUnit = "characters"
 
@@ -111,16 +108,6 @@ def _glue(name: str, text: str, text_b: str = OWN.text_b, label: str = OWN.label
 def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: Any) -> FileLayout:
     values = {"task": "classification", "labels": labels} | more
     return FileLayout(name=f"clue/{name}", columns=columns, form=".jsonl", **values)
-
-
-def _list_spans(row: FileRow) -> FileRow:
-    """Rewrite a row of CLUENER, which has spans by label and text, with their last characters included."""
-    spans = []
-    for label, entities in row.get("label", {}).items():
-        for text, places in entities.items():
-            for start, end in places:
-                spans.append([start, end + 1, label, text])
-    return row | {"spans": spans}
 
 
 _SENTENCES = ("sentence1", "sentence2")
@@ -148,7 +135,7 @@ _ALL = (
     _clue("iflytek", tuple(map(str, range(119))), _ONE),
     _clue("cmnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=_NO_MAJORITY),
     _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=_NO_MAJORITY),
-    FileLayout(name="clue/cluener", task="token-classification", rewrite=_list_spans),
+    FileLayout(name="clue/cluener", task="token-classification"),
     # The starts in CMRC's files were counted by a program whose texts are UTF-16.
     FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1", offsets="utf-16"),
     FileLayout(name="squad", task="question-answering"),

@@ -5,6 +5,7 @@ The keys of a JSON record tell its form:
     text, spans                 Brimful's own lines; Prodigy's, with an answer
     text, label or labels       doccano's lines; Label Studio's JSON-MIN
     text, entities              doccano's lines with relations
+    text, label as an object    CLUENER's spans by label and text
     data, annotations           Label Studio's JSON
     tokens, ner_tags            Hugging Face datasets
 
@@ -32,6 +33,12 @@ from brimful.tables.text_files import suffix_of, text_lines, warn_of
 _OTHER_SUFFIXES = (".csv", ".xlsx", ".xml", ".ann")
 """Suffixes of files that are neither records nor CoNLL columns."""
 _SPAN_KEYS = ("spans", "label", "labels", "entities")
+_FORMS = (
+    "records are text with spans (Prodigy), with label, labels or entities (doccano, Label Studio's"
+    " JSON-MIN), data with annotations (Label Studio), tokens with ner_tags (Hugging Face datasets);"
+    " --columns.text and --columns.label name other keys, and docs/your-data.md has converters"
+)
+"""Advice about a record in another form."""
 _TRIMMED = "read without the white space at the ends"
 _EMPTY = "left out that hold no character but white space"
 _OVERLAPPING = "left out that overlap with another, which begins before or is longer"
@@ -120,12 +127,27 @@ def _read_rows(
     """Yield the texts of a table or of JSON."""
     has_spans, other_key = False, ""
     for number, row in plain_rows(rows, path, place, layout, labelled=labelled, spans=True):
+        if labelled and isinstance(row.get("label"), dict):
+            row["label"] = _list_spans(row["label"], f"{path}, {place} {number}")
         record = _read_record(number, row, f"{path}, {place} {number}", layout, labelled)
         has_spans = has_spans or bool(record.spans)
         other_key = other_key or _find_span_key(row)
         yield record
     if labelled and other_key and not has_spans:
         raise BrimfulError(f"{path} has its spans under another key: --columns.label {other_key} names it")
+
+
+def _list_spans(label: FileRow, where: str) -> list[Any]:
+    """Return the spans of CLUENER's files, by label and text, whose last characters are included."""
+    spans = []
+    try:
+        for name, texts in label.items():
+            for text, places in texts.items():
+                for start, end in places:
+                    spans.append([start, end + 1, name, text])
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BrimfulError(f"{where} has a label without spans by label and text: {_FORMS}") from error
+    return spans
 
 
 def _find_span_key(row: FileRow) -> str:
@@ -159,25 +181,14 @@ def _read_record(number: int, row: FileRow, where: str, layout: FileLayout, labe
         tags = _tags_of_row(row, len(text), columns.label, where) if labelled else None
         return TextRecord(number, *join_words(text), tags=tags)
     if not isinstance(text, str):
-        raise BrimfulError(f"{where} has no text: {_remedy(row)}")
+        raise BrimfulError(f"{where} has no text: {_FORMS}")
     return TextRecord(number, text, spans=_spans_of_row(row, columns.label, where) if labelled else ())
-
-
-def _remedy(row: FileRow) -> str:
-    """Advice about a record in another form."""
-    if isinstance(row.get("label"), dict):
-        return "a label that is an object, as in CLUENER, is read with --layout clue/cluener"
-    return (
-        "records are text with spans (Prodigy), with label, labels or entities (doccano, Label Studio's"
-        " JSON-MIN), data with annotations (Label Studio), tokens with ner_tags (Hugging Face datasets);"
-        " --columns.text and --columns.label name other keys, and docs/your-data.md has converters"
-    )
 
 
 def _tags_of_row(row: FileRow, words: int, label: str, where: str) -> list[str]:
     tags = row.get("ner_tags" if label == OWN.label else label)
     if not isinstance(tags, list):
-        raise BrimfulError(f"{where} has tokens and no tags: {_remedy(row)}")
+        raise BrimfulError(f"{where} has tokens and no tags: {_FORMS}")
     if len(tags) != words:
         raise BrimfulError(f"{where} has {words} tokens and {len(tags)} tags")
     if not is_list_of(tags, str):
@@ -196,7 +207,7 @@ def _spans_of_row(row: FileRow, label: str, where: str) -> list[FileSpan]:
     if not present:
         has_other_label = label == OWN.label and "label" in row
         empty = "" if has_other_label else f'; a text without any has "{keys[0]}": []'
-        raise BrimfulError(f"{where} has no spans{empty}: {_remedy(row)}")
+        raise BrimfulError(f"{where} has no spans{empty}: {_FORMS}")
     if len(present) > 1:
         raise BrimfulError(f"{where} has {' and '.join(present)}: --columns.label names the one to read")
     spans: list[FileSpan] = []

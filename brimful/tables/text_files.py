@@ -22,7 +22,6 @@ _OTHER_ENCODINGS = ("WINDOWS-1252", "GB18030")
 _NOT_WESTERN = re.compile("[^\\x00-\\x7f]{2}|[\\x80-\\x9f\\ufffd]")
 _PAGE_SUFFIXES = (".md", ".html", ".htm")
 """Suffixes of files that are common in folders of tables but are not tables, such as README.md."""
-_PARTS = {"train": "--train", "dev": "--dev", "val": "--dev", "test": "--test"}
 _PART = re.compile(r"(train|dev|val|test)(?:ing|elopment|id|idation)?(?![a-z])")
 """Matches the start of the name of a file or folder that is one part of a data set."""
 
@@ -102,18 +101,18 @@ def _quote_pattern(folder: Path, name: str) -> str:
 
 def _refuse_parts(folder: Path, files: Sequence[Path]) -> None:
     """Refuse a folder that holds, for example, train and test, which would become one table."""
-    patterns: dict[str, str] = {}
+    parts: set[str] = set()
     for file in files:
-        place = folder
         for name in file.relative_to(folder).parts:
             part = _PART.match(name.lower())
             if part:
-                patterns.setdefault(_PARTS[part[1]], _quote_pattern(place, f"{name[: part.end()]}*"))
+                parts.add(part[1])
                 break  # train/test.csv is a part of train
-            place = place / name
-    if len(patterns) > 1:
-        options = " ".join(f"{option} {patterns[option]}" for option in sorted(patterns, reverse=True))
-        raise BrimfulError(f"{folder} holds several parts of a data set: {options} reads each by itself")
+    if len(parts) > 1:
+        raise BrimfulError(
+            f"{folder} holds several parts of a data set ({', '.join(sorted(parts))}): name each,"
+            " by a folder or a pattern in quotes"
+        )
 
 
 def suffix_of(path: Path) -> str:

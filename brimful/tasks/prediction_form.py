@@ -106,12 +106,3 @@ class Numbers(PredictionForm):
     def rows(self, answers: ndarray, data: Encoded) -> list[Row]:
         """Return `prediction`, a number."""
         return [{"prediction": value} for value in answers[:, 0].tolist()]
-
-
-def predict_rows(task: PredictionForm, answers: Any, data: Encoded, *, scores: bool = False) -> list[Row]:
-    """Return the task's rows of answers, with a column `scores` if that is asked for."""
-    rows = task.rows(answers, data)
-    if scores:
-        for row, values in zip(rows, task.scores(answers).tolist(), strict=True):
-            row["scores"] = dict(zip(task.labels, values, strict=True))
-    return rows

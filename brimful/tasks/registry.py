@@ -15,6 +15,7 @@ from brimful.hf.model_folder import OVERLAP, PAIRS, SETTINGS, TEMPERATURE, Model
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, require_task
 
 if TYPE_CHECKING:
+    from brimful.tasks.encoded_tables import Encoded
     from brimful.tasks.prediction_form import PredictionForm
     from brimful.tasks.task import Task
 
@@ -179,3 +180,21 @@ def open_form(form: type[F], folder: ModelFolder, names: list[str], *, of_texts:
 def calibrate(answers: Any, temperature: float | None) -> Any:
     """Return answers whose probabilities are calibrated, if there is a temperature."""
     return answers if temperature is None else answers / temperature
+
+
+def predict_rows(
+    task: "PredictionForm", answers: Any, data: "Encoded", *, scores: bool = False, first: int = 1
+) -> list[Values]:
+    """Return what `brimful predict` writes for each text: its number `row`, counted from `first`, and the
+    task's columns; with scores, the text before them and `scores` behind them."""
+    rows, table = task.rows(answers, data), data.table
+    values = task.scores(answers).tolist() if scores else []
+    for place, row in enumerate(rows):
+        numbered: Values = {"row": first + place}
+        if scores:
+            numbered["text"] = table.texts[place]
+            if table.second is not None:
+                numbered["text_b"] = table.second[place]
+            row["scores"] = dict(zip(task.labels, values[place], strict=True))
+        rows[place] = numbered | row
+    return rows

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from brimful.base.errors import BrimfulError
 from brimful.base.types import InferencePrecision, Numbers
 from brimful.data.batch import PackedBatch
-from brimful.data.examples import Examples, warn_of_cut, warn_of_empty
+from brimful.data.examples import TEXTS_AT_ONCE, Examples, warn_of_cut, warn_of_empty
 from brimful.data.ragged import Ragged
 from brimful.hf.folders import HEADS, count_parameters, load_model, require_tokenizer, save_model
 from brimful.hf.int8_steps import calibrated_precision
@@ -22,12 +21,11 @@ from brimful.hf.model_folder import OVERLAP, PAIRS, PROBLEMS, SETTINGS, TEMPERAT
 from brimful.hf.tensor_names import Head
 from brimful.model.encoder import Encoder
 from brimful.model.heads import SequenceHead, TokenHead
-from brimful.model.inference import run_by_sequence, run_by_token
-from brimful.tables.table import Table, Take, require_pairs
-from brimful.tables.table_files import read_files
+from brimful.model.inference import list_texts, run_by_sequence, run_by_token
+from brimful.tables.table import Table, require_pairs
 from brimful.tasks.encoded_tables import Encoded
-from brimful.tasks.prediction_form import Outputs, Row, predict_rows
-from brimful.tasks.registry import calibrate, find_saved_form, find_task, open_form
+from brimful.tasks.prediction_form import Outputs, Row
+from brimful.tasks.registry import calibrate, find_saved_form, find_task, open_form, predict_rows
 from brimful.tasks.task import Task, TaskHead
 
 
@@ -84,7 +82,7 @@ class TaskModel:
         scores: bool = False,
         precision: InferencePrecision = "auto",
     ) -> list[Row]:
-        """Return a prediction for each text, in their order: what `brimful predict` writes.
+        """Return a row for each text, in their order, with the columns that `brimful predict` writes.
 
         Texts over `max_length` tokens are read in windows if the model has an `overlap`; otherwise they are
         cut, with a warning.
@@ -92,34 +90,27 @@ class TaskModel:
         Args:
             texts: of any number and length; questions, if the task is question answering.
             second: the second text of each pair; the context of each question.
-            scores: whether rows have `scores` too: the probability of each label.
+            scores: whether rows have the text and `scores` too: the probability of each label.
             precision: of the computation; auto: as in `Encoder.embed`.
 
         Raises:
             BrimfulError: a text is not a string, or the task has no scores.
         """
-        for values in (texts, second):
-            if isinstance(values, str | bytes | Mapping):
-                raise BrimfulError(f"texts must be a list of strings, not a {type(values).__name__}")
-        second_texts = None if second is None else list(second)
-        table = self.task.from_texts(list(texts), second_texts)
+        second_texts = None if second is None else list_texts(second)
+        table = self.task.from_texts(list_texts(texts), second_texts)
         if table.second is not None and len(table.second) != len(table):
             raise BrimfulError(f"{len(table)} texts cannot be paired with {len(table.second)} second texts")
         if not len(table):
             return []
         warn_of_empty(table.texts)
-        numbered = zip(range(len(table)), table.texts, table.second or repeat(""), strict=False)
         resolved = calibrated_precision(precision, self.encoder, self.encoder.device)
         rows: list[Row] = []
         cut = 0
-
-        def read_part(_: Path, take: Take) -> Table:
-            return table.take([number for number, *_ in take(numbered)])
-
-        for part in read_files(read_part, [table.path]):  # slices, which bound the memory
-            data = self.encode(part)
+        for start in range(0, len(table), TEXTS_AT_ONCE):  # slices, which bound the memory
+            data = self.encode(table.take(range(len(table))[start : start + TEXTS_AT_ONCE]))
             cut += data.examples.cut
-            rows += self.rows(data, resolved, scores=scores)
+            answers = self.answers(data, resolved)
+            rows += predict_rows(self.task, answers, data, scores=scores, first=start + 1)
         warn_of_cut(cut, self.max_length, "replace(model, overlap=32) reads them in windows")
         return rows
 
@@ -133,10 +124,6 @@ class TaskModel:
         if self.pairs is not None:
             require_pairs(table, self.pairs, "the model's training table")
         return self.task.encode(table, self.tokenizer, self.max_length, self.overlap, labelled=False)
-
-    def rows(self, data: Encoded, precision: InferencePrecision, *, scores: bool = False) -> list[Row]:
-        """Return a prediction for each row of a table; `scores` as in `predict`."""
-        return predict_rows(self.task, self.answers(data, precision), data, scores=scores)
 
     def answers(self, data: Encoded, precision: InferencePrecision) -> Any:
         """Return the task's calibrated answer for each row of a table, computed on the encoder's device."""

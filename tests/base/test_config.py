@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from brimful.base.config import Verb, build, config_hash, read_yaml, require_seeds, to_dict, verb, write_yaml
+from brimful.base.config import build, config_hash, read_yaml, require_seeds, to_dict, write_yaml
 from brimful.base.errors import BrimfulError
 
 
@@ -105,25 +105,10 @@ def test_a_written_configuration_builds_the_same(name, tmp_path):
     assert config_hash(config) != config_hash(to_dict(config) | {"more": 1})
 
 
-@verb(Outer)
-def work(config: Outer) -> Outer:
-    """Give back the configuration."""
-    return config
-
-
-def test_a_verb_takes_a_configuration_or_keywords():
-    assert isinstance(work, Verb)
-    assert work.__doc__ == "Give back the configuration."
-    assert work(Outer(out="x")) == work(out="x") == Outer(out="x")
-    assert work(out="x", **{"inner-part": {"rate": 1e-3}}).inner_part == Inner(rate=1e-3)
-    assert work(out="x", inner_part=Inner(rate=0.25)).inner_part == Inner(rate=0.25)
-    assert work(out=Path("some") / "place").out == "some/place"
-    with pytest.raises(TypeError, match="not both"):
-        work(Outer(out="x"), steps=3)
-    with pytest.raises(BrimfulError, match="steps"):
-        work(out="x", stesp=3)
-    with pytest.raises(BrimfulError, match=r"out.*required"):
-        work()
+def test_keywords_may_be_paths_groups_and_hyphenated():
+    assert build(Outer, {"out": "x", "inner-part": {"rate": 1e-3}}).inner_part == Inner(rate=1e-3)
+    assert build(Outer, {"out": "x", "inner_part": Inner(rate=0.25)}).inner_part == Inner(rate=0.25)
+    assert build(Outer, {"out": Path("some") / "place"}).out == "some/place"
 
 
 def test_a_group_keeps_the_defaults_that_its_parent_gives_it():

@@ -166,24 +166,13 @@ def test_a_required_option_may_come_from_either(tmp_path, capsys):
     [
         ("packing: {capcity: 3}", "unknown key packing.capcity: did you mean 'capacity'?"),
         ("dta: x", "unknown key dta: did you mean 'data'?"),
-        ("packing: {capacity: many}", "key packing.capacity: expected int"),
-        ("{data: x, packing: {max_length: 2}}", "packing.max_length is 2"),
-        ("{optimizer: {learning_rate: 1}, seed: x}", "key seed: expected int"),
-        ("data: {trainer: 1}", "key data: expected"),
         ("- x", "must hold a mapping"),
     ],
 )
 def test_a_wrong_configuration_file_is_named(tmp_path, yaml, said):
     path = tmp_path / "a.yaml"
     path.write_text(yaml)
-    for more in ([], ["--model", "tiny"]):
-        with pytest.raises(BrimfulError) as error:
-            parse(load_schema("pretrain"), ["--config", str(path), *more], "brimful pretrain")
-        assert said in str(error.value)
-        assert str(path) in str(error.value)
-    path.write_text("{data: x, out: o}")  # a wrong flag does not blame the file
     with pytest.raises(BrimfulError) as error:
-        parse(
-            load_schema("pretrain"), ["--config", str(path), "--packing.max-length", "2"], "brimful pretrain"
-        )
-    assert str(path) not in str(error.value)
+        parse(load_schema("pretrain"), ["--config", str(path)], "brimful pretrain")
+    assert said in str(error.value)
+    assert str(path) in str(error.value)

@@ -37,14 +37,6 @@ def checked(capsys: pytest.CaptureFixture[str], *line: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_named_columns(tmp_path, capsys):
-    rows = [{"body": text, "grade": number % 2} for number, text in enumerate(sentences(20, 1))]
-    path = write_table(tmp_path / "a.tsv", rows)
-    found = checked(capsys, path, "--columns.text", "body", "--columns.label", "grade")
-    assert found["files"] == {path: {"rows": 20, "labels": {"0": 10, "1": 10}}}
-    assert found["findings"] == []
-
-
 def test_tables_are_compared_in_their_order(tmp_path, capsys):
     texts = sentences(20, 1)
     rows = [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate([*texts, texts[0]])]

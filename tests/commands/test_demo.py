@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from brimful import example
+from brimful import demo, example
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.base.summary import ModelResult, estimate_gap_error
 from brimful.cli.main import main
-from brimful.commands.demo import SHOWN_REVIEWS, demo, run_line
+from brimful.commands.demo import SHOWN_REVIEWS, run_line
 from brimful.commands.demo_reviews import NEW_TEXTS, duplicate_key, load_reviews
 from brimful.reports.page import group_models
 from brimful.reports.run_records import load_runs

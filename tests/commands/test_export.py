@@ -11,10 +11,9 @@ import onnxruntime
 import pytest
 import torch
 
-from brimful import Encoder
+from brimful import Encoder, export
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
-from brimful.commands.export import export
 from brimful.data.examples import encode_texts
 from brimful.exporting import padded_model
 from brimful.exporting.exported_model import Export

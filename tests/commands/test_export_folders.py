@@ -9,12 +9,11 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from brimful import Encoder
+from brimful import Encoder, export
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import LOCK, atomic_directory
 from brimful.cli.main import main
 from brimful.commands import export as exporting
-from brimful.commands.export import export
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load
 from brimful.corpus.tokenize.vocabulary_training import train

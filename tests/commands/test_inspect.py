@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from brimful import inspect, prepare, pretrain
 from brimful.base.config import build, read_yaml, write_yaml
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import commit
 from brimful.base.types import Cursor
-from brimful.commands.inspect import inspect, show_findings
-from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import pretrain
+from brimful.commands.inspect import show_findings
 from brimful.corpus.shards import Corpus
 from brimful.data.batch import PackedBatch
 from brimful.data.rows import RowStream

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from brimful import inspect
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import commit
 from brimful.cli.main import main
-from brimful.commands.inspect import inspect
 
 
 def verify(directory: str) -> dict[str, Any]:

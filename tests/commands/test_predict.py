@@ -23,6 +23,7 @@ from brimful.hf.folders import save_model
 from brimful.model.heads import SequenceHead, SpanHead, TokenHead
 from brimful.serving import torch_models
 from brimful.tables import table_files
+from brimful.tasks import task_model
 from brimful.tasks.question_answering import QuestionAnswering
 from builders.served import nearly
 from builders.tables import write_rows
@@ -58,6 +59,7 @@ def plain(tmp_path_factory):
 def _slices_of_7(monkeypatch):
     """Files are read in slices of seven texts."""
     monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
+    monkeypatch.setattr(task_model, "TEXTS_AT_ONCE", 7)
 
 
 def written(folder: Path, suffix: str) -> str:
@@ -191,6 +193,7 @@ def test_a_wrong_row_is_named_before_anything_is_computed(
     classifier, tmp_path, monkeypatch, name, content, reason
 ):
     monkeypatch.setattr(table_files, "SLICE_TEXTS", 7)
+    monkeypatch.setattr(task_model, "TEXTS_AT_ONCE", 7)
     monkeypatch.setattr(TaskModel, "answers", None)
     if content is not None:
         (tmp_path / name).write_text(content)

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch._dynamo.utils import counters
 
+import brimful
 from bench.common.recorder import record
-from brimful.commands import pretrain as verb
 from brimful.model.encoder import Encoder
 from brimful.train import guard, metrics
 from brimful.train.metrics import read_metrics
@@ -191,7 +191,7 @@ def main() -> None:
     watch = _Watch()
     watch.name_threads()
     _patch(options, watch)
-    summary = verb.pretrain(**_values(options))
+    summary = brimful.pretrain(**_values(options))
     answer = {
         "began": watch.began,
         "updates": watch.updates,

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from brimful import Encoder
+from brimful import Encoder, export
 from brimful.base.errors import BrimfulError
-from brimful.commands.export import export
 from brimful.exporting.exported_model import Export
 from brimful.exporting.formats import FORMATS
 from brimful.exporting.summary_and_card import fill_card, summarise_export

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.commands.export import export
+from brimful import export
 from builders.task_models import task_model
 
 PAGE = (Path(__file__).parents[2] / "docs/export.md").read_text(encoding="utf-8")

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from brimful import BrimfulError, Encoder, TaskModel
+from brimful import BrimfulError, Encoder, TaskModel, export, predict
 from brimful.base.types import InferencePrecision
-from brimful.commands.export import export
-from brimful.commands.predict import predict
 from brimful.hf.folders import load_pretrained
 from brimful.hf.int8_steps import FILE, products
 from brimful.model.int8_rounding import find_obstacle

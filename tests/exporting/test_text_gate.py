@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brimful import BrimfulError, TaskModel
+from brimful import BrimfulError, TaskModel, export
 from brimful.base.machine import processor_name
-from brimful.commands.export import export
 from brimful.data.examples import Examples
 from brimful.exporting.exported_model import Export, RealTexts, find_texts
 from brimful.exporting.gate import compare, describe_instructions, require_little_loss

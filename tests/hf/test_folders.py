@@ -12,9 +12,8 @@ import transformers
 from hf.test_families import KINDS, check_numbers, refuse, their_config
 from safetensors.torch import load_file
 
-from brimful import Encoder
+from brimful import Encoder, export
 from brimful.base.errors import BrimfulError
-from brimful.commands.export import export
 from brimful.hf.folders import load_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import MaskedLMHead, PretrainingHead

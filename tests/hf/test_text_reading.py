@@ -12,8 +12,7 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import brimful
-from brimful import BrimfulError, Encoder, TaskModel
-from brimful.commands.export import export
+from brimful import BrimfulError, Encoder, TaskModel, export
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import FLAGS
 from brimful.model.heads import SequenceHead

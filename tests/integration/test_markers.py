@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful import Encoder, prepare
-from brimful.commands.export import export
+from brimful import Encoder, export, prepare
 from brimful.corpus.shards import Corpus
 from brimful.corpus.text.tokenizer import load
 from builders.encoders import small

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from brimful import distil, export, finetune
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.storage import read_json
-from brimful.commands.distil import distil
-from brimful.commands.export import export
-from brimful.commands.finetune import finetune
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.stages.held_out import HELD_OUT_FILE

@@ -18,7 +18,7 @@ KILLS = 30
 SCRIPT = """
 import sys
 from brimful.corpus.pipeline import inventory
-from brimful.commands.prepare import prepare
+from brimful import prepare
 inventory.SMALLEST_PART = 20_000
 other = {"language": "en", "dedup": {"documents": False}, "validation_share": 0.2} if sys.argv[4:] else {}
 prepare(**{"paths": [sys.argv[1]], "out": sys.argv[2], "tokenizer": sys.argv[3], "workers": 2,

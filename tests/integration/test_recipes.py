@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForMaskedLM
 
+from brimful import prepare, pretrain
 from brimful.base.config import build, read_yaml
 from brimful.base.storage import read_json
 from brimful.cli.main import load_schema
-from brimful.commands.prepare import prepare
-from brimful.commands.pretrain import pretrain
 from brimful.hf.folders import save_model
 from brimful.model.heads import MaskedLMHead
 from brimful.train.metrics import read_metrics

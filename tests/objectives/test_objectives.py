@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from brimful import pretrain
 from brimful.base.distributed import World
 from brimful.base.types import IGNORED
-from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch, pack
 from brimful.data.example_batches import make_batch
 from brimful.data.examples import Examples

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from brimful import report
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.summary import OVERVIEW, MeasuredOn, ModelResult, Summary, SummaryTable, with_overview
 from brimful.cli.main import main
-from brimful.commands.report import report
 from brimful.reports.page import group_models
 from brimful.reports.run_records import load_runs
 

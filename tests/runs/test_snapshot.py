@@ -12,12 +12,10 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
+from brimful import export, inspect, pretrain
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import CHECKSUMS
 from brimful.cli.main import main
-from brimful.commands.export import export
-from brimful.commands.inspect import inspect
-from brimful.commands.pretrain import pretrain
 from brimful.data.batch import PackedBatch
 from brimful.hf.folders import load_model
 from brimful.objectives.masked_lm import MaskedLM

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.commands.export import export
+from brimful import export
 from builders.served import save_quick, serving, write_models
 from builders.shared import made_once
 from builders.task_models import task_model

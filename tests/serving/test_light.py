@@ -11,8 +11,7 @@ import onnx
 import pytest
 
 import brimful
-from brimful import BrimfulError
-from brimful.commands.export import export
+from brimful import BrimfulError, export
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.text_encoder import TextEncoder

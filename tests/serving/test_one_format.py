@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from brimful import Encoder, TaskModel
-from brimful.commands.predict import predict
+from brimful import Encoder, TaskModel, predict
 from brimful.kernels.inference_layer import lays_out_bf16
 from brimful.precision import policy
 from builders.http_app import Asked

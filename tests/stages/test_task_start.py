@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from brimful.commands.finetune import finetune
+from brimful import finetune
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensor_names import to_hf

@@ -8,10 +8,10 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from brimful import pretrain
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.cli.arguments import parse
-from brimful.commands.pretrain import pretrain
 from brimful.corpus.text.special_ids import special_ids
 from brimful.corpus.text.tokenizer import load, save
 from brimful.model.heads import PretrainingHead

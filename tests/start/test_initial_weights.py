@@ -112,7 +112,7 @@ def test_held_out_documents_say_nothing(corpus_dir, tmp_path, monkeypatch):
         return piece_vectors(corpora, width, seed)
 
     monkeypatch.setattr("brimful.stages.pretrain.piece_vectors", vectors)
-    pretrain(settings(corpus_dir, tmp_path / "a"))
+    pretrain.run(settings(corpus_dir, tmp_path / "a"))
     assert set(read) == {"train"}
     assert {shard.split for shard in Corpus.open(corpus_dir).shards} == {"train", "validation"}
 
@@ -124,7 +124,7 @@ def settings(corpus_dir, out, **options):
 
 def start_of(config) -> dict[str, torch.Tensor]:
     """What a run starts with: it learns nothing."""
-    pretrain(replace(config, optimizer=OptimizerConfig(learning_rate=0.0)))
+    pretrain.run(replace(config, optimizer=OptimizerConfig(learning_rate=0.0)))
     return load_file(Path(config.out) / "encoder" / "model.safetensors")
 
 
@@ -159,9 +159,9 @@ def test_a_run_killed_before_its_first_update_starts_with_the_same_weights(corpu
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "run", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            pretrain(config)
+            pretrain.run(config)
     monkeypatch.setattr("brimful.stages.pretrain.piece_vectors", interrupt)  # what it started with is kept
-    pretrain(PretrainConfig(resume=str(tmp_path / "b")))
+    pretrain.run(PretrainConfig(resume=str(tmp_path / "b")))
     found = load_file(tmp_path / "b" / "encoder" / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found)

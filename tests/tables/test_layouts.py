@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import LAYOUTS, Columns, FileLayout, TableOptions, find_layout, require_task
 from brimful.tables.table_files import read_file, read_table, read_texts
 from brimful.tasks.classification import Classification
 from brimful.tasks.registry import find_task
 from builders.records import read_named_records
-from builders.tables import labelled, write_rows
+from builders.tables import labelled
 
 RECORDS = read_named_records(Path(__file__).parent / "layout_records.txt")
 
@@ -41,19 +40,6 @@ def test_labelled_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[
         task = Classification.from_labels(list(layout.labels))
         assert task.with_primary(layout.primary or "accuracy").primary_metric[1] == "highest"
     assert set(RECORDS) | {"glue/ax", "clue/cluener", "clue/cmrc", "squad"} == set(LAYOUTS)
-
-
-@pytest.mark.parametrize("name", ["glue/mrpc", "clue/ocnli"])
-def test_the_same_columns_in_parquet(name: str, tmp_path: Path) -> None:
-    content, texts, second = read_record(name)
-    if name.startswith("clue"):
-        rows = [json.loads(line) for line in content.splitlines()]
-    else:
-        header, *lines = (line.split("\t") for line in content.splitlines())
-        rows = [dict(zip(header, line, strict=True)) for line in lines]
-    write_rows(tmp_path / "train.parquet", rows)
-    table = read_table(tmp_path / "train.parquet", labelled=True, layout=LAYOUTS[name])
-    assert (table.texts, table.second) == (texts, second)
 
 
 def test_a_row_to_predict_lacks_nothing(tmp_path: Path) -> None:
@@ -107,30 +93,6 @@ def test_another_metric_decides() -> None:
     assert (chosen.primary_metric, task.primary_metric) == (("f1", "highest"), ("accuracy", "highest"))
     with pytest.raises(BrimfulError, match="no metric 'positive_f1'; known: accuracy"):
         Classification(["a", "b", "c"]).with_primary("positive_f1")
-
-
-def test_files_of_cluener(tmp_path: Path) -> None:
-    """Places include their last characters; of spans that overlap the longest stays."""
-    labels = {"name": {"叶老桂": [[4, 6]]}, "company": {"浙商银行": [[0, 3]]}}
-    rows = [
-        {"text": "浙商银行叶老桂", "label": labels},
-        {"text": "彭小军说", "label": {"name": {"彭小军": [[0, 2]], "小军": [[1, 2]]}}},
-    ]
-    train, test = (tmp_path / f"{name}.json" for name in ("train", "test"))
-    train.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
-    layout, task = LAYOUTS["clue/cluener"], find_task("token-classification")
-    with record_warnings() as said:
-        table = read_file(task, train, labelled=True, layout=layout)
-    assert [[tuple(span) for span in spans] for spans in table.labels] == [
-        [(0, 4, "company"), (4, 7, "name")],
-        [(0, 3, "name")],
-    ]
-    assert ["1 span left out that overlap" in line for line in said] == [True]
-    test.write_text('{"id": 7, "text": "浙商银行叶老桂"}\n', encoding="utf-8")
-    assert list(read_file(task, test, labelled=False, layout=layout).texts) == ["浙商银行叶老桂"]
-    train.write_text('{"text": "a", "label": {"name": 3}}\n')
-    with pytest.raises(BrimfulError, match=r"record 1 is not in the layout clue/cluener"):
-        read_file(task, train, labelled=True, layout=layout)
 
 
 def test_the_starts_of_cmrc_count_utf_16(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from brimful.base.console import escape_controls, warn
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import IN_MEMORY
 from brimful.corpus.reading.faults import check_machine
 from brimful.corpus.reading.forms import form_of, many_texts_of
 from brimful.corpus.reading.inputs import COMPRESSIONS, FORMATS, files_of
@@ -63,7 +64,7 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
     target = Path(os.path.realpath(out))
     for path in paths:
         source = Path(os.path.realpath(path))
-        if (source.is_dir() and target.is_relative_to(source)) or source.is_relative_to(target):
+        if source.is_dir() and target.is_relative_to(source):
             raise _overlap_error(out, path)
     inputs = {}
     left_out: Counter[str] = Counter()
@@ -72,7 +73,8 @@ def find_inputs(paths: Iterable[str], out: str) -> list[Input]:
             place = os.path.realpath(file)
             item = None if place in inputs else _state(os.path.abspath(file))
             if item:
-                if Path(place).is_relative_to(target):  # through a link
+                is_inside = Path(place).is_relative_to(target)  # perhaps through a link
+                if is_inside and Path(place).parent != target / IN_MEMORY:
                     raise _overlap_error(out, file)
                 inputs[place] = item
     if not inputs:

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from brimful import prepare
 from brimful.base.seals import MANIFEST
 from brimful.base.storage import read_json
-from brimful.commands.prepare import prepare
 from brimful.corpus.cleaning.version import cleaning_version
 from brimful.corpus.pipeline.preparing import CLEANING
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from brimful import inspect, prepare
 from brimful.base.errors import BrimfulError
-from brimful.commands.inspect import inspect
-from brimful.commands.prepare import prepare
 from brimful.corpus.pipeline import inventory
 from brimful.corpus.reading.texts import read_texts
 

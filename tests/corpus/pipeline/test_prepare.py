@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from brimful import prepare
 from brimful.base.errors import BrimfulError
 from brimful.base.seals import MANIFEST
 from brimful.base.storage import read_json
-from brimful.commands.prepare import prepare
 from brimful.corpus.dedup.duplicates import DedupConfig
 from brimful.corpus.pipeline import cleaning, inventory, preparing
 from brimful.corpus.pipeline.cleaning import CleanTask, clean_part

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.commands.prepare import prepare
+from brimful import prepare
 from brimful.corpus.pipeline.config import PrepareConfig
 from brimful.corpus.pipeline.preparation_summary import list_issues, summarise_preparation
 from brimful.corpus.pipeline.tokenizer_choice import describe_tokenizer

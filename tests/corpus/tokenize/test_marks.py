@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Regex, normalizers
 
-from brimful.commands.prepare import prepare
+from brimful import prepare
 from brimful.corpus.cleaning.clean import CleanConfig, Cleaner
 from brimful.corpus.text.folding import DROPPED, Folding, normalizer
 from brimful.corpus.text.tokenizer import save

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brimful import prepare
 from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
-from brimful.commands.prepare import prepare
 from brimful.corpus.words.word_lists import read_word_list
 
 WORDS = ["无创dna", "边缘盒子", "云计算平台", "Coca Cola", "腾讯控股(00700)", "C++", "iPhone 15 Pro", "北京"]
