@@ -17,7 +17,7 @@ OF_ALL = {"out", "resume", "dry_run"}
 TABLES = {"train", "dev", "test"}
 INCIDENTAL = {
     PretrainConfig: {"data", "recipe", "rows_per_micro_batch", "verify_data"},
-    FinetuneConfig: {"encoder", *TABLES, "more_tests", "ladder"},
+    FinetuneConfig: {"group", "encoder", *TABLES, "more_tests", "ladder"},
     DistilConfig: {"teacher", "student", *TABLES, "unlabelled"},
     DistilEncoderConfig: {"teacher", "student", "data"},
 }
