@@ -8,7 +8,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from brimful import pretrain
+import brimful
 from brimful.base.config import build
 from brimful.base.errors import BrimfulError
 from brimful.cli.arguments import parse
@@ -60,8 +60,8 @@ def folder_of(path, tokenizer, family="bert", kind=transformers.AutoModelForMask
 
 def run(start: Path, data: str | Path, out: Path, **options):
     steps = {"trainer": {"steps": 2, "log_every": 1}}
-    return pretrain(
-        build(PretrainConfig, {"start_from": start, "data": data, "out": out} | QUICK | steps | options)
+    return brimful.pretrain(
+        **{"start_from": start, "data": data, "out": out} | QUICK | steps | options,
     )
 
 
@@ -112,7 +112,7 @@ def test_a_killed_run_goes_on_without_the_folder(corpus_dir, tmp_path, monkeypat
         with pytest.raises(RuntimeError, match="killed"):
             run(tmp_path / "hf", corpus_dir, tmp_path / "killed", **trainer)
     shutil.rmtree(tmp_path / "hf")
-    pretrain(resume=str(tmp_path / "killed"))
+    brimful.pretrain(resume=str(tmp_path / "killed"))
     whole, resumed = (tensors(tmp_path / name / "encoder") for name in ("whole", "killed"))
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
