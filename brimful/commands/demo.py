@@ -62,7 +62,7 @@ LINES = (
     FINETUNE + "3e-4 6e-4 --out {out}/finetune",
     FINETUNE + "7e-4 1.5e-3 --out {out}/finetune-random --initialisation random --ladder none",
     # 4 layers become 2; and the same 2 layers learn from the labels.
-    "distil --teacher {out}/finetune --out {out}/distil --student-layers 2 --initialisation pretrained"
+    "distil --teacher {out}/finetune --out {out}/distil --student-layers 2"
     f" --unlabelled {{out}}/reviews/unlabelled.txt {TWO_STAGES}",
     FINETUNE + "3e-4 6e-4 --out {out}/student-undistilled --layers 1 3 --ladder none",
     "export {out}/finetune --out {out}/export/finetune --format onnx",

