@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -60,9 +61,9 @@ def measure(side: str, model: str, dtype: str, size: int) -> dict[str, Any]:
         def compute_loss() -> torch.Tensor:
             return span_cross_entropy_sum(head(encoder(batch)), spans, batch) / size
     else:
-        folder = Path(f"/tmp/bench-questions-{os.getpid()}")
-        save_model(folder, encoder, head)
-        peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)
+        with tempfile.TemporaryDirectory(prefix="bench-questions-") as folder:
+            save_model(Path(folder), encoder, head)
+            peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder)
         parameters = list(peer.train().parameters())
         width = LENGTH if side == "padded" else max(lengths)
         ids, mask = torch.zeros(2, size, width, dtype=torch.long)
