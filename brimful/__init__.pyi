@@ -1366,21 +1366,6 @@ def pretrain(
         BrimfulError: no prepared data, an unusable run directory, a checkpoint of other data, a NaN loss.
     """
 
-def doctor() -> VerbResult:
-    """Say what these machines are, how fast they are, and what is wrong with them.
-
-    A single process measures its machine, and its GPUs in turn. Under torchrun each rank measures its
-    own device, all at the same time, and a sum over all ranks is checked.
-
-    Args:
-
-    Returns:
-        `hosts`: the first rank, name, processor, usable cores, load average, cores that a virtual machine's
-        host withholds, bytes of memory and disk that are free, versions, and what the host lacks to compile
-        steps. `devices`: rank, host, name, precision, `flops` per second, and of a GPU its number, its memory
-        and what others take of it. `wrong_sums`: ranks whose sum is not exact. `findings`: lines.
-    """
-
 def pack(
     *,
     histogram: _Path | None = ...,

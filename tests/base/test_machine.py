@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from brimful.base import machine, resources
-from brimful.commands import machine_check
 
 ALL = float(machine.count_cores())
 
@@ -50,22 +49,6 @@ def test_memory_of_a_group_counts_its_page_cache(tmp_path):
     assert resources.available_memory(tmp_path) == 800 << 10
 
 
-def test_seconds_that_a_host_withholds(tmp_path):
-    ticks = 80 * os.sysconf("SC_CLK_TCK")
-    system(tmp_path, {"proc/stat": f"cpu  1 2 3 4 5 6 7 {ticks} 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"})
-    assert machine_check.stolen_seconds(tmp_path) == 80.0
-
-
-@pytest.mark.parametrize("text", ["", "cpu  0 0 0\n", "intr 1 2\n"])
-def test_a_system_that_does_not_say(tmp_path, monkeypatch, text):
-    def no_load() -> None:
-        raise OSError("no load average")
-
-    monkeypatch.setattr("os.getloadavg", no_load)
-    system(tmp_path, {"proc/stat": text})
-    assert (machine_check.load_average(), machine_check.stolen_seconds(tmp_path)) == (0.0, 0.0)
-
-
 def test_what_not_every_system_has_stands_in_one_module():
     words = re.compile(r"sched_getaffinity|CDLL\(|\"/?proc/")
     for path in (Path(__file__).parents[2] / "brimful").rglob("*.py"):
@@ -79,7 +62,6 @@ def test_each_part_has_a_plain_form(monkeypatch, tmp_path):
     assert machine.processor_name()
     assert machine.count_cores() == os.cpu_count()
     assert machine.read_kernel_file("proc/meminfo", tmp_path) is None
-    assert machine_check.stolen_seconds(tmp_path) == 0.0
     assert machine.find_library_function(tmp_path / "none.so", "any") is None
     assert machine.find_library_function(None, "no_such_function") is None
     assert not resources.can_reserve_memory(tmp_path)

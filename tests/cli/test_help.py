@@ -45,7 +45,7 @@ def test_all_options_are_shown_once(verb, capsys):
     assert len(set(flags)) == len(flags)
     options = [*list_options(load_schema(verb)), *list_options(Common)]
     assert [o.flag for o in options if len({o.flag, o.off_flag} & set(flags)) != 1] == []
-    assert ("--dry-run" in flags) == (verb not in ("check", "doctor", "inspect"))
+    assert ("--dry-run" in flags) == (verb not in ("check", "inspect"))
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "common"])
