@@ -4,8 +4,9 @@ computes it from a folder of weights."""
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.data.batch import PackedBatch
+from brimful.exporting.exported_model import Export
 from brimful.exporting.padded_batches import Inputs, Run
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import HEADS
@@ -26,6 +28,7 @@ from brimful.model.attention import Layout, Windows
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead
 from brimful.model.inference import scale_to_length_1
+from brimful.model.int8_rounding import Steps, round_weights
 from brimful.model.shape import TextPooling
 
 FILE_BYTES = (1 << 31) - (1 << 26)
@@ -131,24 +134,19 @@ def pool_padded(hidden: Tensor, real: Tensor, pooling: TextPooling) -> Tensor:
     return (hidden * weights).sum(1) / weights.sum(1)
 
 
-def write_onnx(
-    path: Path, encoder: Encoder, head: Head | None, *, token_types: bool, reading: TextReading | None = None
-) -> None:
+def write_onnx(path: Path, export: Export) -> None:
     """Trace the model with dynamic batch and length, into one file; the weights of a large one are beside it,
-    in model.onnx.data. Needs onnx and onnxscript.
-
-    Args:
-        token_types: whether token_type_ids are an input; else all are 0.
-        reading: without a head, the output is `VECTORS`, made so.
+    in model.onnx.data. Needs onnx and onnxscript. Without a head, the output is `VECTORS`.
     """
     import onnx
 
     # Below an error, the exporter reports the operators of packages that are not installed.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    model = PaddedModel(encoder, head, reading).eval()
+    encoder, head = export.encoder, export.head
+    model = PaddedModel(encoder, head, export.reading).eval()
     ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if token_types:
+    if export.token_types:
         inputs["token_type_ids"] = torch.zeros_like(ids)
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,6 +169,23 @@ def write_onnx(
     # fail where its earlier shape is listed.
     del onnx_model.graph.value_info[:]
     onnx.save(onnx_model, path)
+
+
+@contextmanager
+def round_embeddings(encoder: Encoder) -> Iterator[None]:
+    """Inside this context a graph is traced with embeddings in eight bits, with a scale for each row."""
+    with ExitStack() as hooks:
+        for module in (encoder.embedding, encoder.position):
+            if module is not None:
+                # Tokens and positions choose rows of both, and the embeddings in float32 are never read.
+                gather = partial(_gather, *round_weights(module.weight.detach(), Steps(1.0, 0)))
+                hooks.enter_context(module.register_forward_hook(gather))
+        yield
+
+
+def _gather(integers: Tensor, scales: Tensor, module: nn.Module, given: tuple[Tensor], _: Tensor) -> Tensor:
+    (ids,) = given
+    return F.embedding(ids, integers) * F.embedding(ids, scales[:, None])
 
 
 @contextmanager

@@ -27,10 +27,7 @@ _counters: dict[torch.device, Tensor] = {}
 def counter(device: torch.device) -> Tensor:
     """Return the device's counter, a leaf: float32 (4,), the ends of the bins; its gradient is the counts."""
     if device not in _counters:
-        edge = BIN_EDGE
-        if _counters:  # all devices have the same edge
-            edge = next(iter(_counters.values()))[LOWER].item()
-        ends = torch.tensor([edge, LARGEST, torch.inf, torch.nan], device=device)
+        ends = torch.tensor([BIN_EDGE, LARGEST, torch.inf, torch.nan], device=device)
         # Its gradient exists from the start and is never replaced, so that CUDA graphs can add to it.
         ends.grad = torch.zeros_like(ends)
         _counters[device] = ends.requires_grad_()
@@ -38,15 +35,6 @@ def counter(device: torch.device) -> Tensor:
 
 
 counter(torch.device("cpu"))
-
-
-def set_bin_edge(edge: float) -> None:
-    """End the lower bin at `edge`, and reset the counts."""
-    with torch.no_grad():
-        for ends in _counters.values():
-            if ends[LOWER] != edge:  # an earlier forward pass may have saved it for its backward pass
-                ends[LOWER] = edge
-    forget_counts()
 
 
 def take_counts(device: torch.device) -> Tensor:

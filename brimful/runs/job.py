@@ -78,17 +78,20 @@ class Job(Generic[C, P]):
     Attributes:
         verb: its name.
         temporary: folders in the run that only a resume needs.
+        ends: the settings of `trainer` that say where a run ends, which a resume may change.
     """
 
     verb: str
     temporary: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
 
     def open(self, config: C, ranks: World, lock: FolderLock) -> Opened[C]:
         """Take the folder of `out` for a new run, or the one of `resume`.
 
         Raises:
-            UsageError: an option is missing, or `resume` has options beside it.
-            BrimfulError: the folder is in use, or holds something else, or there is no run to resume.
+            UsageError: an option is missing, or `resume` has options beside it that no run can change.
+            BrimfulError: the folder is in use, or holds something else, or there is no run to resume, or a
+                finished run cannot go on.
         """
         options: Any = config
         path = Path(options.resume or options.out or "")
@@ -104,26 +107,61 @@ class Job(Generic[C, P]):
                 # lock.
                 require_run_place(path, self.verb)
             return Opened(config, path, False)
-        # Other options would change a run that has begun.
-        if options != build(type(options), {"resume": options.resume, "dry_run": options.dry_run}):
-            raise UsageError("--resume continues with the run's own configuration and takes no other options")
-        if (path / SUMMARY).is_file():
-            return Opened(config, path, False, self._read_finished(path, ranks))
+        changes = self._list_changes(options)
+        facts = read_object(path / SUMMARY) if (path / SUMMARY).is_file() else None
+        if facts is not None:
+            if facts.get("kind") != self.verb:
+                raise BrimfulError(
+                    f"{path} is a finished run of `brimful {facts.get('kind')}`, not {self.verb}"
+                )
+            if not changes:
+                if ranks.is_main:
+                    say(f"{path} is finished; there is nothing to resume")
+                return Opened(config, path, False, facts)
         if writes and (path / CONFIG).is_file():
             lock.take(path)
-            if (path / SUMMARY).is_file():
+            if facts is None and (path / SUMMARY).is_file():
                 raise BrimfulError(f"{path} was finished by another process just now")
             sweep(path)
-        saved = self._read_config(path, type(options), needs)
-        return Opened(replace(saved, dry_run=options.dry_run), path, True)
-
-    def _read_finished(self, run: Path, ranks: World) -> Values:
-        facts = read_object(run / SUMMARY)
-        if facts.get("kind") != self.verb:
-            raise BrimfulError(f"{run} is a finished run of `brimful {facts.get('kind')}`, not {self.verb}")
+        saved = replace(self._read_config(path, type(options), needs), dry_run=options.dry_run)
+        if not changes:
+            return Opened(saved, path, True)
+        changed = replace(saved, trainer=replace(saved.trainer, **changes))
+        if facts is not None:
+            self.require_more(changed, path, facts)
         if ranks.is_main:
-            say(f"{run} is finished; there is nothing to resume")
-        return facts
+            ends = ", ".join(f"trainer.{name} is now {value:g}" for name, value in changes.items())
+            say(f"{path}: {ends}; from here on the learning rate is that of a whole run with this end")
+        return Opened(changed, path, True)
+
+    def _list_changes(self, options: Any) -> Values:
+        """Return the options beside `resume`, which may only be `ends`."""
+        bare = {"resume": options.resume, "dry_run": options.dry_run}
+        if options == type(options)(**bare):  # not from a command line or keywords, as `unstated` is
+            return {}
+        unstated, changes = build(type(options), bare), {}
+        for name in self.ends:
+            if getattr(options.trainer, name) != getattr(unstated.trainer, name):
+                changes[name] = getattr(options.trainer, name)
+        if changes:
+            unstated = replace(unstated, trainer=replace(unstated.trainer, **changes))
+        if options != unstated:  # the others would change a run that has begun
+            others = (
+                f"no other options than trainer.{' and trainer.'.join(self.ends)}"
+                if self.ends
+                else "no options"
+            )
+            raise UsageError(f"--resume continues with the run's own configuration and takes {others}")
+        return changes
+
+    def require_more(self, config: C, run: Path, facts: Values) -> None:
+        """Refuse to continue a finished run that has nothing to continue from, or that is over all the same.
+
+        Args:
+            config: with the new end.
+            facts: its summary.json.
+        """
+        raise NotImplementedError
 
     def _read_config(self, run: Path, schema: Any, needs: Sequence[str]) -> Any:
         """Read the configuration of an interrupted run of this verb."""
@@ -188,6 +226,8 @@ class Job(Generic[C, P]):
                 if plan.config.dry_run:
                     return self.describe_plan(plan)
                 if ranks.is_main:
+                    # A run with a later end is unfinished from here on.
+                    (folder.path / SUMMARY).unlink(missing_ok=True)
                     write_yaml(folder.path / CONFIG, plan.config)
                     if inputs:
                         write_json(folder.path / INPUTS, inputs)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from brimful.base.config import to_dict, write_yaml
 from brimful.base.console import say, warn
+from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
 from brimful.base.seals import CONFIG, seal
 from brimful.base.summary import Summary, make_facts_table, with_overview
@@ -22,7 +23,9 @@ from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.hf.folders import count_parameters, save_model
 from brimful.model.encoder import Encoder
+from brimful.optim.schedule import Schedule
 from brimful.precision.policy import resolve_residual
+from brimful.runs.checkpoint import list_steps
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job
 from brimful.runs.start_checks import START
@@ -57,6 +60,15 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
 
     verb = "pretrain"
     temporary = ("blocks", "validation", START)
+    ends = ("steps", "hours")
+
+    def require_more(self, config: PretrainConfig, run: Path, facts: Values) -> None:
+        """As `Job.require_more`."""
+        schedule = Schedule(config.schedule, config.cycles(), config.trainer.hours)
+        steps, seconds = facts["steps"], facts["seconds"]
+        if schedule.over(steps, seconds) or not list_steps(run / "checkpoints"):
+            made = f"{run} is finished, after {steps:,} updates and {seconds / 3600:.3g} hours"
+            raise BrimfulError(f"{made}: to go on, it needs a later end, and a checkpoint")
 
     def plan(self, config: PretrainConfig, folder: RunFolder) -> PretrainPlan:
         """Resolve a configuration, and say what a new run will do."""
