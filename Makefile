@@ -10,7 +10,7 @@ CUDA_VENV := .venv-cuda
 OLDEST_VENV := .venv-oldest
 NEWEST_VENV := .venv-newest
 
-.PHONY: install dev demo test test-plain test-slow test-cuda test-oldest test-newest test-wheel fuzz lint clean
+.PHONY: install dev demo test test-plain test-slow test-cuda test-oldest test-newest test-wheel fuzz docs lint clean
 
 install: $(CORE)
 	@echo 'brimful is in $(BIN): . $(BIN)/activate puts it on the PATH'
@@ -67,6 +67,11 @@ fuzz: dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(ONLY),--only '$(ONLY)') $(if $(WORKERS),--workers $(WORKERS)) \
 		$(if $(CASE),--case $(CASE))
+
+# The site of docs/ in build/site. A broken link or anchor, and a page that docs/index.md does not name, is an error.
+docs: $(CORE)
+	$(BIN)/$(PIP) -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 $(CUDA_VENV)/.installed: TORCH = torch=$$(sed -n 's/^torch==/==/p' constraints.txt)
 $(CUDA_VENV)/.installed: EXTRAS = hf

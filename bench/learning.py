@@ -1,37 +1,39 @@
-"""Do small models learn the same? Losses on the demo's Chinese reviews, several seeds of every arm.
+"""Does a packed model learn the same? Packed BERT's learning curves, on the demo's Chinese reviews.
 
-    packing   packed against unpacked rows: the same sequences in each update, and as many on average
-    residual  `trainer.residual` bf16 against fp32, 4 layers of 128 in bf16 with Muon: bert and modern
+    unpacked        single sequences, each in a row of its own
+    packed          as many rows an update, and so more sequences
+    packed, betas   the same, with the betas of AdamW to the power of the packing factor, the article's remedy
 
-One thread, no dropout. Arms share seeds, held-out sequences and masks, so differences are taken within a
-seed. Finished runs are kept in --work, so an interrupted bench continues.
+A mini (4 layers of 256) at the same updates, and so for the same time; one seed, no dropout. The record has
+the loss of piece frequencies too: a model above it has not learned from context. Finished runs are kept in
+--work, so an interrupted bench continues.
 
-    python -m bench.learning [--studies packing residual] [--quick] [--out FOLDER]
+    python -m bench.learning [--quick] [--out FILE.json]
 """
 
 import argparse
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bench.common.corpora import DATA
-from bench.common.pretraining import Trial, final, prepare_texts, run_trials
+from bench.common.pretraining import Trial, prepare_texts, run_trials
 from bench.common.processes import machine_facts
-from bench.common.study import Run, by_arm, paired, spread, table
+from bench.common.study import table
 from brimful.base.storage import write_json
 from brimful.commands.demo_reviews import find_reviews, load_reviews
+from brimful.corpus.shards import Corpus
 from brimful.data.config import PackingConfig
 from brimful.data.mixture import open_sources, parse_sources
+from brimful.optim.config import OptimizerConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources
 
-STUDIES = ("packing", "residual")
-PRESET = {"model": "tiny", "architecture": "modern"}
+BETAS = (OptimizerConfig.beta1, OptimizerConfig.beta2)
 Settings = dict[str, Any]
 
 
@@ -42,20 +44,20 @@ class Size:
     Attributes:
         length: tokens of the longest sequence, and slots of a row.
         reviews: of each label; None takes all.
-        updates: of the unpacked arms.
-        batch: sequences in each of these.
+        rows: of an update.
     """
 
-    seeds: tuple[int, ...]
+    model: str
+    precision: str
     length: int
     vocabulary: int
     reviews: int | None
     updates: int
-    batch: int
+    rows: int
 
 
-FULL = Size((0, 1, 2), 128, 4000, None, 240, 11)
-QUICK = Size((0, 1), 32, 300, 60, 5, 8)
+FULL = Size("mini", "bf16", 128, 4000, None, 1200, 64)
+QUICK = Size("tiny", "fp32", 32, 300, 60, 6, 8)
 
 
 def review_texts(limit: int | None) -> list[str]:
@@ -64,23 +66,7 @@ def review_texts(limit: int | None) -> list[str]:
     return sorted([text for text, _ in (*reviews.labelled, *reviews.test)] + reviews.unlabelled)
 
 
-def settings(length: int, steps: int, points: int, **values: Any) -> Settings:
-    """Of a PretrainConfig; its packing and its trainer may be given in part."""
-    evaluate = max(1, steps // points)
-    loop = {"steps": steps, "evaluate_every": evaluate, "log_every": evaluate, "checkpoint_every": 0}
-    return {
-        "recipe": "plain",
-        "precision": "fp32",
-        "verify_data": False,
-        "masking": {"unit": "tokens"},  # whole words are learned too late for so short a training
-        "validation_tokens": 10_000_000,  # all there are, however they share rows
-        **values,
-        "packing": {"max_length": length, "capacity": length, **values.get("packing", {})},
-        "trainer": loop | values.get("trainer", {}),
-    }
-
-
-def packing_factor(data: Path, size: Size) -> float:
+def measure_packing_factor(data: Path, size: Size) -> float:
     """Sequences in a row, on average."""
     packing = PackingConfig(max_length=size.length, capacity=size.length)
     config = PretrainConfig(data=str(data), packing=packing)
@@ -88,65 +74,71 @@ def packing_factor(data: Path, size: Size) -> float:
     return sources[0].blocks[size.length].preview()[1].packing_factor
 
 
-def arms_of(study: str, size: Size, factor: float) -> dict[str, Settings]:
-    """What a study compares. An update of a packed arm is one micro-batch."""
-    few = round(size.batch / factor)  # rows of as many sequences
-    unpacked = {"packing": {"max_sequences": 1}, "rows_per_micro_batch": size.batch}
-    if study == "packing":
-        of = partial(settings, size.length, size.updates, 6, optimizer={"learning_rate": 3e-3}, **PRESET)
-        return {
-            "unpacked": of(sequences_per_update=size.batch, **unpacked),
-            "packed": of(sequences_per_update=size.batch, rows_per_micro_batch=few + 1),
-            "packed by rows": of(rows_per_update=few, rows_per_micro_batch=few),
-        }
-    of = partial(settings, size.length, size.updates, 2, precision="bf16", model="tiny", shape={"layers": 4})
-    # In so few updates, AdamW hardly gets a bert below frequencies.
-    of = partial(of, rows_per_update=5, rows_per_micro_batch=5, optimizer={"name": "muon"})
+def measure_frequencies(data: Path) -> float:
+    """The loss of held-out text, in nats a token, by the frequencies of pieces in the training text."""
+    corpus = Corpus.open(data)
+    counts = {}
+    for split in ("train", "validation"):
+        part = corpus.part(split)
+        assert part is not None
+        tokens = np.concatenate([np.asarray(shard.tokens) for shard in part.shards])
+        counts[split] = np.bincount(tokens, minlength=corpus.vocabulary_size)
+    frequencies = (counts["train"] + 1) / (counts["train"] + 1).sum()
+    return float(-(counts["validation"] * np.log(frequencies)).sum() / counts["validation"].sum())
+
+
+def make_arms(size: Size, factor: float) -> dict[str, Settings]:
+    """Return the settings of a PretrainConfig for each arm."""
+    evaluate = max(1, size.updates // 12)
+    loop = {"steps": size.updates, "evaluate_every": evaluate, "log_every": evaluate, "checkpoint_every": 0}
+    common = {
+        "recipe": "plain",
+        "model": size.model,
+        "precision": size.precision,
+        "verify_data": False,
+        "masking": {"unit": "tokens"},  # its loss is comparable with that of piece frequencies
+        "validation_tokens": 10_000_000,  # all there are, however they share rows
+        "rows_per_update": size.rows,
+        "rows_per_micro_batch": size.rows,
+        "trainer": loop,
+    }
+    packing = {"max_length": size.length, "capacity": size.length}
+    betas = {"beta1": BETAS[0] ** factor, "beta2": BETAS[1] ** factor}
     return {
-        f"{architecture} {residual}": of(architecture=architecture, trainer={"residual": residual})
-        for architecture in ("bert", "modern")
-        for residual in ("fp32", "bf16")
+        "unpacked": common | {"packing": packing | {"max_sequences": 1}},
+        "packed": common | {"packing": packing},
+        "packed, betas": common | {"packing": packing, "optimizer": betas},
     }
 
 
-def compared(runs: Sequence[Run]) -> str:
-    """A row for each arm: its loss, its distance from the first arm (of the same architecture), its time."""
-    arms = by_arm(runs)
-    rows = []
-    for arm, each in arms.items():
-        against = f"{arm.split()[0]} fp32" if f"{arm.split()[0]} fp32" in arms else next(iter(arms))
-        loss = "{:.4f} ± {:.4f}".format(*spread(final(each)))
-        difference = "{:+.4f} ± {:.4f}".format(*paired(final(each), final(arms[against])))
-        seconds = statistics.mean(run["cpu_seconds"] for run in each)
-        rows.append([arm, loss, f"{difference} (to {against})", f"{seconds:.0f}"])
-    return table(["", "held-out loss", "difference", "CPU s"], rows)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, print tables, keep records."""
+    """Train, print a table, keep the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--studies", nargs="+", choices=STUDIES, default=STUDIES)
     parser.add_argument("--work", type=Path, default=DATA / "learning", help="where runs are kept")
-    parser.add_argument("--out", type=Path, default=Path("bench/results"), help="for learning_STUDY.json")
+    parser.add_argument("--out", type=Path, default=Path("bench/results/learning_curves.json"))
     parser.add_argument("--quick", action="store_true", help="toy sizes: does it run?")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     size = QUICK if options.quick else FULL
     folder = options.work / ("quick" if options.quick else "full")
     data = prepare_texts(folder / "reviews", review_texts(size.reviews), size.vocabulary, 0.02)
-    factor = packing_factor(data, size)
-    for study in options.studies:
-        arms = arms_of(study, size, factor)
-        # Seed by seed, so that what is done early compares all arms.
-        trials = [Trial(study, arm, seed, values) for seed in size.seeds for arm, values in arms.items()]
-        runs = run_trials(trials, data, folder)
-        facts = machine_facts("brimful/data", "brimful/objectives", "brimful/train") | {
-            "torch": torch.__version__,
-            "study": study,
-            "packing_factor": factor,
-        }
-        write_json(options.out / f"learning_{study}.json", facts | {"arms": arms, "runs": runs})
-        print(f"\n{study}: {factor:.3f} sequences in a packed row\n\n{compared(runs)}")
+    factor = measure_packing_factor(data, size)
+    arms = make_arms(size, factor)
+    runs = run_trials([Trial("curves", arm, 0, values) for arm, values in arms.items()], data, folder)
+    facts = machine_facts("brimful/data", "brimful/objectives", "brimful/train") | {
+        "torch": torch.__version__,
+        "packing_factor": factor,
+        "frequency_loss": measure_frequencies(data),
+    }
+    write_json(options.out, facts | {"arms": arms, "runs": runs})
+    rows = []
+    for run in runs:
+        last = run["points"][-1]
+        rows.append(
+            [run["arm"], f"{last['sequences']:,}", f"{last['loss']:.4f}", f"{run['cpu_seconds']:.0f}"]
+        )
+    print(f"frequencies of pieces: {facts['frequency_loss']:.4f}; {factor:.3f} sequences in a packed row\n")
+    print(table(["", "sequences", "held-out loss", "CPU s"], rows))
 
 
 if __name__ == "__main__":

@@ -118,11 +118,6 @@ def curves(lines: list[dict[str, Any]], packing: Mapping[str, float]) -> dict[st
     return {"points": points, **totals, "fill": packing["efficiency"]}
 
 
-def final(runs: Sequence[Run]) -> list[float]:
-    """The held-out loss at the end."""
-    return [run["points"][-1]["loss"] for run in runs]
-
-
 def run_trials(trials: Sequence[Trial], data: Path, folder: Path) -> list[Run]:
     """Make the missing trainings, in their order."""
     runs = []

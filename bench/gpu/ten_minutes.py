@@ -6,8 +6,8 @@
     brimful       `pretrain --model base` for --seconds by the clock: held-out loss over seconds
     transformers  the same by a loop over length-grouped batches (bench/gpu/pretraining.py)
     tasks         MRPC and CoLA, fine-tuned from both; the four runs start together
-    commits       the two commits whose losses parted (docs/performance.md): the command of then, each twice,
-                  the four runs together; the first updates at which two runs part
+    commits       the two commits whose losses parted (docs/results/performance.md): the command of then, each
+                  twice, the four runs together; the first updates at which two runs part
 
 PREPARED is what `brimful prepare` made, TASKS the folder of `bench.tasks`. DIR/ten_minutes.json has a row for
 each run as soon as it ends. One that failed says why, and the next call tries it again. Without git, make the

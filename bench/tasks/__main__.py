@@ -66,8 +66,9 @@ def distil(name: str, encoder: str, work: Path, quick: bool) -> Any:
     if quick:
         words += ["--epochs", QUICK["epochs"]]
     facts = run_once(work / f"{name}-{encoder}-student.json", *words)
-    kept = ("primary_metric", "test", "student", "teacher", "parameters", "cpu_seconds", "peak_mb")
-    return {"set": name, "encoder": f"{encoder}, student"} | {key: facts[key] for key in kept if key in facts}
+    kept = ("primary_metric", "parameters", "comparisons", "precision", "cpu_seconds", "peak_mb")
+    row = {"set": name, "encoder": f"{encoder}, student"} | {key: facts[key] for key in kept if key in facts}
+    return row | {"test": facts["test"] | facts["student"]}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The on-disk token format: flat little-endian files, opened in O(1). Specified in docs/shard-format.md.
+"""The on-disk token format: flat little-endian files, opened in O(1). Specified in docs/formats.md.
 
 A corpus directory holds `shards/NAME.{tok,word.bits,sent.bits,idx,src,json}`, tokenizer.json and
 MANIFEST.json, which lists the shards; other shards are ignored. Special tokens are not stored.
@@ -304,7 +304,7 @@ class Shard:
         return read_bits(self.word_bits, begin, end)
 
     def origin(self, document: int) -> Origin:
-        """Return where a document was read (see docs/shard-format.md).
+        """Return where a document was read (see docs/formats.md).
 
         Raises:
             BrimfulError: the sources are damaged.

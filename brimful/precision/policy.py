@@ -26,7 +26,7 @@ THRESHOLD = 1e-7
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 products are faster than float32 ones (docs/inference.md).
+    """Whether bfloat16 products are faster than float32 ones (docs/predict.md).
 
     They are faster on Ampere and newer GPUs, and on CPUs with AVX-512-BF16 or AMX.
     """

@@ -1,6 +1,6 @@
 """Automatic loss scaling: a scale of the loss that keeps gradients within float16 and skips no step.
 
-docs/loss-scaling.md has the rule, which is Graphcore's, and how the scaler is used.
+docs/precision.md has the rule, which is Graphcore's, and how the scaler is used.
 """
 
 from collections.abc import Iterable
@@ -128,7 +128,7 @@ class AutomaticLossScaler:
         self._updates += 1
         if self._updates % self.period == 0:
             total = self._window.sum()
-            # The rule works on the device, so that nothing waits for it: docs/loss-scaling.md has its source.
+            # The rule works on the device, so that nothing waits for it: docs/precision.md has its source.
             above = self._window[1] / total
             factor = torch.where(above > THRESHOLD, 0.5, 2.0)
             changed = (self._scale * factor).clamp(MIN_SCALE, self.max_scale)

@@ -71,7 +71,7 @@ class PredictConfig(TableOptions):
     to int8, else fp32. Exports to ONNX have their own."""
     abstain_below: float | None = None
     """Classification: add a column abstained, true where the probability of the prediction is under this.
-    docs/checks.md says how to choose it."""
+    docs/evaluate.md says how to choose it."""
     dry_run: bool = False
     """Resolve and check everything, and do nothing."""
 

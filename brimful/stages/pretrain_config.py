@@ -33,7 +33,7 @@ RECIPES: dict[str, Values] = {
 """The defaults that a recipe changes."""
 
 FAST_SIZES = ("tiny", "mini")
-"""Where `fast` was measured (docs/training.md)."""
+"""Where `fast` was measured (docs/results/pretraining.md)."""
 
 
 def _is_measured(options: Facts) -> bool:

@@ -142,7 +142,7 @@ def _read_sentences(path: Path, reader: _LineReader) -> Iterator[Sentence]:
         if number == 1 and line.startswith("#FORMAT=WebAnno TSV"):
             raise BrimfulError(
                 f"{path} is WebAnno TSV: export it as CoNLL 2003 from INCEpTION or WebAnno, or convert it as"
-                " docs/data-forms.md shows"
+                " docs/your-data.md shows"
             )
         if number == 1 and line.startswith('{"'):
             raise BrimfulError(f"{path} holds JSON, not columns of words and tags: name it .jsonl")

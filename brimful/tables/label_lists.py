@@ -67,7 +67,7 @@ def _read_cell(cell: str, where: str) -> list[str]:
         return _read_names(_read_literal(cell, where), where)
     if _DOUBTFUL.search(cell):
         raise BrimfulError(
-            f"{where}: {cell!r:.60} may be one label or several: write a|b for two (docs/data-forms.md"
+            f"{where}: {cell!r:.60} may be one label or several: write a|b for two (docs/your-data.md"
             f" converts CSV, TSV and JSON lines), and {json.dumps([cell], ensure_ascii=False):.60} for one"
         )
     return _read_names(_SEPARATOR.split(cell), where)

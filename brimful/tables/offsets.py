@@ -80,7 +80,7 @@ def _remedy(places: Sequence[Place], unit: str) -> str:
         return f"--offsets {' or '.join(fitting)} fits the whole file"
     return (
         f"neither --offsets {others[0]} nor {others[1]} fits the whole file; correct the offsets"
-        " (docs/data-forms.md has a converter of spans that are objects with a text)"
+        " (docs/your-data.md has a converter of spans that are objects with a text)"
     )
 
 

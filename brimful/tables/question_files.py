@@ -94,7 +94,7 @@ def read_questions(
             if not isinstance(row.get(key), str):
                 raise BrimfulError(
                     f"{path}, {where} has no {key!r}: questions are SQuAD's JSON, or rows of question,"
-                    " context and answers (docs/data-forms.md)"
+                    " context and answers (docs/your-data.md)"
                 )
         numbers.append(number)
         wheres.append(where)

@@ -8,7 +8,7 @@ The keys of a JSON record tell its form:
     data, annotations           Label Studio's JSON
     tokens, ner_tags            Hugging Face datasets
 
-`--columns.text` and `--columns.label` name other keys. docs/data-forms.md has an example of each.
+`--columns.text` and `--columns.label` name other keys. docs/your-data.md has an example of each.
 """
 
 import json
@@ -170,7 +170,7 @@ def _remedy(row: FileRow) -> str:
     return (
         "records are text with spans (Prodigy), with label, labels or entities (doccano, Label Studio's"
         " JSON-MIN), data with annotations (Label Studio), tokens with ner_tags (Hugging Face datasets);"
-        " --columns.text and --columns.label name other keys, and docs/data-forms.md has converters"
+        " --columns.text and --columns.label name other keys, and docs/your-data.md has converters"
     )
 
 

@@ -1,4 +1,4 @@
-"""The counts of a run, and metrics.jsonl: one JSON object a line, whose keys docs/training.md explains."""
+"""The counts of a run, and metrics.jsonl: one JSON object a line, whose keys docs/pretrain.md explains."""
 
 import json
 import math

@@ -168,7 +168,7 @@ def trace_pass(
     config, peak = encoder.config, storages.peak
     if trainer.compile and config.gated and trainer.residual == "bf16" and not encoder.recomputes:
         # A compiled pass on a GPU keeps the products of gates, which an uncompiled one computes again
-        # (docs/performance.md, "Bytes between products").
+        # (docs/results/performance.md, "Bytes between products").
         peak += 2 * config.intermediate_size * config.layers * len(batch.tokens)
     return peak
 

@@ -16,7 +16,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.seals import MANIFEST
 from brimful.corpus.shards import Corpus, Shard, TokenBatch, read_bits, write_manifest, write_shard
 
-SPECIFICATION = Path(__file__).parents[2] / "docs" / "shard-format.md"
+SPECIFICATION = Path(__file__).parents[2] / "docs" / "formats.md"
 
 
 def batch_of(documents: list[list[tuple[int, bool, bool]]]) -> TokenBatch:

@@ -22,7 +22,7 @@ from builders.verbs import chained_documents
 from fuzz import server
 
 TESTS = Path(__file__).parents[1]
-FORMS, LAYOUTS = TESTS / "data_forms", TESTS / "tables" / "layout_records.txt"
+FORMS, LAYOUTS = TESTS.parent / "docs/examples", TESTS / "tables" / "layout_records.txt"
 TRAINING = "--precision fp32 --batch 1 --max-length 24 --epochs 2 --ladder none --learning-rates 1e-3 --json"
 """Options of a fine-tuning of a third of a second."""
 NEW_MODEL = "--model tiny --architecture bert"

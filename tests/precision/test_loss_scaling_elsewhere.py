@@ -39,7 +39,7 @@ class Scales(TrainerCallback):
 
 
 def trainer_of(directory: Path, model: nn.Module, data: list[dict]) -> tuple[Trainer, Scales]:
-    """That of docs/loss-scaling.md; on a CPU, where it has to be told that there is float16."""
+    """That of docs/precision.md; on a CPU, where it has to be told that there is float16."""
     settings = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_train_epochs": 2}
     settings |= {"learning_rate": 1e-2, "logging_steps": 1, "save_strategy": "epoch", "report_to": []}
     settings |= {"use_cpu": True, "fp16": True, "disable_tqdm": True, "dataloader_pin_memory": False}

@@ -1,4 +1,4 @@
-"""What docs/serving.md shows is run: its Python, its curl lines, its way to wait after 429."""
+"""What docs/serve.md shows is run: its Python, its curl lines, its way to wait after 429."""
 
 import json
 import re
@@ -15,7 +15,7 @@ import pytest
 from builders.scripted_server import Answer, scripted_server
 from builders.served import LABELS
 
-PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/serve.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8080"
 CODE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 CURL = re.findall(r"^ {4}(curl .+)$", PAGE, re.MULTILINE)

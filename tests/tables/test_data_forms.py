@@ -1,4 +1,4 @@
-"""The documented forms of spans and classes: the example file of each (tests/data_forms) gives the same."""
+"""The documented forms of spans and classes: the example file of each (docs/examples) gives the same."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.multi_label import MultiLabel
 from brimful.tasks.registry import find_task
 
-FORMS = Path(__file__).parent.parent / "data_forms"
+FORMS = Path(__file__).parents[2] / "docs/examples"
 TEXTS = ["Anna Berg joined Nordbank in Oslo.", "Nordbank raised its rates."]
 TEXTS += ["王小明住在北京。", "Nobody answered."]
 SPANS = [
