@@ -300,10 +300,13 @@ class OnnxInt8(Onnx):
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         from brimful.exporting.gate import DOT_PRODUCT_SETS, list_instruction_sets
-        from brimful.exporting.padded_model import round_embeddings, write_onnx
+        from brimful.exporting.padded_model import gather_rounded, write_onnx
+        from brimful.model.int8_rounding import Steps, round_weights
 
         shutil.rmtree(traced.parent)
-        with round_embeddings(export.encoder):
+        embedding = export.encoder.embedding
+        rounded = round_weights(embedding.weight.detach(), Steps(1.0, 0))
+        with embedding.register_forward_hook(partial(gather_rounded, *rounded)):
             write_onnx(traced, export)
         out.parent.mkdir(parents=True, exist_ok=True)
         level = logging.getLogger().level

@@ -4,9 +4,8 @@ computes it from a folder of weights."""
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,7 +27,6 @@ from brimful.model.attention import Layout, Windows
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, SequenceHead, SpanHead
 from brimful.model.inference import scale_to_length_1
-from brimful.model.int8_rounding import Steps, round_weights
 from brimful.model.shape import TextPooling
 
 FILE_BYTES = (1 << 31) - (1 << 26)
@@ -171,21 +169,11 @@ def write_onnx(path: Path, export: Export) -> None:
     onnx.save(onnx_model, path)
 
 
-@contextmanager
-def round_embeddings(encoder: Encoder) -> Iterator[None]:
-    """Inside this context a graph is traced with embeddings in eight bits, with a scale for each row."""
-    with ExitStack() as hooks:
-        for module in (encoder.embedding, encoder.position):
-            if module is not None:
-                # Tokens and positions choose rows of both, and the embeddings in float32 are never read.
-                gather = partial(_gather, *round_weights(module.weight.detach(), Steps(1.0, 0)))
-                hooks.enter_context(module.register_forward_hook(gather))
-        yield
-
-
-def _gather(integers: Tensor, scales: Tensor, module: nn.Module, given: tuple[Tensor], _: Tensor) -> Tensor:
-    (ids,) = given
-    return F.embedding(ids, integers) * F.embedding(ids, scales[:, None])
+def gather_rounded(
+    integers: Tensor, scales: Tensor, _: nn.Module, given: tuple[Tensor], out: Tensor
+) -> Tensor:
+    """As a hook of embeddings, trace their rows from integers (rows, width) and scales (rows,) instead."""
+    return F.embedding(given[0], integers) * F.embedding(given[0], scales[:, None])
 
 
 @contextmanager

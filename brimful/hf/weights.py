@@ -117,7 +117,7 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
         try:
             tensors = _read_pickled(path) if path.suffix == ".bin" else load_file(path)
             if path.name == INTEGER_WEIGHTS:
-                tensors = _multiply_by_scales(tensors)
+                _multiply_by_scales(tensors)
         except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
             raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
         for name, tensor in tensors.items():
@@ -130,21 +130,15 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
             yield path, name, tensor
 
 
-def _multiply_by_scales(tensors: Tensors) -> Tensors:
-    """Return the weights of a file in eight bits, in float32.
+def _multiply_by_scales(tensors: Tensors) -> None:
+    """Replace the integers and scales of a file in eight bits by weights in float32.
 
     Raises:
         KeyError, RuntimeError: scales are missing, or have another shape.
     """
-    weights = {}
-    for name, tensor in tensors.items():
-        if tensor.dtype == torch.int8:
-            tensor = tensor * tensors[name + ROW_SCALES][:, None]
-            if name + COLUMN_SCALES in tensors:
-                tensor = tensor * tensors[name + COLUMN_SCALES]
-        if not name.endswith((ROW_SCALES, COLUMN_SCALES)):
-            weights[name] = tensor
-    return weights
+    for name in [name for name, tensor in tensors.items() if tensor.dtype == torch.int8]:
+        weight = tensors[name] * tensors.pop(name + ROW_SCALES)[:, None]
+        tensors[name] = weight * tensors.pop(name + COLUMN_SCALES, 1.0)
 
 
 def _read_pickled(path: Path) -> Tensors:

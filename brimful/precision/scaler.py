@@ -199,14 +199,14 @@ class AutomaticLossScaler:
                 continue
             require_dense(parameter.grad)
             gradients.append(parameter.grad)
-            if id(parameter) in self._saturated_ids or parameter.is_complex():
+            if id(parameter) in self._saturated_ids:
                 continue
             self._saturated_ids.add(id(parameter))
             if watching.is_counted_elsewhere(parameter):
                 continue
-            gradient, is_skipped = parameter.grad, watching.is_skipped(parameter)
-            if is_skipped or not watching.is_watched(parameter):
-                gradient.copy_(watching.saturate_and_count(gradient, counts=not is_skipped))
+            gradient = parameter.grad
+            if not watching.is_watched(parameter):
+                gradient.copy_(watching.saturate_and_count(gradient))
             elif gradient.dtype == torch.float16 or _has_ranks():  # whose sums may have overflowed
                 watching.mend(gradient)
         return gradients

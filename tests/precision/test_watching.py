@@ -119,38 +119,6 @@ def test_sharded_parameters_are_refused(group):
             refused()
 
 
-@pytest.mark.parametrize("largest", [1.0, 1e9])
-def test_skipped_modules_are_saturated_and_not_counted(largest):
-    """Against a model whose other modules are counted alone; tied weights count where another has them."""
-    model = nn.Sequential(Step(), nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 6)), nn.Linear(6, 3))
-    model[1][0].weight = model[0].out.weight = nn.Parameter(torch.randn(5, 8)[:, :5].contiguous())
-    model[0].norm, model[0].table = nn.LayerNorm(5), nn.Embedding(20, 5)
-    whole = copy.deepcopy(model)
-    watch_modules(model, skip=[model[1]])
-    watch_modules(whole)
-    tokens, expected = torch.randint(20, (4, 7)), []
-    for module in (whole[0].norm, whole[0].out, whole[2]):
-        module.register_full_backward_hook(lambda module, inputs, outputs: expected.extend(inputs))
-    skipped = {id(p) for p in (model[1][0].bias, *model[1][1].parameters())}
-    for parameter, other in zip(model.parameters(), whole.parameters(), strict=True):
-        if id(parameter) not in skipped:
-            other.register_hook(expected.append)
-    for each in (whole, model):
-        take_counts(CPU)
-        (each(tokens).sum() * largest).backward()
-    assert counted() == histogram(expected)
-    for parameter, other in zip(model.parameters(), whole.parameters(), strict=True):
-        assert torch.equal(parameter.grad, other.grad)
-        assert parameter.grad.abs().max() <= LARGEST * 2  # the tied one is a sum of two
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    scaler = AutomaticLossScaler()
-    model[1][1].weight.grad.fill_(torch.inf)
-    scaler.scale(torch.ones(()))
-    scaler.step(optimizer)
-    assert counted() == (0, 0), "each was counted, or skipped, in the backward pass"
-    assert model[1][1].weight.grad.isfinite().all()
-
-
 @pytest.mark.parametrize(
     ("make", "shape"),
     [(convolutional, (2, 3, 8, 8)), (transformer, (2, 5, 16))],
