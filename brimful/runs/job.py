@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from brimful.base.config import build, config_hash, identity, read_yaml, write_yaml
+from brimful.base.config import build, config_hash, flatten, identity, read_yaml, to_dict, write_yaml
 from brimful.base.console import say
 from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import BrimfulError, UsageError
@@ -130,28 +130,23 @@ class Job(Generic[C, P]):
         if facts is not None:
             self.require_more(changed, path, facts)
         if ranks.is_main:
-            ends = ", ".join(f"trainer.{name} is now {value:g}" for name, value in changes.items())
+            ends = ", ".join(f"trainer.{name} is now {value}" for name, value in changes.items())
             say(f"{path}: {ends}; from here on the learning rate is that of a whole run with this end")
         return Opened(changed, path, True)
 
     def _list_changes(self, options: Any) -> Values:
         """Return the options beside `resume`, which may only be `ends`."""
-        bare = {"resume": options.resume, "dry_run": options.dry_run}
-        if options == type(options)(**bare):  # not from a command line or keywords, as `unstated` is
-            return {}
-        unstated, changes = build(type(options), bare), {}
-        for name in self.ends:
-            if getattr(options.trainer, name) != getattr(unstated.trainer, name):
-                changes[name] = getattr(options.trainer, name)
-        if changes:
-            unstated = replace(unstated, trainer=replace(unstated.trainer, **changes))
-        if options != unstated:  # the others would change a run that has begun
-            others = (
-                f"no other options than trainer.{' and trainer.'.join(self.ends)}"
-                if self.ends
-                else "no options"
+        bare, changes = {"resume": options.resume, "dry_run": options.dry_run}, {}
+        if options != type(options)(**bare):  # equal: made without `build`, which fills in the values below
+            unstated = flatten(to_dict(build(type(options), bare)))
+            for name, value in flatten(to_dict(options)).items():
+                if value != unstated[name]:
+                    changes[name.removeprefix("trainer.")] = value
+        if not changes.keys() <= set(self.ends):  # the others would change a run that has begun
+            raise UsageError(
+                "--resume continues with the run's own configuration and takes no other options"
+                + " than --trainer.steps and --trainer.hours" * bool(self.ends)
             )
-            raise UsageError(f"--resume continues with the run's own configuration and takes {others}")
         return changes
 
     def require_more(self, config: C, run: Path, facts: Values) -> None:

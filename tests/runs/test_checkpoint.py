@@ -147,7 +147,7 @@ def test_what_cannot_be_written_behind_is_told_once(tmp_path, go_on):
 
 @pytest.mark.parametrize("number", [None, 1, checkpoint.FORMAT + 1])
 def test_another_format_is_refused_in_one_line(seed, tmp_path, monkeypatch, number):
-    """A checkpoint of another format is not skipped as a damaged one is: to start over would overwrite a run."""
+    """A checkpoint of another format is not skipped as a damaged one is: a new start would overwrite it."""
     write(tmp_path, 4)
     commit, named = checkpoint.commit, {} if number is None else {"format": number}
     monkeypatch.setattr(checkpoint, "commit", lambda *files, format, **facts: commit(*files, **facts | named))
