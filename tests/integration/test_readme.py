@@ -1,11 +1,16 @@
-"""The commands of README.md and docs/quickstart.md are run, in their order, on a small corpus."""
+"""The lines of README.md and docs/start.md run as they stand, in their order; those of continued pretraining
+on a small corpus, and shorter."""
 
 import json
 import random
 import re
 import shlex
-import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,33 +61,48 @@ def test_commands_of_continued_pretraining_run(tmp_path: Path, monkeypatch: pyte
         assert {"loss.reviews", "loss.replay"} <= summary[figures].keys()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
-def test_commands_of_the_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(page)
-    monkeypatch.chdir(tmp_path)
-    write_texts(tmp_path / "reviews", rng)
-    for name in ("table", "train", "test"):
-        rows = "".join(f"{text}\t{label}\n" for text, label in (review(rng) for _ in range(120)))
-        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + rows, encoding="utf-8")
-    (tmp_path / "new.txt").write_text("".join(review(rng)[0] + "\n" for _ in range(5)), encoding="utf-8")
+def ask_server(arguments: list[str]) -> dict[str, Any]:
+    """Start a server, send the request of the page, end it as Ctrl-C does, and return the answer."""
+    page = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+    found = re.search(r"^ {4}curl (\S+) -H 'Content-Type: (.+)' -d '(.+)'$", page, re.M)
+    assert found is not None
+    address, kind, body = found.groups()
+    line = [sys.executable, "-m", "brimful", *arguments]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=".") as server:
+        assert server.stdout is not None
+        try:
+            assert any(text.startswith("serving ") for text in iter(server.stdout.readline, ""))
+            request = urllib.request.Request(address, body.encode(), {"Content-Type": kind})
+            with urllib.request.urlopen(request, timeout=60) as response:
+                answer: dict[str, Any] = json.load(response)
+        finally:
+            server.send_signal(signal.SIGINT)
+            status = server.wait(60)
+    assert status == 0
+    return answer
 
-    verbs = set()
-    for arguments in map(shorten, commands(page)):
-        if arguments[0] == "demo":
-            continue  # minutes; it has a slow test of its own
-        if "--resume" in arguments:
-            run = tmp_path / arguments[arguments.index("--resume") + 1]
-            (run / "summary.json").unlink()
-        elif arguments[0] == "pretrain":
-            arguments += ["--rows-per-update", "8", "--validation-tokens", "500"]
+
+def test_the_lines_of_the_readme_are_those_of_the_start_page() -> None:
+    start, readme = commands("docs/start.md"), commands("README.md")
+    assert [line for line in start if line in readme] == readme
+    verbs = ["example", "prepare", "pretrain", "finetune", "distil", "export", "predict", "serve"]
+    assert [line[0] for line in readme] == verbs
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_lines_of_the_start_page_run_as_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("snownlp", reason="needs the extra demo")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for arguments in commands("docs/start.md"):
         if arguments[0] == "serve":
-            arguments += ["--dry-run", "--port", "0"]  # it would serve until a signal ends it
-        if "downloaded-model" in arguments:
-            shutil.copytree("runs/pretrain/encoder", "downloaded-model")
-        assert main(arguments) == 0, arguments
-        verbs.add(arguments[0])
-    assert {"prepare", "pretrain", "finetune", "distil", "predict", "export", "report", "serve"} <= verbs
-    assert len((tmp_path / "labels.tsv").read_text(encoding="utf-8").splitlines()) == 6
-    assert (tmp_path / "deploy" / "config.json").exists()
-    assert "<html" in (tmp_path / "report.html").read_text(encoding="utf-8")
+            assert ask_server(arguments)["results"][0]["prediction"] in ("pos", "neg")
+        else:
+            assert main(arguments) == 0, arguments
+    texts = Path("reviews/new.txt").read_text(encoding="utf-8").splitlines()
+    assert len(Path("labels.tsv").read_text(encoding="utf-8").splitlines()) == 1 + len(texts)
+    assert Path("deploy/onnx/model.onnx").exists()
+    assert "<html" in Path("report.html").read_text(encoding="utf-8")

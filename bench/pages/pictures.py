@@ -1,0 +1,29 @@
+"""The picture of served models, docs/serving.png, from bench/results: python -m bench.pages.pictures"""
+
+from matplotlib.figure import Figure
+
+from bench.pages.__main__ import ROOT, Results, pick
+
+NAMES = {
+    ("serve_models", "multilingual"): "a published encoder\n28 M parameters",
+    ("serve_models", "student46"): "its student\n4.6 M",
+    ("serve_models", "own"): "an encoder of your own\n4.7 M",
+    ("serve", "student"): "its student\n3.4 M",
+    ("serve_tfidf", "train.tsv"): "TF-IDF and a linear model",
+}
+if __name__ == "__main__":
+    figure = Figure((7.5, 3.6), layout="constrained")
+    axes = figure.add_subplot(xlabel="texts a second, at most", ylabel="accuracy, %", xscale="log")
+    for (file, model), name in NAMES.items():
+        rows = [row for row in Results(ROOT)[file]["rows"] if row["side"] in ("fp32", "tfidf")]
+        speed = pick(rows, model=model, question="capacity")["texts_per_second"]
+        measured = pick(rows, model=model, question="accuracy")
+        percent, colour = 100 * measured["accuracy"], "#0b7285" if model in ("own", "student") else "#666666"
+        error = (percent * (100 - percent) / measured["texts"]) ** 0.5
+        axes.errorbar(speed, percent, error, fmt="o", color=colour)
+        sign, side = (-1.1, "top") if model in ("own", "train.tsv") else (1.1, "bottom")  # apart from others
+        axes.text(speed, percent + sign * error, name, va=side, ha="center", color=colour)
+    axes.set(xlim=(20, 1000), ylim=(80.4, 87.5), xticks=(20, 50, 100, 200, 500, 1000))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.minorticks_off()
+    figure.savefig(ROOT / "docs/serving.png", dpi=140)
