@@ -4,8 +4,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,19 +50,6 @@ def show_predicted(result: Values) -> None:
     print(line, file=sys.stderr if is_stream(output) else sys.stdout)
 
 
-@contextmanager
-def _keep_stdin(name: str) -> Iterator[str]:
-    """Yield the name of a file with all of stdin, which can be read twice; another input has its own name."""
-    if not is_stream(name):
-        yield name
-        return
-    with TemporaryDirectory(prefix="brimful-") as folder:
-        path = Path(folder, f"stdin{name[1:] or '.txt'}")
-        with open(0, "rb", closefd=False) as stdin, open(path, "wb") as file:
-            shutil.copyfileobj(stdin, file)
-        yield str(path)
-
-
 @verb(PredictConfig, show=show_predicted)
 def predict(config: PredictConfig) -> Values:
     """Write a prediction for each text: the columns of the model's task, such as prediction and probability.
@@ -90,7 +76,12 @@ def predict(config: PredictConfig) -> Values:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join(suffixes)}")
     if not to_stdout and os.path.realpath(output) == os.path.realpath(config.input):
         raise BrimfulError(f"--output {output} is the input; name another file")
-    with _keep_stdin(config.input) as source:
+    if not is_stream(config.input):
+        return _predict(config, config.input, output)
+    with TemporaryDirectory(prefix="brimful-") as folder:  # for a copy, which can be read twice
+        source = f"{folder}/stdin{config.input[1:] or '.txt'}"
+        with open(0, "rb", closefd=False) as stdin, open(source, "wb") as file:
+            shutil.copyfileobj(stdin, file)
         return _predict(config, source, output)
 
 

@@ -90,8 +90,7 @@ class Job(Generic[C, P]):
 
         Raises:
             UsageError: an option is missing, or `resume` has options beside it that no run can change.
-            BrimfulError: the folder is in use, or holds something else, or there is no run to resume, or a
-                finished run cannot go on.
+            BrimfulError: the folder is in use, or holds something else, or there is no run to resume.
         """
         options: Any = config
         path = Path(options.resume or options.out or "")
@@ -126,13 +125,10 @@ class Job(Generic[C, P]):
         saved = replace(self._read_config(path, type(options), needs), dry_run=options.dry_run)
         if not changes:
             return Opened(saved, path, True)
-        changed = replace(saved, trainer=replace(saved.trainer, **changes))
-        if facts is not None:
-            self.require_more(changed, path, facts)
         if ranks.is_main:
             ends = ", ".join(f"trainer.{name} is now {value}" for name, value in changes.items())
             say(f"{path}: {ends}; from here on the learning rate is that of a whole run with this end")
-        return Opened(changed, path, True)
+        return Opened(replace(saved, trainer=replace(saved.trainer, **changes)), path, True)
 
     def _list_changes(self, options: Any) -> Values:
         """Return the options beside `resume`, which may only be `ends`."""
@@ -148,15 +144,6 @@ class Job(Generic[C, P]):
                 + " than --trainer.steps and --trainer.hours" * bool(self.ends)
             )
         return changes
-
-    def require_more(self, config: C, run: Path, facts: Values) -> None:
-        """Refuse to continue a finished run that has nothing to continue from, or that is over all the same.
-
-        Args:
-            config: with the new end.
-            facts: its summary.json.
-        """
-        raise NotImplementedError
 
     def _read_config(self, run: Path, schema: Any, needs: Sequence[str]) -> Any:
         """Read the configuration of an interrupted run of this verb."""

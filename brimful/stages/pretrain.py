@@ -13,7 +13,8 @@ from brimful.base.config import to_dict, write_yaml
 from brimful.base.console import say, warn
 from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
-from brimful.base.seals import CONFIG, seal
+from brimful.base.seals import CONFIG, SUMMARY, seal
+from brimful.base.storage import read_object
 from brimful.base.summary import Summary, make_facts_table, with_overview
 from brimful.base.types import Facts, Numbers, Values
 from brimful.corpus.frequencies import entropy, piece_frequencies
@@ -62,18 +63,12 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
     temporary = ("blocks", "validation", START)
     ends = ("steps", "hours")
 
-    def require_more(self, config: PretrainConfig, run: Path, facts: Values) -> None:
-        """As `Job.require_more`."""
-        schedule = Schedule(config.schedule, config.cycles(), config.trainer.hours)
-        steps, seconds = facts["steps"], facts["seconds"]
-        if schedule.over(steps, seconds) or not list_steps(run / "checkpoints"):
-            made = f"{run} is finished, after {steps:,} updates and {seconds / 3600:.3g} hours"
-            raise BrimfulError(f"{made}: to go on, it needs a later end, and a checkpoint")
-
     def plan(self, config: PretrainConfig, folder: RunFolder) -> PretrainPlan:
         """Resolve a configuration, and say what a new run will do."""
         ranks = folder.ranks
         config = resolve_pretraining(config, folder)
+        if folder.resuming and (folder.path / SUMMARY).is_file():
+            _require_later_end(config, folder.path)
         corpora = open_sources(parse_sources(config.data or ()), verify=config.verify_data and ranks.is_main)
         has_held_out = config.validation_tokens and any(
             corpus.part("validation") for corpus in corpora.values()
@@ -172,6 +167,16 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
                 facts["validation_at_start"] = _metrics_at_start(lines)
             save_model(directory / "encoder", encoder, head)
         return with_overview(facts, summarise_pretraining(facts))
+
+
+def _require_later_end(config: PretrainConfig, run: Path) -> None:
+    """Refuse to continue a finished run that its new end does not lengthen, or that has no checkpoint."""
+    facts = read_object(run / SUMMARY)
+    steps, seconds = facts["steps"], facts["seconds"]
+    schedule = Schedule(config.schedule, config.cycles(), config.trainer.hours)
+    if schedule.over(steps, seconds) or not list_steps(run / "checkpoints"):
+        made = f"{run} is finished, after {steps:,} updates and {seconds / 3600:.3g} hours"
+        raise BrimfulError(f"{made}: to go on, it needs a later end, and a checkpoint")
 
 
 def _resume(trainer: Trainer, stream: RowStream, folder: RunFolder) -> None:
