@@ -92,6 +92,9 @@ class ModelFolder:
         why = "expected config.json and model.safetensors, or a finished run"
         if not path.is_dir():
             why = "there is no such folder"
+            # Names of the hub have hyphens, as google-bert/bert-base-chinese; `runs/a-slip` is in a folder.
+            if "-" in str(path) and len(path.parts) <= 2 and not Path(path.parts[0]).exists():
+                why += f"; from the Hugging Face hub: hf download {path} --local-dir {path.name}"
         elif (path / "MANIFEST.json").is_file():
             why = f"it is prepared text; brimful pretrain --data {path} trains an encoder on it"
         elif (path / "config.yaml").is_file() and not (path / "summary.json").is_file():

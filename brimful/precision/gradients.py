@@ -20,8 +20,6 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
     """Return the norm of all gradients together, in few kernels: a float32 scalar, whatever their formats."""
     parts = []
     for gradient in gradients:
-        if gradient.is_complex():
-            gradient = torch.view_as_real(gradient.resolve_conj())
         # foreach computes a norm in a wider format than its input's, but not in a narrower one.
         parts.append(gradient.float() if gradient.itemsize > 4 else gradient)
     if not parts:
@@ -37,11 +35,11 @@ def list_parameters(groups: Iterable[Values]) -> list[Any]:
 
 
 def require_dense(tensor: Tensor) -> None:
-    """Raise BrimfulError for a parameter or gradient that is sharded over ranks, or sparse."""
-    if tensor.is_sparse or hasattr(tensor, "device_mesh"):
+    """Raise BrimfulError for a parameter or gradient that is sharded over ranks, sparse, or complex."""
+    if tensor.is_sparse or tensor.is_complex() or hasattr(tensor, "device_mesh"):
         raise BrimfulError(
-            "loss scaling and 16-bit weights take dense tensors that are whole on each rank: use DDP in place"
-            " of FSDP2 and tensor parallelism, and embeddings with sparse=False"
+            "loss scaling and 16-bit weights take dense, real tensors that are whole on each rank: use DDP in"
+            " place of FSDP2 and tensor parallelism, and embeddings with sparse=False"
         )
 
 

@@ -20,9 +20,9 @@ DTYPES: dict[str, torch.dtype] = {
 LARGEST = 65504.0
 """The largest finite float16."""
 BIN_EDGE = 2.0**13
-"""The default edge between the two bins of automatic loss scaling."""
+"""The edge between the two bins of automatic loss scaling."""
 THRESHOLD = 1e-7
-"""By default, the loss scale is doubled while at most this proportion of gradients is above the edge."""
+"""The loss scale is doubled while at most this proportion of gradients is above the edge."""
 
 
 def has_fast_bf16(device: torch.device) -> bool:

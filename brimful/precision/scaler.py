@@ -14,51 +14,34 @@ from brimful.base.errors import BrimfulError
 from brimful.base.types import MAX_SCALE, MIN_SCALE, Numbers
 from brimful.precision import watching
 from brimful.precision.gradients import gradient_norm, list_parameters, require_dense
-from brimful.precision.policy import BIN_EDGE, LARGEST, THRESHOLD, widen
+from brimful.precision.policy import THRESHOLD, widen
 
 
 class AutomaticLossScaler:
     """Doubles or halves the scale of the loss after an update, so that gradients stay in float16's range.
 
     Args:
-        init_scale: the first scale.
+        init_scale: the first scale, at least 2^-16 and at most 2^40, the bounds of the scale.
         period: updates between two changes of the scale.
-        threshold: the scale is doubled up to this proportion of gradients above `bin_edge`.
-        bin_edge: the lower end of the upper bin.
-        min_scale, max_scale: the bounds of the scale. A float16 loss lowers `max_scale` to 2^15.
 
     Raises:
-        BrimfulError: arguments that contradict each other.
+        BrimfulError: an argument is out of its range.
     """
 
-    def __init__(
-        self,
-        init_scale: float = 1.0,
-        period: int = 1,
-        threshold: float = THRESHOLD,
-        bin_edge: float = BIN_EDGE,
-        min_scale: float = MIN_SCALE,
-        max_scale: float = MAX_SCALE,
-    ) -> None:
-        if not 0 < min_scale <= init_scale <= max_scale < 2.0**127:
+    def __init__(self, init_scale: float = 1.0, period: int = 1) -> None:
+        if not MIN_SCALE <= init_scale <= MAX_SCALE or period < 1:
             raise BrimfulError(
-                f"loss scaling needs 0 < min_scale <= init_scale <= max_scale < 2^127, not {min_scale:g}, "
-                f"{init_scale:g}, {max_scale:g}"
+                "loss scaling needs an init_scale from 2^-16 to 2^40 and a period >= 1, not"
+                f" {init_scale:g} and {period}"
             )
-        if period < 1 or period != int(period) or not 0 <= threshold < 1 or not 0 < bin_edge < LARGEST:
-            raise BrimfulError(
-                "loss scaling needs a whole period >= 1, 0 <= threshold < 1 and 0 < bin_edge < 65504, not "
-                f"{period}, {threshold:g}, {bin_edge:g}"
-            )
-        self.period, self.threshold, self.bin_edge = period, threshold, bin_edge
-        self.min_scale, self.max_scale = min_scale, max_scale
+        self.period, self.max_scale = period, MAX_SCALE  # a float16 loss lowers it
         self._scale = torch.tensor(init_scale, dtype=torch.float32)
         self._updates = 0
         self._window = torch.zeros(2)
         self._recent = torch.zeros(4)
         self._clipped = False
         self._begin_update()
-        watching.set_bin_edge(bin_edge)
+        watching.forget_counts()
 
     def scale(self, loss: Tensor) -> Tensor:
         """Return the loss times the scale, in float32 or wider."""
@@ -147,8 +130,8 @@ class AutomaticLossScaler:
             total = self._window.sum()
             # The rule works on the device, so that nothing waits for it: docs/precision.md has its source.
             above = self._window[1] / total
-            factor = torch.where(above > self.threshold, 0.5, 2.0)
-            changed = (self._scale * factor).clamp(self.min_scale, self.max_scale)
+            factor = torch.where(above > THRESHOLD, 0.5, 2.0)
+            changed = (self._scale * factor).clamp(MIN_SCALE, self.max_scale)
             self._scale = torch.where(total > 0, changed, self._scale)
             self._window.zero_()
         self._begin_update()
@@ -179,7 +162,7 @@ class AutomaticLossScaler:
         return {"scale": self.get_scale(), "updates": self._updates, "lower": lower, "above": above}
 
     def load_state_dict(self, state_dict: Numbers) -> None:
-        """Restore a `state_dict`. Period, threshold, edge and bounds stay as they are.
+        """Restore a `state_dict`. The period and the bounds stay as they are.
 
         Raises:
             BrimfulError: it is not a state of this class.
@@ -187,7 +170,7 @@ class AutomaticLossScaler:
         missing = {"scale", "updates", "lower", "above"} - state_dict.keys()
         if missing:
             raise BrimfulError(f"not a state of AutomaticLossScaler: it lacks {', '.join(sorted(missing))}")
-        self._scale.fill_(state_dict["scale"]).clamp_(self.min_scale, self.max_scale)
+        self._scale.fill_(state_dict["scale"]).clamp_(MIN_SCALE, self.max_scale)
         self._updates = int(state_dict["updates"])
         self._window = self._window.new_tensor([state_dict["lower"], state_dict["above"]])
         self.forget()
@@ -216,14 +199,14 @@ class AutomaticLossScaler:
                 continue
             require_dense(parameter.grad)
             gradients.append(parameter.grad)
-            if id(parameter) in self._saturated_ids or parameter.is_complex():
+            if id(parameter) in self._saturated_ids:
                 continue
             self._saturated_ids.add(id(parameter))
             if watching.is_counted_elsewhere(parameter):
                 continue
-            gradient, is_skipped = parameter.grad, watching.is_skipped(parameter)
-            if is_skipped or not watching.is_watched(parameter):
-                gradient.copy_(watching.saturate_and_count(gradient, counts=not is_skipped))
+            gradient = parameter.grad
+            if not watching.is_watched(parameter):
+                gradient.copy_(watching.saturate_and_count(gradient))
             elif gradient.dtype == torch.float16 or _has_ranks():  # whose sums may have overflowed
                 watching.mend(gradient)
         return gradients

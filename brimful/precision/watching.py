@@ -7,8 +7,8 @@ and micro-batches, a compiled step keeps them, and nothing waits for the host. T
 `.half()`, optimizers, checkpoints and DDP do not see it. A process has one set of counts.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from functools import cache, partial
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,10 +27,7 @@ _counters: dict[torch.device, Tensor] = {}
 def counter(device: torch.device) -> Tensor:
     """Return the device's counter, a leaf: float32 (4,), the ends of the bins; its gradient is the counts."""
     if device not in _counters:
-        edge = BIN_EDGE
-        if _counters:  # all devices have the same edge
-            edge = next(iter(_counters.values()))[LOWER].item()
-        ends = torch.tensor([edge, LARGEST, torch.inf, torch.nan], device=device)
+        ends = torch.tensor([BIN_EDGE, LARGEST, torch.inf, torch.nan], device=device)
         # Its gradient exists from the start and is never replaced, so that CUDA graphs can add to it.
         ends.grad = torch.zeros_like(ends)
         _counters[device] = ends.requires_grad_()
@@ -38,15 +35,6 @@ def counter(device: torch.device) -> Tensor:
 
 
 counter(torch.device("cpu"))
-
-
-def set_bin_edge(edge: float) -> None:
-    """End the lower bin at `edge`, and reset the counts."""
-    with torch.no_grad():
-        for ends in _counters.values():
-            if ends[LOWER] != edge:  # an earlier forward pass may have saved it for its backward pass
-                ends[LOWER] = edge
-    forget_counts()
 
 
 def take_counts(device: torch.device) -> Tensor:
@@ -94,8 +82,8 @@ def saturate(gradient: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(gradient == gradient, gradient, 0.0).clamp(-limit, limit), counts
 
 
-def saturate_and_count(gradient: Tensor, padding: int = 0, *, counts: bool = True) -> Tensor:
-    """Saturate a gradient and, if `counts`, add its counts to the counter, where autograd can't.
+def saturate_and_count(gradient: Tensor, padding: int = 0) -> Tensor:
+    """Saturate a gradient and add its counts to the counter, where autograd can't.
 
     Args:
         padding: how many of its numbers are zeros that stand for no gradient.
@@ -104,8 +92,7 @@ def saturate_and_count(gradient: Tensor, padding: int = 0, *, counts: bool = Tru
     saturated, bin_counts = saturate_here(gradient, counter(gradient.device))
     if padding:
         bin_counts[LOWER] -= padding
-    if counts:
-        _add_counts(bin_counts)
+    _add_counts(bin_counts)
     return saturated
 
 
@@ -158,69 +145,47 @@ class _Watch(torch.autograd.Function):
         return saturate(gradient, *ctx.saved_tensors)
 
 
-def watch(tensor: Tensor, *, counts: bool = True) -> Tensor:
-    """Return the tensor, whose gradient will be saturated and, with `counts`, counted.
-
-    Do not change it in place. A complex tensor is returned as it is.
-    """
-    if not (tensor.requires_grad and torch.is_grad_enabled()) or tensor.is_complex():
+def watch(tensor: Tensor) -> Tensor:
+    """Return the tensor, whose gradient will be saturated and counted. Do not change it in place."""
+    if not (tensor.requires_grad and torch.is_grad_enabled()):
         return tensor
-    ends = counter(tensor.device)
-    if not counts:  # a detached counter gets no gradient, so no counts
-        ends = ends.detach()
-    return _Watch.apply(tensor, ends)
+    return _Watch.apply(tensor, counter(tensor.device))
 
 
-def watch_modules(model: nn.Module, *, skip: Collection[nn.Module] = (), parameters: bool = True) -> None:
+def watch_modules(model: nn.Module, *, parameters: bool = True) -> None:
     """Watch a whole model: all parameters, and the inputs of each module that has parameters of its own.
 
     The gradient of a parameter is counted and saturated in each backward pass, before it is accumulated,
     reduced or compressed. Call this after the model is moved to its device and before it first runs compiled,
     before or after DDP. A second call changes nothing. Modules with parameters must not change their input in
-    place. Complex tensors are not watched.
+    place.
 
     Args:
-        skip: modules whose gradients are saturated and not counted, with all modules inside them. A parameter
-            that another module shares is counted.
         parameters: False leaves the parameters to the caller, who counts and saturates the gradients of each
             backward pass with `saturate_and_count`, and `mend`s their sums.
 
     Raises:
-        BrimfulError: a parameter is sharded.
+        BrimfulError: a parameter is sharded or complex.
     """
-    skipped_modules: set[nn.Module] = set()
-    for module in skip:
-        skipped_modules.update(module.modules())
-    counted_parameters: set[Tensor] = set()
-    for module in model.modules():
-        if module not in skipped_modules:
-            counted_parameters.update(module.parameters(recurse=False))
     for parameter in model.parameters():
         require_dense(parameter)
         counter(parameter.device)  # made now, since a compiled step or a CUDA graph cannot make it
-        parameter._is_skipped = parameter not in counted_parameters  # type: ignore[attr-defined]
         if not parameters:
             count_elsewhere([parameter])
-        elif parameter.requires_grad and not parameter.is_complex() and not is_watched(parameter):
-            parameter.register_hook(_saturate_parameter if is_skipped(parameter) else _count_parameter)
+        elif parameter.requires_grad and not is_watched(parameter):
+            parameter.register_hook(_count_parameter)
     for module in model.modules():
         if getattr(module, "_inputs_are_watched", False):
             continue
         module._inputs_are_watched = True  # type: ignore[assignment]  # a copy of the module has it too
         if next(module.parameters(recurse=False), None) is not None:
-            hook = partial(_watch_inputs, counts=module not in skipped_modules)
-            module.register_forward_pre_hook(hook, with_kwargs=True)
+            module.register_forward_pre_hook(_watch_inputs, with_kwargs=True)
 
 
 def is_watched(parameter: Tensor) -> bool:
     """Whether a parameter's gradients are counted in each backward pass."""
-    hooks = (parameter._backward_hooks or {}).values()  # a copied or unpickled parameter has no hooks
-    return _count_parameter in hooks or _saturate_parameter in hooks
-
-
-def is_skipped(parameter: Tensor) -> bool:
-    """Whether a parameter's gradients are saturated and not counted."""
-    return getattr(parameter, "_is_skipped", False)
+    # A copied or unpickled parameter has no hooks.
+    return _count_parameter in (parameter._backward_hooks or {}).values()
 
 
 def is_counted_elsewhere(parameter: Tensor) -> bool:
@@ -234,31 +199,28 @@ def count_elsewhere(parameters: Iterable[Tensor], elsewhere: bool = True) -> Non
         parameter._is_counted_elsewhere = elsewhere  # type: ignore[attr-defined]
 
 
-def _watch_inputs(module: nn.Module, args: tuple, kwargs: Values, *, counts: bool) -> tuple[Any, Any]:
+def _watch_inputs(module: nn.Module, args: tuple, kwargs: Values) -> tuple[Any, Any]:
     # Attention tests whether query, key and value are the same tensor, so each has one watched tensor. (They
     # are compared, not looked up by `id`: Dynamo would compile for the identity of each batch's tensors.)
     watched: list[tuple[Tensor, Tensor]] = []
-    args = _watch_input(args, watched, counts)
-    return args, {name: _watch_input(value, watched, counts) for name, value in kwargs.items()}
+    args = _watch_input(args, watched)
+    return args, {name: _watch_input(value, watched) for name, value in kwargs.items()}
 
 
-def _watch_input(value: Any, watched: list[tuple[Tensor, Tensor]], counts: bool) -> Any:
+def _watch_input(value: Any, watched: list[tuple[Tensor, Tensor]]) -> Any:
     # Not a function within the hook: if it calls itself, it holds the inputs until Python looks for cycles.
     if type(value) is tuple:  # the arguments, and e.g. the state of an LSTM
-        return tuple(_watch_input(part, watched, counts) for part in value)
+        return tuple(_watch_input(part, watched) for part in value)
     if not isinstance(value, Tensor) or not value.requires_grad:
         return value
     for tensor, result in watched:
         if tensor is value:
             return result
-    result = watch(value, counts=counts)
+    result = watch(value)
     watched.append((value, result))
     return result
 
 
-def _count_parameter(gradient: Tensor, *, counts: bool = True) -> Tensor:
+def _count_parameter(gradient: Tensor) -> Tensor:
     require_dense(gradient)
-    return saturate_and_count(gradient, counts=counts)
-
-
-_saturate_parameter = partial(_count_parameter, counts=False)
+    return saturate_and_count(gradient)

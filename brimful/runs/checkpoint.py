@@ -31,8 +31,6 @@ from brimful.version import VERSION
 
 FORMAT = 2
 """The version of a checkpoint's tensors, its state, and the identity of its run; a resume needs this one."""
-READABLE = (1, FORMAT)
-"""Versions with the same tensors and state. In version 1, the identity of a run was another hash."""
 WEIGHTS, OPTIMIZER = "weights.", "optimizer."
 """Prefixes of tensor names."""
 Tensors = dict[str, torch.Tensor]
@@ -154,10 +152,10 @@ def _read_record(path: Path, *, verify: bool) -> Values:
     return read_commit(path / _RECORD, _Checkpoint, verify=verify, remedy=_REMEDY)
 
 
-def check_format(path: Path, record: Values, readable: Collection[int] = (FORMAT,)) -> None:
+def check_format(path: Path, record: Values) -> None:
     """Refuse the commit record of a checkpoint or training result that another version of Brimful wrote."""
     version_of_record = record.get("format")
-    if version_of_record not in readable:
+    if version_of_record != FORMAT:
         raise BrimfulError(
             f"{path} was written by another version of Brimful (its format is"
             f" {version_of_record or 'older'}, and this one reads {FORMAT}): continue with that version, or"
@@ -203,7 +201,7 @@ def load(directory: Path, step: int) -> Checkpoint:
     path = directory / f"step-{step}"
     try:
         record = _read_record(path, verify=True)
-        check_format(path, record, READABLE)
+        check_format(path, record)
         return Checkpoint(step, load_file(path / _TENSORS), record["state"])
     except (BrimfulError, OSError) as error:
         if path.is_dir():
@@ -223,7 +221,7 @@ def read_states(directory: Path) -> dict[int, Values]:
         path = directory / f"step-{step}"
         with suppress(BrimfulError):  # damaged, or removed meanwhile
             record = _read_record(path, verify=False)
-            check_format(path, record, READABLE)
+            check_format(path, record)
             require_shape(record["state"], _AnyState, path / _RECORD, _REMEDY)
             states[step] = record["state"]
     return states

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from brimful.base.config import build, config_hash, identity, read_yaml, write_yaml
+from brimful.base.config import build, config_hash, flatten, identity, read_yaml, to_dict, write_yaml
 from brimful.base.console import say
 from brimful.base.distributed import World, join_ranks
 from brimful.base.errors import BrimfulError, UsageError
@@ -78,16 +78,18 @@ class Job(Generic[C, P]):
     Attributes:
         verb: its name.
         temporary: folders in the run that only a resume needs.
+        ends: the settings of `trainer` that say where a run ends, which a resume may change.
     """
 
     verb: str
     temporary: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
 
     def open(self, config: C, ranks: World, lock: FolderLock) -> Opened[C]:
         """Take the folder of `out` for a new run, or the one of `resume`.
 
         Raises:
-            UsageError: an option is missing, or `resume` has options beside it.
+            UsageError: an option is missing, or `resume` has options beside it that no run can change.
             BrimfulError: the folder is in use, or holds something else, or there is no run to resume.
         """
         options: Any = config
@@ -104,26 +106,44 @@ class Job(Generic[C, P]):
                 # lock.
                 require_run_place(path, self.verb)
             return Opened(config, path, False)
-        # Other options would change a run that has begun.
-        if options != build(type(options), {"resume": options.resume, "dry_run": options.dry_run}):
-            raise UsageError("--resume continues with the run's own configuration and takes no other options")
-        if (path / SUMMARY).is_file():
-            return Opened(config, path, False, self._read_finished(path, ranks))
+        changes = self._list_changes(options)
+        facts = read_object(path / SUMMARY) if (path / SUMMARY).is_file() else None
+        if facts is not None:
+            if facts.get("kind") != self.verb:
+                raise BrimfulError(
+                    f"{path} is a finished run of `brimful {facts.get('kind')}`, not {self.verb}"
+                )
+            if not changes:
+                if ranks.is_main:
+                    say(f"{path} is finished; there is nothing to resume")
+                return Opened(config, path, False, facts)
         if writes and (path / CONFIG).is_file():
             lock.take(path)
-            if (path / SUMMARY).is_file():
+            if facts is None and (path / SUMMARY).is_file():
                 raise BrimfulError(f"{path} was finished by another process just now")
             sweep(path)
-        saved = self._read_config(path, type(options), needs)
-        return Opened(replace(saved, dry_run=options.dry_run), path, True)
-
-    def _read_finished(self, run: Path, ranks: World) -> Values:
-        facts = read_object(run / SUMMARY)
-        if facts.get("kind") != self.verb:
-            raise BrimfulError(f"{run} is a finished run of `brimful {facts.get('kind')}`, not {self.verb}")
+        saved = replace(self._read_config(path, type(options), needs), dry_run=options.dry_run)
+        if not changes:
+            return Opened(saved, path, True)
         if ranks.is_main:
-            say(f"{run} is finished; there is nothing to resume")
-        return facts
+            ends = ", ".join(f"trainer.{name} is now {value}" for name, value in changes.items())
+            say(f"{path}: {ends}; from here on the learning rate is that of a whole run with this end")
+        return Opened(replace(saved, trainer=replace(saved.trainer, **changes)), path, True)
+
+    def _list_changes(self, options: Any) -> Values:
+        """Return the options beside `resume`, which may only be `ends`."""
+        bare, changes = {"resume": options.resume, "dry_run": options.dry_run}, {}
+        if options != type(options)(**bare):  # equal: made without `build`, which fills in the values below
+            unstated = flatten(to_dict(build(type(options), bare)))
+            for name, value in flatten(to_dict(options)).items():
+                if value != unstated[name]:
+                    changes[name.removeprefix("trainer.")] = value
+        if not changes.keys() <= set(self.ends):  # the others would change a run that has begun
+            raise UsageError(
+                "--resume continues with the run's own configuration and takes no other options than, for"
+                " pretrain, --trainer.steps and --trainer.hours"
+            )
+        return changes
 
     def _read_config(self, run: Path, schema: Any, needs: Sequence[str]) -> Any:
         """Read the configuration of an interrupted run of this verb."""
@@ -188,6 +208,8 @@ class Job(Generic[C, P]):
                 if plan.config.dry_run:
                     return self.describe_plan(plan)
                 if ranks.is_main:
+                    # A run with a later end is unfinished from here on.
+                    (folder.path / SUMMARY).unlink(missing_ok=True)
                     write_yaml(folder.path / CONFIG, plan.config)
                     if inputs:
                         write_json(folder.path / INPUTS, inputs)

@@ -68,8 +68,7 @@ def load_snapshot(run: Path, step: Step | None) -> Snapshot:
         model["head"] = head
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            # Until 0.2, a run could also keep an average of its weights.
-            parameter.copy_(tensors.get(f"average.{name}", tensors[f"{WEIGHTS}{name}"]))
+            parameter.copy_(tensors[f"{WEIGHTS}{name}"])
     return Snapshot(encoder, head, labels, folder, {"step": step})
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 from brimful.base.config import to_dict, write_yaml
 from brimful.base.console import say, warn
+from brimful.base.errors import BrimfulError
 from brimful.base.numbers import find_mapping, find_number, format_duration, format_percent, format_short
-from brimful.base.seals import CONFIG, seal
+from brimful.base.seals import CONFIG, SUMMARY, seal
+from brimful.base.storage import read_object
 from brimful.base.summary import Summary, make_facts_table, with_overview
 from brimful.base.types import Facts, Numbers, Values
 from brimful.corpus.frequencies import entropy, piece_frequencies
@@ -22,7 +24,9 @@ from brimful.data.reader import SequenceReader
 from brimful.data.rows import RowStream
 from brimful.hf.folders import count_parameters, save_model
 from brimful.model.encoder import Encoder
+from brimful.optim.schedule import Schedule
 from brimful.precision.policy import resolve_residual
+from brimful.runs.checkpoint import list_steps
 from brimful.runs.folder import RunFolder
 from brimful.runs.job import Job
 from brimful.runs.start_checks import START
@@ -57,11 +61,14 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
 
     verb = "pretrain"
     temporary = ("blocks", "validation", START)
+    ends = ("steps", "hours")
 
     def plan(self, config: PretrainConfig, folder: RunFolder) -> PretrainPlan:
         """Resolve a configuration, and say what a new run will do."""
         ranks = folder.ranks
         config = resolve_pretraining(config, folder)
+        if folder.resuming and (folder.path / SUMMARY).is_file():
+            _require_later_end(config, folder.path)
         corpora = open_sources(parse_sources(config.data or ()), verify=config.verify_data and ranks.is_main)
         has_held_out = config.validation_tokens and any(
             corpus.part("validation") for corpus in corpora.values()
@@ -160,6 +167,17 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
                 facts["validation_at_start"] = _metrics_at_start(lines)
             save_model(directory / "encoder", encoder, head)
         return with_overview(facts, summarise_pretraining(facts))
+
+
+def _require_later_end(config: PretrainConfig, run: Path) -> None:
+    """Refuse to continue a finished run that its new end does not lengthen, or that has no checkpoint."""
+    facts = read_object(run / SUMMARY)
+    schedule = Schedule(config.schedule, config.cycles(), config.trainer.hours)
+    if schedule.over(facts["steps"], facts["seconds"]) or not list_steps(run / "checkpoints"):
+        raise BrimfulError(
+            f"{run} is finished, after {facts['steps']} updates: to go on, it needs a later end, and a"
+            " checkpoint"
+        )
 
 
 def _resume(trainer: Trainer, stream: RowStream, folder: RunFolder) -> None:

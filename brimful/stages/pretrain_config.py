@@ -1,5 +1,7 @@
 """The configuration of `brimful pretrain`, and the recipes that its defaults come from."""
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -44,6 +46,8 @@ def _is_measured(options: Facts) -> bool:
     return all(options.get(name) is None for name in names)
 
 
+UNSTATED_END: Values = {"steps": sys.maxsize, "hours": math.inf}
+"""Ends that nobody states: beside `resume`, they stand for the run's own."""
 MAX_UPDATE_SIZE = 1 << 24
 """The most rows or sequences of an update."""
 
@@ -102,7 +106,8 @@ class PretrainConfig:
     out: str | None = incidental(None)
     """Run directory to create. The trained encoder is in RUN/encoder."""
     resume: str | None = incidental(None)
-    """Run directory of an interrupted run, which continues with its own configuration."""
+    """Run directory of an interrupted run, which continues with its own configuration. trainer.steps and
+    trainer.hours give it, or a finished run, another end."""
     start_from: str | None = None
     """A trained model to continue from, encoder and masked-LM head: a finished run or a Hugging Face folder.
     The data has the same tokenizer."""
@@ -162,7 +167,7 @@ class PretrainConfig:
         The options that they give have names such as `masking.rate`.
         """
         if options.get("resume") is not None:
-            return {}  # the run has its own configuration
+            return {"trainer": UNSTATED_END}  # the run has its own configuration
         recipe = options.get("recipe")
         has_recipe = recipe is not None
         if not has_recipe:

@@ -60,9 +60,9 @@ class LoopConfig:
 class TrainerConfig(LoopConfig):
     """The loop's own settings: what every training has, and what a training of hours or days needs."""
 
-    steps: int = 1000
+    steps: int = incidental(1000)
     """Number of updates."""
-    hours: float = 0.0
+    hours: float = incidental(0.0)
     """Hours of training, without start-up, evaluations and checkpoints, after which the run ends if its steps
     have not. The learning rate has decayed by then, whatever the speed. 0 = no limit."""
     weights: Literal["fp32", "bf16", "fp16"] = "fp32"

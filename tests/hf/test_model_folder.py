@@ -40,6 +40,17 @@ def test_no_model_is_one_line(tmp_path):
             ModelFolder.open(tmp_path / name, "model")
 
 
+def test_a_name_of_the_hub_is_answered_with_the_command_that_fetches_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for name, folder in (("google-bert/bert-base-chinese", "bert-base-chinese"), ("bert-base", "bert-base")):
+        with pytest.raises(BrimfulError, match=f"hf download {name} --local-dir {folder}$"):
+            ModelFolder.open(name, "encoder")
+    for name in ("runs/bert", "/google-bert/bert-base-chinese", "runs2/a/bert"):  # slips in paths
+        with pytest.raises(BrimfulError, match=r"there is no such folder$"):
+            ModelFolder.open(name, "encoder")
+
+
 @pytest.mark.parametrize(
     ("values", "task"),
     [

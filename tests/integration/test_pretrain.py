@@ -123,6 +123,71 @@ def test_what_cannot_be_resumed_or_overwritten_says_so(chained, pretrained, tmp_
     assert {path: path.stat().st_mtime_ns for path in pretrained.rglob("*")} == before
 
 
+@pytest.fixture
+def six(chained, tmp_path, call: Call):
+    """A function that makes a run of six updates, or of another number, with a checkpoint every two."""
+
+    def make(name: str, *options: object, steps: int = 6) -> Path:
+        settings = ("--trainer.checkpoint-every", 2, "--trainer.steps", steps, *options)
+        assert call("pretrain", "--data", chained, "--out", tmp_path / name, *SMALL, *settings).code == 0
+        return tmp_path / name
+
+    return make
+
+
+def test_a_constant_schedule_makes_a_lengthened_run_the_longer_one(six, call: Call):
+    constant = ("--schedule.shape", "constant", "--schedule.warmup", 0)
+    lengthened, whole = six("lengthened", *constant), six("whole", *constant, steps=10)
+    answer = call("pretrain", "--resume", lengthened, "--trainer.steps", 10)
+    assert "trainer.steps is now 10; from here on the learning rate is that of a whole run" in answer.error
+    assert (answer.code, answer.value["steps"]) == (0, 10)
+    assert sha256(lengthened / WEIGHTS) == sha256(whole / WEIGHTS)
+    ours, theirs = (read_metrics(run / "metrics.jsonl")[-2] for run in (lengthened, whole))
+    assert ours["loss.mlm"] == theirs["loss.mlm"]
+
+
+def test_a_lengthened_run_that_is_killed_has_the_bits_of_one_that_is_not(six, call: Call):
+    first, second = six("first"), six("second")
+    longer = ("--trainer.steps", 10)
+    assert call("pretrain", "--resume", first, *longer).code == 0
+    assert kill_when(command("pretrain", "--resume", second, *longer), second / "checkpoints" / "step-8")
+    assert not (second / "summary.json").exists()
+    assert call("pretrain", "--resume", second).value["steps"] == 10  # with the end in its configuration
+    assert sha256(first / WEIGHTS) == sha256(second / WEIGHTS)
+    # From update 7 on: the linear schedule of 10 updates, with a warm-up of one.
+    rates = [
+        line["learning_rate"] for line in read_metrics(second / "metrics.jsonl") if "learning_rate" in line
+    ]
+    peak = rates[6] / (4 / 9)
+    assert rates[6:] == pytest.approx([peak * left / 9 for left in (4, 3, 2, 1)])
+
+
+def test_another_end_that_cannot_be_is_refused_and_a_run_can_end_now(six, call: Call):
+    run = six("run")
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    for options, message in (
+        (
+            ("--trainer.steps", 6),
+            "is finished, after 6 updates: .* it needs a later end, and a checkpoint",
+        ),
+        (
+            ("--trainer.steps", 10, "--seed", 1),
+            "takes no other options than, for pretrain, --trainer.steps and",
+        ),
+        (("--trainer.steps", 10, "--trainer.clip", 2), "takes no other options"),
+    ):
+        answer = call("pretrain", "--resume", run, *options)
+        assert answer.code in (1, 2)
+        assert re.search(message, answer.error)
+    assert call("pretrain", "--resume", run, "--trainer.steps", 10, "--dry-run").code == 0
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    assert kill_when(
+        command("pretrain", "--resume", run, "--trainer.steps", 1000), run / "checkpoints" / "step-8"
+    )
+    assert 8 <= call("pretrain", "--resume", run, "--trainer.steps", 7).value["steps"] < 1000
+    assert (run / "summary.json").is_file()
+
+
 @pytest.mark.slow
 def test_texts_with_structure_are_learned(chained, tmp_path, call: Call):
     """The loss falls far below the entropy of pieces, the least that frequencies alone reach."""

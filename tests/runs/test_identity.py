@@ -12,7 +12,7 @@ from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.task_options import FinetuneConfig
 
 IN_LOOP = {"log_every", "evaluate_every", "checkpoint_every", "hang_limit", "recompute"}
-IN_TRAINER = IN_LOOP | {"keep_checkpoints", "spike", "on_spike", "prefetch"}
+IN_TRAINER = IN_LOOP | {"steps", "hours", "keep_checkpoints", "spike", "on_spike", "prefetch"}
 OF_ALL = {"out", "resume", "dry_run"}
 TABLES = {"train", "dev", "test"}
 INCIDENTAL = {
