@@ -163,7 +163,11 @@ def _export(config: ExportConfig, lock: FolderLock) -> Values:
             try:
                 facts["gate"] = form.judge(folder, model, gate)
             except LossError as error:
-                smallest = _find_smallest(form, model, gate) or format_of(None, source, config.run)
+                smallest = FORMATS[
+                    "onnx-int8" if form.name == "int8" else "int8"
+                ]  # the other one of eight bits
+                if not _passes(smallest, model, gate):
+                    smallest = format_of(None, source, config.run)
                 raise LossError(f"{error}; the smallest format that passes is {smallest.name}") from error
         if importlib.util.find_spec("transformers"):
             check_ids(source.path, folder, model.max_length, whole=old_ids is None)
@@ -194,18 +198,15 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
     return Gate(model, *texts, f"{form.name} of {config.run}", config.most_loss)
 
 
-def _find_smallest(refused: Format, model: Export, gate: Gate) -> Format | None:
-    """Return the other format of eight bits if it can be written here and loses little enough, else None."""
-    for form in FORMATS.values():
-        if not form.rounds or form is refused:
-            continue
-        with suppress(BrimfulError), record_warnings(), TemporaryDirectory(prefix="brimful-") as folder:
-            form.require_packages()
-            form.require_machine(model.encoder)
-            form.write(Path(folder, form.name), model)
-            form.judge(Path(folder, form.name), model, gate)
-            return form
-    return None
+def _passes(form: Format, model: Export, gate: Gate) -> bool:
+    """Whether a format can be written here, and loses little enough."""
+    with suppress(BrimfulError), record_warnings(), TemporaryDirectory(prefix="brimful-") as folder:
+        form.require_packages()
+        form.require_machine(model.encoder)
+        form.write(Path(folder, form.name), model)
+        form.judge(Path(folder, form.name), model, gate)
+        return True
+    return False
 
 
 def _commit(folder: Path, out: Path, form: Format, model: Export, facts: Values) -> Values:

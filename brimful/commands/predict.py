@@ -69,9 +69,8 @@ def predict(config: PredictConfig) -> Values:
             output's format is unknown or it cannot be written, or torch's build does not serve the GPU.
     """
     to_stdout = is_stream(config.output)
-    output, suffixes = Path("-.jsonl" if config.output == "-" else config.output), (*FORMATS, ARRAYS)
-    if to_stdout:
-        suffixes = TEXT_FORMATS
+    output = Path("-.jsonl" if config.output == "-" else config.output)
+    suffixes = TEXT_FORMATS if to_stdout else (*FORMATS, ARRAYS)
     if output.suffix not in suffixes:
         raise BrimfulError(f"--output {output}: the name must end in {', '.join(suffixes)}")
     if not to_stdout and os.path.realpath(output) == os.path.realpath(config.input):
@@ -107,8 +106,10 @@ def _predict(config: PredictConfig, source: str, output: Path) -> Values:
 
     started = time.perf_counter()
     tokens = cut = done = abstained = 0
-    target = open_output(output, texts, to_stdout=is_stream(config.output))
-    with target as file, show_progress("predict: texts", texts) as advance:
+    with (
+        open_output(output, texts, to_stdout=is_stream(config.output)) as file,
+        show_progress("predict: texts", texts) as advance,
+    ):
         for table in read_files(read_quietly, files):
             data = served.encode(table, served.overlap)
             answers = served.answers(served.outputs(data.examples), data)

@@ -4,7 +4,6 @@ config.json describes the model, and modules.json of sentence-transformers, if t
 the encoder. Each file is read once, when something in it is needed.
 """
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,8 +57,6 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin", INTEGER_WEIGHTS)
 """The files of weights, each also as an index of several files; the first that exists is read."""
 _CONFIGS = ("config.json", "bert_config.json")
 """The names of the file that describes a model; Google's folders, and copies of them, have the second."""
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+|[\w.-]*(?:bert|electra)[\w.-]*", re.IGNORECASE)
-"""The names that a model may have on the Hugging Face hub: OWNER/NAME, or an old one without owner."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,8 @@ class ModelFolder:
         why = "expected config.json and model.safetensors, or a finished run"
         if not path.is_dir():
             why = "there is no such folder"
-            # The user fetches: nothing here reads the network. `runs/typo` is a slip where `runs` is there.
-            if _HUB_NAME.fullmatch(str(path)) and (path.parent == Path() or not path.parent.exists()):
+            # Names of the hub have hyphens, as google-bert/bert-base-chinese; `runs/a-slip` is in a folder.
+            if "-" in str(path) and len(path.parts) <= 2 and not Path(path.parts[0]).exists():
                 why += f"; from the Hugging Face hub: hf download {path} --local-dir {path.name}"
         elif (path / "MANIFEST.json").is_file():
             why = f"it is prepared text; brimful pretrain --data {path} trains an encoder on it"

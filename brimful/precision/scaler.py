@@ -29,9 +29,9 @@ class AutomaticLossScaler:
     """
 
     def __init__(self, init_scale: float = 1.0, period: int = 1) -> None:
-        if not MIN_SCALE <= init_scale <= MAX_SCALE or period < 1 or period != int(period):
+        if not MIN_SCALE <= init_scale <= MAX_SCALE or period < 1:
             raise BrimfulError(
-                "loss scaling needs an init_scale from 2^-16 to 2^40 and a whole period >= 1, not"
+                "loss scaling needs an init_scale from 2^-16 to 2^40 and a period >= 1, not"
                 f" {init_scale:g} and {period}"
             )
         self.period, self.max_scale = period, MAX_SCALE  # a float16 loss lowers it

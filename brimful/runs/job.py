@@ -140,8 +140,8 @@ class Job(Generic[C, P]):
                     changes[name.removeprefix("trainer.")] = value
         if not changes.keys() <= set(self.ends):  # the others would change a run that has begun
             raise UsageError(
-                "--resume continues with the run's own configuration and takes no other options"
-                + " than --trainer.steps and --trainer.hours" * bool(self.ends)
+                "--resume continues with the run's own configuration and takes no other options than, for"
+                " pretrain, --trainer.steps and --trainer.hours"
             )
         return changes
 

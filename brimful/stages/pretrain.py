@@ -172,11 +172,12 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
 def _require_later_end(config: PretrainConfig, run: Path) -> None:
     """Refuse to continue a finished run that its new end does not lengthen, or that has no checkpoint."""
     facts = read_object(run / SUMMARY)
-    steps, seconds = facts["steps"], facts["seconds"]
     schedule = Schedule(config.schedule, config.cycles(), config.trainer.hours)
-    if schedule.over(steps, seconds) or not list_steps(run / "checkpoints"):
-        made = f"{run} is finished, after {steps:,} updates and {seconds / 3600:.3g} hours"
-        raise BrimfulError(f"{made}: to go on, it needs a later end, and a checkpoint")
+    if schedule.over(facts["steps"], facts["seconds"]) or not list_steps(run / "checkpoints"):
+        raise BrimfulError(
+            f"{run} is finished, after {facts['steps']} updates: to go on, it needs a later end, and a"
+            " checkpoint"
+        )
 
 
 def _resume(trainer: Trainer, stream: RowStream, folder: RunFolder) -> None:

@@ -168,9 +168,12 @@ def test_another_end_that_cannot_be_is_refused_and_a_run_can_end_now(six, call: 
     for options, message in (
         (
             ("--trainer.steps", 6),
-            "is finished, after 6 updates and .* it needs a later end, and a checkpoint",
+            "is finished, after 6 updates: .* it needs a later end, and a checkpoint",
         ),
-        (("--trainer.steps", 10, "--seed", 1), "takes no other options than --trainer.steps and"),
+        (
+            ("--trainer.steps", 10, "--seed", 1),
+            "takes no other options than, for pretrain, --trainer.steps and",
+        ),
         (("--trainer.steps", 10, "--trainer.clip", 2), "takes no other options"),
     ):
         answer = call("pretrain", "--resume", run, *options)
