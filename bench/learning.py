@@ -56,7 +56,7 @@ class Size:
     rows: int
 
 
-FULL = Size("mini", "bf16", 128, 4000, None, 1200, 64)
+FULL = Size("mini", "bf16", 128, 4000, None, 800, 64)
 QUICK = Size("tiny", "fp32", 32, 300, 120, 6, 8)
 
 

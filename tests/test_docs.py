@@ -93,3 +93,15 @@ def test_commands_are_found() -> None:
     found = [command for page in GUIDE for command in commands(page.read_text(encoding="utf-8"))]
     assert {verb for verb, _ in found} == set(VERBS)
     assert commands("run `brimful pack --data x \\\n  --out y` or --z") == [("pack", ["--data", "--out"])]
+
+
+REFERENCE = {"decisions", "formats", "glossary", "history", "status"}
+
+
+def test_pages_are_short_and_the_index_names_each() -> None:
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    pages = {page.relative_to(ROOT / "docs").as_posix(): page for page in (ROOT / "docs").rglob("*.md")}
+    assert [name for name in pages if f"]({name})" not in index] == ["index.md"]
+    words = {page.stem: len(re.findall(r"\w+", page.read_text("utf-8"))) for page in ROOT.glob("docs/*.md")}
+    assert sum(words[name] for name in REFERENCE) <= 8_000
+    assert {name for name in words.keys() - REFERENCE if words[name] > 1_800} == set()

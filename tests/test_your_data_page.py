@@ -28,7 +28,9 @@ SENTENCES = ["Anna Berg joined Nordbank in Oslo.", SECOND]
 def test_the_page_names_each_example_and_shows_how_it_begins() -> None:
     files = [*FORMS.iterdir(), *PROGRAMS.glob("*.py")]
     assert sorted(LINK.findall(PAGE)) == sorted(path.name for path in files)
-    for name, block in EXAMPLE.findall(PAGE):
+    shown = EXAMPLE.findall(PAGE)
+    assert len(shown) == 6
+    for name, block in shown:
         lines = block.rstrip("\n").split("\n")
         content = (FORMS / name).read_text(encoding="utf-8").splitlines()
         assert [line.removeprefix("    ") for line in lines] == content[: len(lines)]

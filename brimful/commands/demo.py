@@ -131,14 +131,16 @@ def show_first_labels(folder: Path, reviews: Reviews) -> None:
         mark = " " if prediction == label else "!"
         say(f"  {label} {mark} {prediction}  {escape_controls(text[:SHOWN_CHARACTERS])}")
     facts = read_json(folder / "finetune" / SUMMARY)
-    ours, theirs = facts["test"]["accuracy"], facts["baselines"]["tfidf"]["accuracy"]
+    ours, tfidf = facts["test"]["accuracy"], facts["baselines"]["tfidf"]
     rate = read_json(folder / "pretrain" / SUMMARY)["tokens_per_second"]
-    verdict = "so early, TF-IDF is the better one" if theirs > ours else "TF-IDF is beaten already"
+    verdict = "ahead of TF-IDF" if tfidf["difference"] > 0 else "behind TF-IDF"
+    if abs(tfidf["difference"]) <= 2 * tfidf["standard_error"]:
+        verdict = "no better and no worse than TF-IDF, as far as these reviews can tell"
     say(
         f"of {len(lines):,} test reviews the tiny model is right on {ours:.1%}, TF-IDF with a linear model,"
-        f" from the same labels, on {theirs:.1%}: {verdict}. The whole job goes on now. It takes about"
-        f" {WHOLE_TOKENS / rate / 60:.0f} minutes at the present speed of this machine; Ctrl-C stops it, and"
-        " the same command continues it"
+        f" from the same labels, on {tfidf['accuracy']:.1%}: so early, it is {verdict}. The whole job goes on"
+        f" now. It takes about {WHOLE_TOKENS / rate / 60:.0f} minutes at the present speed of this machine;"
+        " Ctrl-C stops it, and the same command continues it"
     )
 
 

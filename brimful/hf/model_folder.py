@@ -32,8 +32,7 @@ PROBLEMS = {
     "ForTokenClassification": "token_classification",
     "ForQuestionAnswering": "question_answering",
 }
-"""The endings of the names of classes with a task's head, and the problem_type of each if config.json has
-none."""
+"""The endings of the names of classes with a task's head; their problem_type where config.json has none."""
 
 POOLING, CLASSIFIER, NORMALIZE = "1_Pooling", "2_Dense", "2_Normalize"
 """The subfolders of the modules that Brimful writes."""
@@ -47,8 +46,7 @@ FLAGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""The key of each pooling in 1_Pooling/config.json of sentence-transformers before version 6, which reads
-these keys too."""
+"""The key of each pooling in 1_Pooling/config.json, which all versions of sentence-transformers read."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """The activation of a Dense without activation."""
 INTEGER_WEIGHTS = "model.int8.safetensors"
@@ -94,7 +92,6 @@ class ModelFolder:
         why = "expected config.json and model.safetensors, or a finished run"
         if not path.is_dir():
             why = "there is no such folder"
-            # Names of the hub have hyphens, as google-bert/bert-base-chinese; `runs/a-slip` is in a folder.
             if "-" in str(path) and len(path.parts) <= 2 and not Path(path.parts[0]).exists():
                 why += f"; from the Hugging Face hub: hf download {path} --local-dir {path.name}"
         elif (path / "MANIFEST.json").is_file():

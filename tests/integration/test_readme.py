@@ -1,5 +1,5 @@
-"""The lines of README.md and docs/start.md run as they stand, in their order; those of continued pretraining
-on a small corpus, and shorter."""
+"""The lines of README.md and docs/start.md run as they stand, in their order; those of pretraining,
+also continued, on a small corpus, and shorter."""
 
 import json
 import random
@@ -59,6 +59,24 @@ def test_commands_of_continued_pretraining_run(tmp_path: Path, monkeypatch: pyte
     summary = json.loads((tmp_path / "runs/reviews/summary.json").read_text(encoding="utf-8"))
     for figures in ("validation_at_start", "validation"):
         assert {"loss.reviews", "loss.replay"} <= summary[figures].keys()
+
+
+@pytest.mark.slow
+def test_commands_of_pretraining_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_texts(tmp_path / "texts", random.Random(8))
+    assert main(shlex.split("prepare texts --out data --tokenizer train:500 --validation-share 0.1")) == 0
+    for page in ("schedules-and-optimizers", "precision", "speed-and-memory"):
+        for arguments in commands(f"docs/{page}.md"):
+            assert main([*(word for word in arguments if word != "--dry-run"), "--dry-run"]) == 0, arguments
+    for arguments in commands("docs/pretrain.md"):
+        arguments = ["2" if argument in ("20000", "3000", "5000") else argument for argument in arguments]
+        if "--model" in arguments and "--dry-run" not in arguments:
+            arguments += ["--trainer.evaluate-every", "1", "--trainer.checkpoint-every", "1"]
+        assert main(arguments) == 0, arguments
+    text = (ROOT / "docs/speed-and-memory.md").read_text(encoding="utf-8")
+    exec(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)[0], {})
+    assert (tmp_path / "trace.json").stat().st_size > 0
 
 
 def ask_server(arguments: list[str]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""Automatic loss scaling in other people's loops: those of Accelerate and of transformers, themselves."""
+"""Automatic loss scaling in other people's loops: those of Accelerate and of transformers, themselves.
+The Python of docs/precision.md runs too."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,29 @@ def test_the_trainer_of_transformers_skips_no_step_and_resumes_with_its_scales(s
     assert later.trace == scales.trace[5:]
     for name, value in again.state_dict().items():
         assert torch.equal(value, model.state_dict()[name])
+
+
+PAGE = (Path(__file__).parents[2] / "docs/precision.md").read_text(encoding="utf-8")
+LOOP, TRAINER, MEAN, NARROW = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_the_programs_of_the_page_change_all_weights(seed, tmp_path):
+    torch.manual_seed(seed)
+    data = examples(8)
+    xs, labels = torch.stack([row["x"] for row in data]), torch.tensor([row["labels"] for row in data])
+    names = {"torch": torch, "Trainer": Trainer, "TrainingArguments": TrainingArguments, "data": data}
+    names |= {"batches": [(xs, labels)] * 3, "micro_batches": [((xs, labels), 8.0)] * 2}
+    names["loss_of"] = names["mean_loss"] = lambda model, batch: model(*batch)["loss"]
+    on_cpu = f"{str(tmp_path)!r}, use_cpu=True, dataloader_pin_memory=False, report_to=[]"
+    native = "trainer.accelerator.native_amp = True\ntrainer.train()"
+    trained = TRAINER.replace("...", on_cpu).replace("trainer.train()", native)
+    step = "loss_of(model, (batches[0][0].bfloat16(), batches[0][1])).backward(); optimizer.step()"
+    narrow = f"{NARROW}for _ in range(60):\n    {step}"  # an update is a fiftieth of the spacing at 1.0
+    for program in (LOOP.replace('"cuda"', '"cpu"'), trained, MEAN, narrow):
+        names["model"] = model = Classifier()
+        names["optimizer"] = torch.optim.AdamW(model.parameters())
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        exec(program, names)
+        for old, new in zip(before, model.parameters(), strict=True):
+            assert not torch.equal(old.to(new.dtype), new)
