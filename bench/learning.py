@@ -23,7 +23,6 @@ import torch
 from bench.common.corpora import DATA
 from bench.common.pretraining import Trial, prepare_texts, run_trials
 from bench.common.processes import machine_facts
-from bench.common.study import table
 from brimful.base.storage import write_json
 from brimful.commands.demo_reviews import find_reviews, load_reviews
 from brimful.corpus.shards import Corpus
@@ -33,7 +32,6 @@ from brimful.optim.config import OptimizerConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources
 
-BETAS = (OptimizerConfig.beta1, OptimizerConfig.beta2)
 Settings = dict[str, Any]
 
 
@@ -97,7 +95,7 @@ def make_arms(size: Size, factor: float) -> dict[str, Settings]:
         "trainer": loop,
     }
     packing = {"max_length": size.length, "capacity": size.length}
-    betas = {"beta1": BETAS[0] ** factor, "beta2": BETAS[1] ** factor}
+    betas = {"beta1": OptimizerConfig.beta1**factor, "beta2": OptimizerConfig.beta2**factor}
     return {
         "unpacked": common | {"packing": packing | {"max_sequences": 1}},
         "packed": common | {"packing": packing},
@@ -106,7 +104,7 @@ def make_arms(size: Size, factor: float) -> dict[str, Settings]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, print a table, keep the record."""
+    """Train, print the last points, keep the record."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--work", type=Path, default=DATA / "learning", help="where runs are kept")
     parser.add_argument("--out", type=Path, default=Path("bench/results/learning_curves.json"))
@@ -127,14 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "frequency_loss": measure_frequencies(data),
     }
     write_json(options.out, facts | {"arms": arms, "runs": runs})
-    rows = []
+    print(f"frequencies of pieces: {facts['frequency_loss']:.4f}; {factor:.3f} sequences in a packed row")
     for run in runs:
-        last = run["points"][-1]
-        rows.append(
-            [run["arm"], f"{last['sequences']:,}", f"{last['loss']:.4f}", f"{run['cpu_seconds']:.0f}"]
-        )
-    print(f"frequencies of pieces: {facts['frequency_loss']:.4f}; {factor:.3f} sequences in a packed row\n")
-    print(table(["", "sequences", "held-out loss", "CPU s"], rows))
+        print(run["arm"], run["points"][-1])
 
 
 if __name__ == "__main__":

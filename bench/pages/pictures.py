@@ -1,4 +1,4 @@
-"""The picture of served models, docs/serving.png, from bench/results: python -m bench.pages.pictures"""
+"""Pictures of docs/ from bench/results: served models, learning curves. python -m bench.pages.pictures"""
 
 from matplotlib.figure import Figure
 
@@ -11,7 +11,9 @@ NAMES = {
     ("serve", "student"): "its student\n3.4 M",
     ("serve_tfidf", "train.tsv"): "TF-IDF and a linear model",
 }
-if __name__ == "__main__":
+
+
+def draw_served_models() -> None:
     figure = Figure((7.5, 3.6), layout="constrained")
     axes = figure.add_subplot(xlabel="texts a second, at most", ylabel="accuracy, %", xscale="log")
     for (file, model), name in NAMES.items():
@@ -27,3 +29,25 @@ if __name__ == "__main__":
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.minorticks_off()
     figure.savefig(ROOT / "docs/serving.png", dpi=140)
+
+
+def draw_learning_curves() -> None:
+    record = Results(ROOT)["learning_curves"]
+    figure = Figure((7.5, 3.6), layout="constrained")
+    axes = figure.add_subplot(xlabel="sequences", ylabel="held-out loss, nats a token")
+    for run, colour in zip(record["runs"], ("#666666", "#0b7285", "#e8590c"), strict=True):
+        sequences, losses = zip(
+            *((point["sequences"], point["loss"]) for point in run["points"]), strict=True
+        )
+        axes.plot(sequences, losses, color=colour)
+        axes.text(sequences[-1], losses[-1], f"  {run['arm']}", color=colour)
+    axes.axhline(record["frequency_loss"], color="#999999", linestyle=":")
+    axes.text(0, record["frequency_loss"], "frequencies of pieces", color="#666666", va="bottom")
+    axes.set_xlim(0, 1.25 * sequences[-1])
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    figure.savefig(ROOT / "docs/results/learning_curves.png", dpi=140)
+
+
+if __name__ == "__main__":
+    draw_served_models()
+    draw_learning_curves()

@@ -86,12 +86,9 @@ def list_features(sentence: Sentence) -> list[list[str]]:
         token = tokens[place]
         own = [f"shape={shape(token)}", f"lower={token.lower()}", f"start={token[:3]}", f"end={token[-3:]}"]
         near = [f"{offset}={tokens[place + offset]}" for offset in range(-2, 3)]
-        pairs = [
-            f"{offset}+={tokens[place + offset]} {tokens[place + offset + 1]}" for offset in range(-2, 2)
-        ]
-        features.append(
-            [*own, *near, *pairs, f"shapes={shape(tokens[place - 1])} {shape(tokens[place + 1])}"]
-        )
+        pairs = [f"{at}+={' '.join(tokens[place + at : place + at + 2])}" for at in range(-2, 2)]
+        shapes = f"shapes={shape(tokens[place - 1])} {shape(tokens[place + 1])}"
+        features.append([*own, *near, *pairs, shapes])
     return features
 
 

@@ -35,52 +35,48 @@ class TaskSet:
     seeds: int = 1
 
 
+def place(folder: str, **files: str) -> dict[str, str]:
+    """Return the paths of files by part, below the folder of all sets."""
+    return {part: f"{folder}/{file}" for part, file in files.items()}
+
+
+FEW_CLUE = {"train": "train_few_all.json", "dev": "dev_few_all.json", "test": "test_public.json"}
+RESUME = {"train": "train.char.bmes", "dev": "dev.char.bmes", "test": "test.char.bmes"}
+WNUT17 = {"train": "wnut17train.conll", "dev": "emerging.dev.conll", "test": "emerging.test.annotated"}
+NEWS = {"columns.text": "标题", "columns.text-b": "公司", "columns.label": "正负面"}
+NAMES = {"task": "token-classification", "max-length": 128}
 SETS = {
     "ocnli": TaskSet(
         "zh",
         "CLUEbenchmark/OCNLI",
-        {"train": "ocnli/train.10k.json", "test": "ocnli/dev.json"},
+        place("ocnli", train="train.10k.json", test="dev.json"),
         {"layout": "clue/ocnli", "max-length": 128, "epochs": 3},
         seeds=3,
     ),
     "tnews": TaskSet(
         "zh",
         "CLUEbenchmark/FewCLUE",
-        {
-            "train": "fewclue/tnews/train_few_all.json",
-            "dev": "fewclue/tnews/dev_few_all.json",
-            "test": "fewclue/tnews/test_public.json",
-        },
+        place("fewclue/tnews", **FEW_CLUE),
         {"layout": "clue/tnews", "max-length": 64, "epochs": 8},
     ),
     "eprstmt": TaskSet(
         "zh",
         "CLUEbenchmark/FewCLUE",
-        {
-            "train": "fewclue/eprstmt/train_few_all.json",
-            "dev": "fewclue/eprstmt/dev_few_all.json",
-            "test": "fewclue/eprstmt/test_public.json",
-        },
+        place("fewclue/eprstmt", **FEW_CLUE),
         {"columns.text": "sentence", "max-length": 128, "epochs": 20},
         seeds=3,
     ),
     "hotels": TaskSet(
         "zh",
         "SophonPlus/ChineseNlpCorpus",
-        {"train": "hotel_reviews/ChnSentiCorp_htl_all.csv"},
+        place("hotel_reviews", train="ChnSentiCorp_htl_all.csv"),
         {"columns.text": "review", "max-length": 128, "epochs": 3},
     ),
     "news": TaskSet(
         "zh",
         "wwwxmu/Dataset-of-financial-news-sentiment-classification",
         {"train": "news-train.csv", "test": "news-test.csv"},
-        {
-            "columns.text": "标题",
-            "columns.text-b": "公司",
-            "columns.label": "正负面",
-            "max-length": 64,
-            "epochs": 8,
-        },
+        NEWS | {"max-length": 64, "epochs": 8},
         seeds=3,
     ),
     "cmrc": TaskSet(
@@ -91,51 +87,35 @@ SETS = {
         seeds=3,
     ),
     "resume": TaskSet(
-        "zh",
-        "jiesutd/LatticeLSTM",
-        {
-            "train": "resume_ner/train.char.bmes",
-            "dev": "resume_ner/dev.char.bmes",
-            "test": "resume_ner/test.char.bmes",
-        },
-        {"task": "token-classification", "max-length": 128, "epochs": 6},
-        seeds=3,
+        "zh", "jiesutd/LatticeLSTM", place("resume_ner", **RESUME), NAMES | {"epochs": 6}, seeds=3
     ),
     "mrpc": TaskSet(
         "en",
         "wasiahmad/paraphrase_identification",
-        {"train": "mrpc/msr_paraphrase_train.txt", "test": "mrpc/msr_paraphrase_test.txt"},
+        place("mrpc", train="msr_paraphrase_train.txt", test="msr_paraphrase_test.txt"),
         {"layout": "glue/mrpc", "max-length": 128, "epochs": 4},
         seeds=3,
     ),
     "cola": TaskSet(
         "en",
         "nyu-mll/CoLA-baselines",
-        {"train": "cola/in_domain_train.tsv", "test": "cola/in_domain_dev.tsv"},
+        place("cola", train="in_domain_train.tsv", test="in_domain_dev.tsv"),
         {"layout": "glue/cola", "max-length": 64, "epochs": 4},
     ),
     "sst2": TaskSet(
         "en",
         "clairett/pytorch-sentiment-classification",
-        {"train": "sst2/train.tsv", "dev": "sst2/dev.tsv", "test": "sst2/test.tsv"},
+        place("sst2", train="train.tsv", dev="dev.tsv", test="test.tsv"),
         {"columns.text": "1", "columns.label": "2", "max-length": 64, "epochs": 3},
     ),
     "banking77": TaskSet(
         "en",
         "PolyAI-LDN/task-specific-datasets",
-        {"train": "banking77/train.csv", "test": "banking77/test.csv"},
+        place("banking77", train="train.csv", test="test.csv"),
         {"columns.label": "category", "max-length": 64, "epochs": 6},
     ),
     "wnut17": TaskSet(
-        "en",
-        "leondz/emerging_entities_17",
-        {
-            "train": "wnut17/wnut17train.conll",
-            "dev": "wnut17/emerging.dev.conll",
-            "test": "wnut17/emerging.test.annotated",
-        },
-        {"task": "token-classification", "max-length": 128, "epochs": 4},
-        seeds=3,
+        "en", "leondz/emerging_entities_17", place("wnut17", **WNUT17), NAMES | {"epochs": 4}, seeds=3
     ),
 }
 

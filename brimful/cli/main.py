@@ -105,7 +105,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         from brimful.cli.settings_errors import settings_from
 
         options, common = parse(load_schema(name), arguments, f"brimful {name}")
-        if common.json and str(getattr(options, "output", "")).startswith("-"):
+        if common.json and getattr(options, "output", "").startswith("-"):
             raise UsageError("--json and --output - both write to stdout: leave one of them out")
         with settings_from(common.config):
             check_inputs(name, options)

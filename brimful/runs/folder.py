@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import torch
 from safetensors.torch import load_file
@@ -45,7 +45,7 @@ class _ResultRecord(TypedDict):
     identity: str
     figures: Numbers
     seconds: float
-    examples: NotRequired[int]
+    examples: int
 
 
 class ResumableTraining(Protocol):
@@ -201,8 +201,7 @@ class RunFolder:
                 f"{folder} was made with another configuration or data, or by a version with other options;"
                 " start a new run"
             )
-        examples = record.get("examples", 0)  # earlier versions did not count them
-        return Result(directory, self.identity, record["figures"], record["seconds"], examples)
+        return Result(directory, self.identity, record["figures"], record["seconds"], record["examples"])
 
 
 def _remove_checkpoints(directory: Path) -> None:

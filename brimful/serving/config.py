@@ -15,7 +15,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 def is_stream(name: str) -> bool:
     """Whether a file's name stands for stdin or stdout: `-`, or `-.csv` and the like."""
-    return name == "-" or name.startswith("-.")
+    return f"{name}.".startswith("-.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,8 +70,8 @@ def open_output(path: Path, length: int = 0, *, to_stdout: bool = False, **optio
     Raises:
         BrimfulError: the suffix is unknown, or the file cannot be written.
     """
-    kinds: dict[str, type[Output]] = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields}
-    kinds |= {".parquet": _Parquet, ARRAYS: _Array}
+    kinds: dict[str, type[Output]] = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields, ARRAYS: _Array}
+    kinds[".parquet"] = _Parquet
     if path.suffix not in kinds:
         raise BrimfulError(f"{path}: the name must end in {', '.join(kinds)}")
     if to_stdout:

@@ -178,7 +178,7 @@ def test_bench_learning_compares_three_arms_at_the_same_updates(tmp_path, monkey
     out = tmp_path / "curves.json"
     arguments = ["--quick", "--work", f"{tmp_path}/work", "--out", f"{out}"]
     learning.main(arguments)
-    assert "packed, betas | " in capsys.readouterr().out
+    assert "packed, betas {" in capsys.readouterr().out
     text = out.read_text()
     record, arms = json.loads(text), {run["arm"]: run for run in json.loads(text)["runs"]}
     assert str(tmp_path) not in text
