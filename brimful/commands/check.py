@@ -1,5 +1,6 @@
 """The verb `brimful check`: oddities in the tables of a task, before anything is trained on them."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from brimful.base.config import verb
@@ -9,8 +10,9 @@ from brimful.base.summary import Summary, make_table, with_overview
 from brimful.base.types import Values
 from brimful.stages.task_options import CheckConfig
 from brimful.tables.layouts import find_layout
-from brimful.tables.table_files import read_file
-from brimful.tasks.judging.checks import Finding, check_tables, count_labels
+from brimful.tables.table import Table, label_names_of
+from brimful.tasks.cached_tables import TaskFiles
+from brimful.tasks.judging.checks import Finding, check_tables
 from brimful.tasks.registry import choose_task
 
 
@@ -29,6 +31,18 @@ def summarise_check(facts: Values) -> Summary:
     columns = ["File", "Rows", "Labels, in the order of the outputs"]
     tables = [*make_table("Findings", ["File", "Finding"], messages), *make_table("Files", columns, rows)]
     return Summary("Check of tables", verdict, tables)
+
+
+def count_labels(labels: Sequence[str], table: Table) -> dict[str, int]:
+    """Count the rows that have each label, in the order of `labels`, then others by name."""
+    counts = dict.fromkeys(labels, 0)
+    named = label_names_of(table) or []
+    for name in sorted(set[str]().union(*named)):
+        counts.setdefault(name, 0)
+    for names in named:
+        for name in set(names):
+            counts[name] += 1
+    return counts
 
 
 @verb(CheckConfig)
@@ -53,7 +67,7 @@ def check(config: CheckConfig) -> Values:
     tables, findings = [], list[Finding]()
     for path in config.files:
         with record_warnings() as warnings:  # of the reader: they are findings too
-            tables.append(read_file(kind, path, labelled=True, layout=layout))
+            tables.append(TaskFiles(kind, layout).read(path))
         for warning in warnings:
             findings.append(Finding("reading", path, 1, warning.removeprefix(f"{path}: "), []))
     task = kind.from_labels(list(layout.labels)) if layout.labels else kind.from_table(tables[0])

@@ -38,7 +38,7 @@ def load_average() -> float:
     """Return the load average of the machine in the last minute; 0 where the system does not tell it."""
     try:
         return os.getloadavg()[0]
-    except (OSError, AttributeError):
+    except OSError:
         return 0.0
 
 

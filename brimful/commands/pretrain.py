@@ -12,8 +12,8 @@ def pretrain(config: PretrainConfig) -> Values:
 
     Returns:
         The content of summary.json: `validation.loss`, `tokens_per_second`, `packing.efficiency` ...
-        A dry run, on the main rank: `documents`, `tokens`, `parameters`, `epochs` of each source, `disk` and
-        `memory` in bytes.
+        A dry run, on the main rank: `documents`, `tokens`, `parameters`, `epochs` of each source, `memory`
+        in bytes.
 
     Raises:
         BrimfulError: no prepared data, an unusable run directory, a checkpoint of other data, a NaN loss.

@@ -23,6 +23,9 @@ class ReportConfig:
     with it."""
     out: str
     """HTML file to write."""
+    ladder: bool = False
+    """First train the baselines of finetune on the rows of these finished runs, and add them to their
+    summaries."""
     dry_run: bool = False
     """Read and check everything, and write nothing."""
 
@@ -35,8 +38,8 @@ def report(config: ReportConfig) -> Values:
         `out`, the number of `runs` and of `bytes` written; of several runs an `overview` of their models.
 
     Raises:
-        BrimfulError: matplotlib is missing, not a run directory, damaged files in it, or an --out that
-            cannot be written.
+        BrimfulError: matplotlib is missing, not a run directory, damaged files in it, an --out that cannot be
+            written, or no ladder can be added (`add_ladder`).
     """
     from brimful.reports.run_records import load_runs
 
@@ -47,6 +50,11 @@ def report(config: ReportConfig) -> Values:
         raise BrimfulError(f"--out {out} must end in .html: it is a page for a browser")
     require_packages("report", "matplotlib")
     require_file_place(out)
+    if config.ladder and not config.dry_run:
+        from brimful.stages.added_ladder import add_ladder
+
+        for path in config.runs:
+            add_ladder(Path(path))
     runs = load_runs([Path(path) for path in config.runs])
     if config.dry_run:
         return {"dry_run": True, "runs": len(runs)}

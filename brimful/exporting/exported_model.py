@@ -24,8 +24,8 @@ from brimful.model.heads import ClassifierHead, MaskedLMHead, SequenceHead, Span
 from brimful.model.initial_weights import skip_initial_weights
 from brimful.tables.layouts import FileLayout
 from brimful.tables.table import Table
-from brimful.tables.table_files import read_file, read_texts
-from brimful.tasks.cached_tables import RunTables
+from brimful.tables.table_files import read_texts
+from brimful.tasks.cached_tables import RunTables, TaskFiles
 from brimful.tasks.encoded_tables import Encoded, encode
 from brimful.tasks.task import TaskHead
 from brimful.tasks.task_data import split_rows
@@ -150,7 +150,7 @@ class Export:
         if self.task is None:
             table = read_texts(path, layout)
         else:
-            table = read_file(self.task.task, path, labelled=labelled, layout=layout)
+            table = TaskFiles(type(self.task.task), layout, labelled=labelled).read(path)
         return RealTexts(path, self.encode(table, labelled=labelled), labelled, part)
 
 

@@ -19,9 +19,7 @@ class StageConfig:
     """Peak learning rate."""
 
     def __post_init__(self) -> None:
-        for name, value in (("epochs", self.epochs), ("learning_rate", self.learning_rate)):
-            if not value >= 0:  # also refuses NaN
-                raise BrimfulError(f"a stage's {name} is {value}: it must not be negative")
+        require_range(self, "at least 0", "epochs", "learning_rate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +53,9 @@ class StudentOptions(TrainingOptions):
     student_hidden: int | None = None
     """Width of the student; by default the teacher's. A narrower student keeps the teacher's coordinates and
     neurons with the largest weights, a wider one starts from random weights."""
-    initialisation: Literal["pretrained", "teacher", "random"] = "teacher"
-    """teacher: layers of the teacher itself, with its head. pretrained: layers of the encoder that it was
-    fine-tuned from, where that is known. random: new weights, as a student wider than its teacher has."""
+    initialisation: Literal["teacher", "random"] = "teacher"
+    """teacher: layers of the teacher, with its head. random: new weights, as a student wider than its teacher
+    has."""
     batch: int = 32
     """Texts in an update."""
     layers: LayerStageConfig
@@ -153,8 +151,6 @@ class DistilEncoderConfig(StudentOptions):
     """Folders made by `brimful prepare` with the teacher's tokenizer, PATH or PATH:WEIGHT."""
     out: str | None = incidental(None)
     """Run directory to create; the student ends up in RUN/encoder."""
-    initialisation: Literal["teacher", "random"] = "teacher"
-    """teacher: layers of the teacher. random: new weights."""
     seed: int = 0
     """Decides random weights and the order of texts."""
     layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)

@@ -95,8 +95,6 @@ def open_held_out(texts: Sequence[str]) -> dict[str, Corpus]:
     """
     corpora = {}
     for text in texts:
-        if not Path(text).exists():
-            raise BrimfulError(f"{text} does not exist")
         if not (Path(text) / MANIFEST).is_file():
             raise BrimfulError(f"{text} is not a prepared folder; make one with: {HOW_TO_PREPARE}")
         corpus = Corpus.open(Path(text), verify=True).part("validation")

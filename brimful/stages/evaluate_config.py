@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from brimful.base.config import incidental, require_positive
-from brimful.base.errors import BrimfulError, UsageError
+from brimful.base.errors import BrimfulError, UsageError, require_range
 from brimful.base.types import Precision
 from brimful.stages.task_options import NO_DEV, FinetuneConfig, Positional, RunOptions, TaskOptions
 
@@ -56,8 +56,7 @@ class EvaluateConfig(TaskOptions, RunOptions):
     def __post_init__(self) -> None:
         self.require_task()
         require_positive(self, "text_tokens", "batch")
-        if self.seeds < 0:
-            raise BrimfulError(f"seeds is {self.seeds}: it must not be negative")
+        require_range(self, "at least 0", "seeds")
         if len(set(self.encoders)) < len(self.encoders):
             raise BrimfulError("the same encoder is given twice")
         if (self.train is None) != (self.test is None):

@@ -138,6 +138,10 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             _announce(options, data, start, head)
             if held_out:
                 _announce_held_out(config, held_out, data)
+            # Said now: whoever wants the ladder would otherwise learn it when the training is over.
+            obstacle = baselines.find_obstacle(data.task)
+            if obstacle is not None and config.ladder != "none":
+                say(f"no ladder: {obstacle}; brimful report RUN --ladder adds it to a finished run")
         table_facts: Values = {}
         if ranks.is_main:  # other ranks read the summary that this rank writes
             has_dev_table = config.dev_table is not None
@@ -200,7 +204,7 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             facts |= average_last_losses(read_metrics(metrics))
         if is_main and config.ladder != "none":
             judged = [Judged(each.task, each.answers[""]) for each in models]
-            facts |= _measure_baselines(run, judged, model)
+            facts |= measure_baselines(config, data, run.runtime, judged, model)
         return with_overview(facts, summarise_finetuning(facts, best.task.metrics))
 
 
@@ -237,12 +241,16 @@ def _announce(options: FinetuneConfig, data: TaskData, start: TaskStart, head: T
 def _announce_held_out(config: FinetuneConfig, held_out: HeldOut, data: TaskData) -> None:
     """Say which rows of train are test and dev, and where the run names them."""
     parts = " and ".join(f"{count:,} {name}" for name, count in held_out.counts.items())
-    line = (
-        f"held out of {config.train}: {parts} rows; alike texts stay together, labels keep their proportions"
-    )
+    together = "alike texts stay together, labels keep their proportions"
+    if config.group:
+        together = f"rows with the same {config.group} stay together"
+    line = f"held out of {config.train}: {parts} rows; {together}"
     if "dev" in held_out.parts and held_out.dev_in_train:
         line += "; the final training reads dev too"
-    say(f"{line}. {HELD_OUT_FILE} in the run names them")
+    line += f". {HELD_OUT_FILE} in the run names them"
+    if not config.group:
+        line += "; rows of one source may stand on both sides (--group COLUMN keeps them together)"
+    say(line)
 
 
 def _warn_of_findings(findings: Sequence[Finding], data: TaskData) -> None:
@@ -309,21 +317,21 @@ def _measure_training(models: Sequence[SeedModel]) -> Values:
     return {"seconds": seconds, "examples_per_second": examples / max(seconds, 1e-9)}
 
 
-def _measure_baselines(run: Finetuning, judged: Sequence[Judged], model: TaskModel) -> Values:
+def measure_baselines(
+    config: FinetuneConfig, data: TaskData, runtime: Runtime, judged: Sequence[Judged], model: TaskModel
+) -> Values:
     """Train the baselines on the same rows, and compare them with the judged models of all seeds.
 
     Returns:
         `baselines`, and the `Speed` of `model`, which is kept; empty where the task has no baselines.
     """
-    data, task, runtime = run.data, run.data.task, run.runtime
-    reason = baselines.find_obstacle(task)
-    if reason is not None:
-        say(f"no ladder: {reason}")
+    task = data.task
+    if baselines.find_obstacle(task) is not None:
         return {}
     say("TF-IDF and the frozen encoder on the same rows (--ladder none leaves this out)")
-    encoder, _ = load_pretrained(run.config.encoder_folder)
+    encoder, _ = load_pretrained(config.encoder_folder)
     longest = data.train.examples.max_length
-    features = baselines.Frozen(encoder, task, longest, run.config.overlap, runtime)
+    features = baselines.Frozen(encoder, task, longest, config.overlap, runtime)
     rungs: dict[str, baselines.Rung] = {}
     methods: dict[str, Sequence[Judged]] = {"": judged}
     timed: Values = {}

@@ -8,8 +8,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from brimful.base.errors import BrimfulError
-from brimful.base.storage import crc32, read_object, require_shape, write_json
+from brimful.base.storage import crc32, write_json
 from brimful.base.types import Values
 from brimful.stages.task_options import FinetuneConfig
 from brimful.tables.text_files import files_of_table
@@ -18,7 +17,7 @@ from brimful.tasks.task_data import TaskData
 HELD_OUT_FILE = "held_out_rows.json"
 
 
-class _Record(TypedDict):
+class HeldOutRecord(TypedDict):
     """The content of `HELD_OUT_FILE`; rows count from 1."""
 
     table: str
@@ -70,41 +69,16 @@ class HeldOut:
 
     def write(self, run: Path, table: str) -> None:
         """Write `HELD_OUT_FILE` into a run directory."""
-        record: Values = {"table": table, "crc32": _crc32_of_table(table), "test": None, "dev": None}
+        record: Values = {"table": table, "crc32": crc32_of_table(table), "test": None, "dev": None}
         for name, rows in self.parts.items():
             record[name] = (rows + 1).tolist()
         record["dev_in_train"] = self.dev_in_train
         write_json(run / HELD_OUT_FILE, record)
 
 
-def _crc32_of_table(table: str) -> int:
-    """The CRC of a table of one file, or a CRC of the CRCs of its files."""
+def crc32_of_table(table: str) -> int:
+    """Return the CRC of a table of one file, or a CRC of the CRCs of its files."""
     checksums = [crc32(file) for file in files_of_table(table)]
     if len(checksums) == 1:
         return checksums[0]
     return zlib.crc32(repr(checksums).encode())
-
-
-def read_held_out(run: Path, table: str) -> HeldOut:
-    """Read the rows that a run has held out of its training table.
-
-    Raises:
-        BrimfulError: the run has no record of them, or the table has changed since.
-    """
-    remedy = "give --train and --test"
-    record = read_object(run / HELD_OUT_FILE)
-    require_shape(record, _Record, run / HELD_OUT_FILE, remedy)
-    try:
-        has_changed = _crc32_of_table(table) != record["crc32"]
-    except OSError as error:
-        raise BrimfulError(f"cannot read {table}: {error.strerror or error}; {remedy}") from error
-    if has_changed:
-        raise BrimfulError(
-            f"{table} is not what {run} was trained on, so the rows held out are not known: put it back as it"
-            f" was, or {remedy}"
-        )
-    parts = {}
-    for name in ("test", "dev"):
-        if record[name] is not None:
-            parts[name] = np.array(record[name], dtype=np.int64) - 1
-    return HeldOut(parts, record["dev_in_train"])

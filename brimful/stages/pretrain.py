@@ -40,7 +40,7 @@ from brimful.stages.pretrain_data import (
     make_sources,
     make_stream,
     open_initial_model,
-    say_costs,
+    summarise_costs,
 )
 from brimful.start.initial_weights import look_at_neighbours, start_from_neighbourhoods
 from brimful.start.neighbourhoods import piece_vectors
@@ -50,10 +50,8 @@ from brimful.train.step_memory import choose_rows, choose_rows_on_cpu
 from brimful.train.trainer import Trainer
 from brimful.train.training import Training
 
-START_FILES = ("config.json", "model.safetensors", "tokenizer.json")
-"""The files of the model that a run starts from."""
-ENTROPY_MARGIN_NATS = 0.1
-"""A loss must be below the unigram entropy by this much to count as normal."""
+START_FILES = ("config.json", "model.safetensors", "tokenizer.json")  # of the model that a run starts from
+ENTROPY_MARGIN_NATS = 0.1  # by which a loss must be below the unigram entropy to count as normal
 
 
 class PretrainJob(Job[PretrainConfig, PretrainPlan]):
@@ -100,12 +98,11 @@ class PretrainJob(Job[PretrainConfig, PretrainPlan]):
         )
 
     def describe_plan(self, plan: PretrainPlan) -> Values:
-        """Say what the run takes, and return it, on the main rank."""
+        """Return what the run takes, and its summary, on the main rank."""
         if not plan.runtime.world.is_main:
             return {}
         facts = estimate_costs(plan) | {"epochs": plan.epochs}
-        say_costs(facts, plan.runtime.precision)
-        return facts
+        return with_overview(facts, summarise_costs(facts, plan.runtime.precision))
 
     def work(self, plan: PretrainPlan, folder: RunFolder) -> Values:
         """Train as planned, and save the encoder."""

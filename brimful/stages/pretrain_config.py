@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from tokenizers import Tokenizer
 
-from brimful.base.config import Argument, incidental, require_positive, require_seeds
-from brimful.base.errors import BrimfulError
+from brimful.base.config import Argument, incidental, merge, require_positive, require_seeds
+from brimful.base.errors import BrimfulError, require_range
 from brimful.base.types import Facts, LossMean, Precision, Values
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
@@ -32,8 +32,11 @@ RECIPES: dict[str, Values] = {
 }
 """The defaults that a recipe changes."""
 
-FAST_SIZES = ("tiny", "mini")
-"""Where `fast` was measured (docs/results/pretraining.md)."""
+SIZES = {"small": (1 << 14, 128, 5e-4), "base": (1 << 19, 512, 5e-4), "large": (1 << 19, 512, 2e-4)}
+"""Token slots of an update, tokens of a sequence and AdamW's rate: ELECTRA-small's (Clark et al., 2020);
+MosaicBERT's (Portes et al., 2023) at BERT's length (Devlin et al., 2018); large has ELECTRA's rate."""
+WARMUP_SHARE = 0.06  # MosaicBERT's; then the rate falls in a straight line, as in all of these
+FAST_SIZES = ("tiny", "mini")  # where `fast` was measured (docs/results/pretraining.md)
 
 
 def _is_measured(options: Facts) -> bool:
@@ -48,8 +51,7 @@ def _is_measured(options: Facts) -> bool:
 
 UNSTATED_END: Values = {"steps": sys.maxsize, "hours": math.inf}
 """Ends that nobody states: beside `resume`, they stand for the run's own."""
-MAX_UPDATE_SIZE = 1 << 24
-"""The most rows or sequences of an update."""
+MAX_UPDATE_SIZE = 1 << 24  # rows or sequences of an update
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,13 +123,13 @@ class PretrainConfig:
     initial: InitialConfig = InitialConfig()
     recipe: Recipe | None = incidental(None)
     """Defaults of optimizer, masking and schedule. fast: Muon, rates of 2e-3 and 0.02, a mask rate of 0.3, a
-    warm-up of 0.05; by default for a new modern tiny or mini, where it was measured. plain: AdamW,
-    a rate of 1e-3, a mask rate of 0.15, a warm-up of 0.1; by default elsewhere. A rate or an
-    optimizer that is given without a recipe replaces the optimizer of fast by that of plain."""
+    warm-up of 0.05; by default for a new modern tiny or mini, where it was measured. plain: AdamW, a mask
+    rate of 0.15, rate and warm-up of the size (1e-3, 0.1; small, base 5e-4, large 2e-4, 0.06); by default
+    elsewhere. A rate or an optimizer that is given without a recipe replaces fast's optimizer by plain's."""
     seed: int = 0
     """Decides initial weights, the order of the data, which sequences share a row, and masks."""
     rows_per_update: int = 4
-    """Rows in an update, over all ranks."""
+    """Rows in an update, over all ranks: by default 4, small 16, base and large 512, of 1,024 tokens."""
     sequences_per_update: int | None = None
     """Sequences in an update, packed into as few rows as possible; in place of rows_per_update. It is the
     batch size of a recipe without packing."""
@@ -158,7 +160,7 @@ class PretrainConfig:
     schedule: ScheduleConfig = ScheduleConfig()
     trainer: TrainerConfig = TrainerConfig(checkpoint_every=500)
     dry_run: bool = incidental(False)
-    """Check everything, say what the run would do and take (epochs, disk, memory), and stop."""
+    """Check everything, say what the run would do and take (epochs, memory), and stop."""
 
     @classmethod
     def defaults(cls, options: Facts) -> Values:
@@ -174,15 +176,26 @@ class PretrainConfig:
             recipe = "fast" if _is_measured(options) else "plain"
         if str(recipe) not in RECIPES:
             return {}  # building the configuration refuses it
-        groups = dict(RECIPES[str(recipe)])
+        name = "muon" if recipe == "fast" else "adamw"
+        groups: Values = {}
+        size = SIZES.get(str(options.get("model")))
+        if size is not None:
+            tokens, max_length, rate = size
+            capacity = options.get("packing.capacity", PackingConfig.capacity)
+            if options.get("sequences_per_update") is None and isinstance(capacity, int):
+                groups["rows_per_update"] = max(1, tokens // max(1, capacity))
+            groups |= {"packing": {"max_length": max_length}, "schedule": {"warmup": WARMUP_SHARE}}
+            groups["optimizer"] = {"learning_rate": rate}
+        groups = merge(groups, RECIPES[str(recipe)])
         rates = ("optimizer.name", "optimizer.learning_rate", "optimizer.muon_learning_rate")
-        has_rates = any(name in options for name in rates)
+        has_rates = any(rate in options for rate in rates)
         phases = options.get("phases")
         if isinstance(phases, list | tuple):
             for phase in phases:
                 has_rates |= isinstance(phase, Mapping) and "learning_rate" in phase
-        # The rates of a recipe belong together: one rate of the user's replaces all.
-        if options.get("optimizer.name", "muon") != "muon" or (has_rates and not has_recipe):
+        # The rates of fast belong together: one of the user's replaces all. None suits another optimizer.
+        replaces_fast = recipe == "fast" and has_rates and not has_recipe
+        if options.get("optimizer.name", name) != name or replaces_fast:
             groups.pop("optimizer", None)
         if "masking.rate" in options:
             groups.pop("masking", None)
@@ -193,8 +206,7 @@ class PretrainConfig:
         require_positive(self, "rows_per_update")
         if isinstance(self.rows_per_micro_batch, int):
             require_positive(self, "rows_per_micro_batch")
-        if self.validation_tokens < 0:
-            raise BrimfulError(f"validation_tokens is {self.validation_tokens}: it must not be negative")
+        require_range(self, "at least 0", "validation_tokens")
         self._check_phases()
         self._check_updates()
         if self.start_from is None:

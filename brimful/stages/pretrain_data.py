@@ -1,19 +1,21 @@
-"""The data and the initial model of a pretraining, and its costs: disk and memory, which a dry run says."""
+"""The data and the initial model of a pretraining, and its memory, which a dry run says."""
 
 import tempfile
 from bisect import bisect
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
+from brimful.base.config import to_dict
 from brimful.base.console import pluralise, say, warn
+from brimful.base.summary import Summary, make_facts_table
 from brimful.base.types import Numbers, Precision, Values
-from brimful.corpus.shards import PARTS, Corpus
+from brimful.corpus.shards import Corpus
 from brimful.data.mixture import parse_sources
 from brimful.data.pairs import NO_PAIR
 from brimful.data.reader import SequenceReader
@@ -25,7 +27,6 @@ from brimful.hf.model_folder import ModelFolder
 from brimful.model.encoder import Encoder
 from brimful.model.heads import MaskedLMHead, PretrainingHead
 from brimful.objectives.masked_lm import MaskedLM, MaskedLMAndPairs
-from brimful.precision.policy import DTYPES
 from brimful.runs.job import RunPlan
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.start.initial import Initial, choose_head, new_model, trained_model
@@ -189,99 +190,88 @@ def announce(config: PretrainConfig, sources: list[Source], initial: Initial) ->
     return epochs
 
 
-GPU_GIGABYTES = (16, 32, 80)
-"""The sizes of GPUs for which a dry run estimates the rows that fit."""
-CONTEXT_BYTES = 1 << 30
-"""Bytes of a GPU that CUDA and its libraries take."""
+GPU_GIGABYTES = (16, 32, 80)  # GPUs for which a dry run estimates the rows that fit
+TRACED_TOKENS = 8192
+"""Token slots of a traced pass, and of another twice as large: fewer do not fill the blocks of the loss."""
+CONTEXT_BYTES = 1 << 30  # of a GPU, which CUDA and its libraries take
 
 
 def estimate_costs(plan: PretrainPlan) -> Values:
-    """Estimate the disk and memory that a run takes. No files stay."""
+    """Estimate the memory that a run takes. No files stay."""
     config, initial, runtime = plan.config, plan.initial, plan.runtime
+    phase = config.run_phases()[-1]
     held = HeldBytes.of([initial.encoder, initial.head], config.optimizer, config.trainer, runtime.precision)
     with tempfile.TemporaryDirectory(prefix="brimful-") as made:
-        make = partial(make_modules, plan, Path(made))
         sources = make_sources(config, plan.corpora, Path(made), ahead=False)
-        stream = make_stream(config, sources, plan.reader, fixed_shapes=True, world=runtime.world.size)
-        with closing(stream):
-            memory = estimate_memory(plan, stream, make, held)
+        memory = estimate_memory(plan, sources, partial(make_modules, plan, Path(made)), held)
     return {
         "dry_run": True,
+        "update": {phase.unit: phase.size, "capacity": phase.packing.capacity},
+        "learning_rate": config.optimizer.learning_rate,
+        "schedule": to_dict(config.schedule),
         "documents": sum(corpus.documents for corpus in plan.corpora.values()),
         "tokens": sum(corpus.tokens for corpus in plan.corpora.values()),
         "parameters": count_parameters(initial.encoder),
-        "disk": estimate_disk(plan, held),
         "memory": memory,
     }
 
 
-def estimate_disk(plan: PretrainPlan, held: HeldBytes) -> dict[str, int]:
-    """Return the bytes of the data, the checkpoints, and the models that a run starts and ends with."""
-    shards = 0
-    for corpus in plan.corpora.values():
-        for shard in corpus.shards:
-            for part in PARTS:
-                shards += (corpus.directory / "shards" / f"{shard.name}.{part}").stat().st_size
-    trainer, checkpoints = plan.config.trainer, 0
-    if trainer.checkpoint_every:
-        # A new checkpoint is complete before the oldest one is removed.
-        checkpoints = trainer.keep_checkpoints + 1 + trainer.keeps_best
-    return {
-        "shards": shards,
-        "checkpoints": checkpoints * (held.weights + held.states),
-        "models": 2 * held.weights * 4 // DTYPES[trainer.weights].itemsize,  # models are float32
-    }
-
-
 def estimate_memory(
-    plan: PretrainPlan, stream: RowStream, make: Callable[[], tuple[Encoder, Objective]], held: HeldBytes
+    plan: PretrainPlan, sources: list[Source], make: Callable[[], tuple[Encoder, Objective]], held: HeldBytes
 ) -> Values:
-    """Return the bytes of one rank with a micro-batch of the longest phase, and which GPUs hold them.
-
-    The stream has the shapes of a GPU. `trace_pass` describes `make`.
+    """Return the bytes of one rank in the longest phase, and what GPUs hold; `make` as in `trace_pass`.
 
     Returns:
         `rows_per_micro_batch`: the run's own, or the most that the largest GPU holds where the run chooses.
         The fields of `HeldBytes`, the `pass` and the `total`, in bytes. `holds`: by the GB of a GPU, the most
-        rows that it holds, among the numbers that divide the updates, or 0.
+        rows that it holds, also more than an update has, or 0.
     """
-    config, sizes = plan.config, list_row_counts(stream)
+    config = plan.config
+    few = max(1, TRACED_TOKENS // config.packing.capacity)
+    update: Values = {"rows_per_update": 2 * few, "sequences_per_update": None, "rows_per_micro_batch": None}
+    update["packing"] = replace(config.packing, max_length=config.longest_sequence())
+    wide = replace(config, phases=(), **update)
 
-    @lru_cache  # a trace takes seconds, and the searches below ask for the same sizes
-    def trace(rows: int) -> int:
-        return trace_pass(make, config.trainer, plan.runtime.precision, make_longest_batch(stream, rows))
+    def open_stream(own: PretrainConfig) -> RowStream:
+        return make_stream(own, sources, plan.reader, fixed_shapes=True, world=plan.runtime.world.size)
 
-    holds = {}
+    def trace(own: PretrainConfig, rows: int) -> int:
+        with closing(open_stream(own)) as stream:
+            batch = make_longest_batch(stream, rows)
+        return trace_pass(make, config.trainer, plan.runtime.precision, batch)
+
+    # Shapes are fixed, so bytes grow in a straight line over rows.
+    few_bytes, more_bytes = trace(wide, few), trace(wide, 2 * few)
+    bytes_of_row, holds = (more_bytes - few_bytes) / few, {}
     for gigabytes in GPU_GIGABYTES:
         free = (gigabytes << 30) - CONTEXT_BYTES - (held.total - held.later)
-        fitting = bisect(sizes, compute_budget(free, held.later), key=trace)
-        holds[str(gigabytes)] = sizes[fitting - 1] if fitting else 0
-    if config.rows_per_micro_batch is None:
-        rows = choose_rows_on_cpu(stream, plan.initial.encoder.config.hidden_size)
-    elif config.rows_per_micro_batch == "auto":
-        rows = max(*holds.values(), sizes[0])
-    else:
-        rows = config.rows_per_micro_batch
-    parts = asdict(held) | {"pass": trace(rows)}
+        rows_beyond = (compute_budget(free, held.later) - few_bytes) // bytes_of_row
+        holds[str(gigabytes)] = max(0, few + int(rows_beyond))
+    rows = config.rows_per_micro_batch
+    with closing(open_stream(config)) as stream:
+        if rows is None:
+            rows = choose_rows_on_cpu(stream, plan.initial.encoder.config.hidden_size)
+        elif rows == "auto":
+            sizes = list_row_counts(stream)
+            rows = sizes[max(1, bisect(sizes, max(holds.values()))) - 1]
+    parts = asdict(held) | {"pass": trace(config, rows)}
     return {"rows_per_micro_batch": rows, **parts, "total": sum(parts.values()), "holds": holds}
 
 
-def say_costs(facts: Values, precision: Precision) -> None:
-    """Say the result of `estimate_costs`."""
-    disk, memory = facts["disk"], facts["memory"]
-    say(
-        f"disk: checkpoints {_format_gb(disk['checkpoints'])}, models {_format_gb(disk['models'])}, beside"
-        f" shards of {_format_gb(disk['shards'])}"
-    )
-    say(
-        f"memory in {precision}, traced: {_format_gb(memory['total'])} with micro-batches of"
-        f" {memory['rows_per_micro_batch']} rows: {_format_gb(memory['pass'])} of a pass,"
-        f" {_format_gb(memory['total'] - memory['pass'])} of weights, gradients and optimizer"
-    )
-    sizes = []
+def summarise_costs(facts: Values, precision: Precision) -> Summary:
+    """Summarise the result of `estimate_costs`, for a terminal."""
+    memory, held = facts["memory"], list[str]()
     for gigabytes, rows in memory["holds"].items():
-        sizes.append(f"{gigabytes} GB {rows} rows" if rows else f"{gigabytes} GB none")
-    say(f"the most rows of a micro-batch that a GPU holds: {', '.join(sizes)}")
+        held.append(f"of {gigabytes} GB {rows:,}" if rows else f"of {gigabytes} GB none")
+    tokens = f"{facts['update']['capacity']:,} tokens"
+    verdict = f"the most rows of {tokens} that a GPU holds at a time in {precision}: {', '.join(held)}."
+    states = memory["total"] - memory["pass"]
+    values = {
+        "Learning rate": "{learning_rate:g}, {schedule[shape]}, warm-up {schedule[warmup]:g}".format(**facts),
+        "Memory": f"{_format_gb(memory['total'])} with {memory['rows_per_micro_batch']} rows at a time:"
+        f" a pass {_format_gb(memory['pass'])}; weights, gradients, optimizer {_format_gb(states)}",
+    }
+    return Summary("Dry run", verdict, make_facts_table("What the run takes", values))
 
 
 def _format_gb(size: float) -> str:

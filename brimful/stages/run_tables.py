@@ -4,13 +4,16 @@ from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
+
 from brimful.base.config import build, read_yaml
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError, UsageError
 from brimful.base.seals import CONFIG, SUMMARY
+from brimful.base.storage import read_object, require_shape
 from brimful.hf.model_folder import ModelFolder
 from brimful.stages.distil_options import DistilConfig
-from brimful.stages.held_out import HELD_OUT_FILE, HeldOut, read_held_out
+from brimful.stages.held_out import HELD_OUT_FILE, HeldOut, HeldOutRecord, crc32_of_table
 from brimful.stages.task_options import FinetuneConfig
 from brimful.tables.layouts import FileLayout, LabelOptions, TableOptions, TablePaths, find_layout
 from brimful.tables.text_files import files_of_table
@@ -52,6 +55,31 @@ def choose_tables(config: DistilConfig, teacher_run: FinetuneConfig | None) -> T
         f"{config.teacher} is not a run of `brimful finetune` of this version, so its tables are not known:"
         " give --train and --test"
     )
+
+
+def read_held_out(run: Path, table: str) -> HeldOut:
+    """Read the rows that a run has held out of its training table.
+
+    Raises:
+        BrimfulError: the run has no record of them, or the table has changed since.
+    """
+    remedy = "give --train and --test"
+    record = read_object(run / HELD_OUT_FILE)
+    require_shape(record, HeldOutRecord, run / HELD_OUT_FILE, remedy)
+    try:
+        has_changed = crc32_of_table(table) != record["crc32"]
+    except OSError as error:
+        raise BrimfulError(f"cannot read {table}: {error.strerror or error}; {remedy}") from error
+    if has_changed:
+        raise BrimfulError(
+            f"{table} is not what {run} was trained on, so the rows held out are not known: put it back as it"
+            f" was, or {remedy}"
+        )
+    parts = {}
+    for name in ("test", "dev"):
+        if record[name] is not None:
+            parts[name] = np.array(record[name], dtype=np.int64) - 1
+    return HeldOut(parts, record["dev_in_train"])
 
 
 def find_held_out(

@@ -238,25 +238,11 @@ class StudentStart:
         return cls(config, teacher_run, teacher, encoder, length, teacher.model.overlap, layers)
 
     @property
-    def pretrained_folder(self) -> ModelFolder | None:
-        """The encoder that the teacher was fine-tuned from, which must exist where students start from it."""
-        if self.layers is None or self.teacher_run is None or self.config.initialisation != "pretrained":
-            return None
-        try:
-            return self.teacher_run.encoder_folder
-        except BrimfulError as error:
-            raise BrimfulError(
-                f"the student would start from the encoder that the teacher was fine-tuned from, but {error};"
-                " give --student FOLDER or --initialisation teacher"
-            ) from error
-
-    @property
     def files(self) -> RunFiles:
         """The files of the folder, other than the teacher's, that the student starts from."""
-        if self.config.student is not None:
-            return model_files("student", ModelFolder.open(self.config.student, "model"))
-        folder = self.pretrained_folder
-        return {} if folder is None else model_files("encoder", folder)
+        if self.config.student is None:
+            return {}
+        return model_files("student", ModelFolder.open(self.config.student, "model"))
 
     def make_student(self, data: TaskData, seed: int) -> TaskModel:
         """Make the student before training."""
@@ -276,22 +262,11 @@ class StudentStart:
             head = task.new_head(encoder)
         else:
             options = FinetuneConfig(dropout=0.0, pooling=self.teacher.pooling)
-            encoder, head = starting_model(options, seed, task, self._start_from_layers(self.layers))
+            teacher = self.teacher.model
+            kept = copy_layers(config, teacher.encoder.to(CPU), self.layers)
+            encoder, head = starting_model(options, seed, task, TaskStart(kept, {}, teacher))
         pairs = data.train.table.second is not None
         return TaskModel(task, encoder, head, self.max_length, self.overlap, pairs=pairs)
-
-    def _start_from_layers(self, layers: LayerNumbers) -> TaskStart:
-        """The weights of layers of the teacher, or of the encoder that it was fine-tuned from."""
-        teacher, folder = self.teacher.model, self.pretrained_folder
-        if folder is None:
-            start = TaskStart(teacher.encoder.to(CPU), {}, teacher)
-        else:
-            assert self.teacher_run is not None
-            start = TaskStart.read(folder)
-            # The teacher may have kept only some layers of its encoder: count in the encoder's.
-            teacher_layers = self.teacher_run.layers or range(teacher.encoder.config.layers)
-            layers = tuple(teacher_layers[layer] for layer in layers)
-        return replace(start, encoder=copy_layers(self.config, start.encoder, layers))
 
 
 def cache_outputs(

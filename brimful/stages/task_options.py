@@ -95,6 +95,9 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     test: str | None = incidental(None)
     """A table of the same columns, on which the finished model is measured once. By default a fifth of train:
     alike texts stay together, labels keep their proportions."""
+    group: str | None = incidental(None)
+    """A column of train that names the source of a row, such as a page or a patient: rows of one source stay
+    together where test or dev is cut from train."""
     more_tests: tuple[str, ...] = incidental(())
     """More tables to measure the finished model on, such as tables of another domain."""
     metric: str | None = None
@@ -158,6 +161,8 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
         """
         if self.pooling != "auto" and not pools:
             raise BrimfulError("pooling is for classifiers and regressions of whole texts: leave it out")
+        if self.group is not None and self.test is not None and self.dev is not None:
+            raise BrimfulError("--group is for rows that are cut from train, and --test and --dev cut none")
         if self.dev == NO_DEV and (self.chooses or self.trainer.evaluate_every):
             raise BrimfulError("--dev none goes with one learning rate, no --keep best, no evaluate_every")
         if self.trial_epochs and (self.dev or self.trainer.keeps_best or len(self.learning_rates) < 2):

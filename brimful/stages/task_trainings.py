@@ -251,6 +251,7 @@ def load_data(config: FinetuneConfig, encoder: Encoder, ranks: World = SINGLE_RA
         overlap=config.overlap,
         more_tests=config.more_tests,
         metric=config.metric,
+        group=config.group,
     )
     if config.dev is None and config.chooses:
         data = hold_out(data, ranks=ranks)

@@ -1,18 +1,16 @@
 """Records of tools for annotation, as rows of a table: tasks of Label Studio and answers of Prodigy."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from brimful.base.console import record_warnings, warn
 from brimful.base.errors import BrimfulError
-from brimful.base.storage import readable
-from brimful.tables.file_rows import NumberedRows, open_rows
+from brimful.tables.file_rows import NumberedRows
 from brimful.tables.layouts import OWN, Columns, FileLayout, FileRow
-from brimful.tables.text_files import suffix_of, warn_of
+from brimful.tables.text_files import warn_of
 
+_ANSWER = "answer"
 _ANSWERS = ("accept", "reject", "ignore")
 """The values of `answer` in Prodigy's records."""
 
@@ -43,12 +41,8 @@ def plain_rows(
     rows = chain(numbered_rows, rows)
     if isinstance(row.get("data"), dict):
         yield from _read_tasks(rows, path, place, columns, labelled, spans)
-    elif labelled and row.get("answer") in _ANSWERS and columns.label != "answer":
-        records = list(rows)  # only all rows show whether the answers are the classes
-        are_classes = layout.answers_are_classes
-        if are_classes is None:
-            are_classes = _are_classes(records, columns.label)
-        yield from _read_answers(records, path, place, columns.label, are_classes and not spans)
+    elif labelled and row.get("answer") in _ANSWERS:
+        yield from _read_answers(rows, path, place, columns.label, spans)
     else:
         yield from rows
 
@@ -105,55 +99,17 @@ def _list_choices(results: Iterable[FileRow], label: str, where: str) -> list[st
     return next(iter(chosen.values()), [])
 
 
-def layout_of_files(files: Sequence[Path], layout: FileLayout) -> FileLayout:
-    """Return the layout of one table's files. All files of Prodigy together show if the answers are
-    classes."""
-    if len(files) == 1:
-        return layout
-    label = layout.columns.label
-    answered: list[tuple[int, FileRow]] = []
-    for file in files:
-        with record_warnings(), readable(file):  # the warnings come again when the table is read
-            if suffix_of(file) != ".jsonl":
-                continue
-            for number, row in open_rows(file, [layout.columns.text], layout)[1]:
-                if row.get("answer") not in _ANSWERS:  # a file of another tool is not read to its end
-                    break
-                answered.append((number, {"answer": row["answer"], label: row.get(label)}))
-    return replace(layout, answers_are_classes=_are_classes(answered, label))
-
-
-def _are_classes(records: Sequence[tuple[int, FileRow]], label: str) -> bool:
-    """Whether answers are the classes: all texts have the same label, and some answers accept it and others
-    reject it."""
-    answers = set()
-    for _, row in records:
-        answers.add(row.get("answer"))
-        if not isinstance(row.get(label), str) or row[label] != records[0][1][label]:
-            return False
-    return {"accept", "reject"} <= answers
-
-
-def _read_answers(
-    records: Iterable[tuple[int, FileRow]], path: Path, place: str, label: str, are_classes: bool
-) -> NumberedRows:
-    """Yield the rows of answers. Rejected texts are left out, unless the answers are the classes."""
+def _read_answers(records: NumberedRows, path: Path, place: str, label: str, spans: bool) -> NumberedRows:
+    """Yield the rows of answers without rejected texts, unless the answers are the classes."""
+    kept = {"accept", "reject"} if label == _ANSWER else {"accept"}
     left_out: list[int] = []
-    name = None
     for number, row in records:
-        answer = row.get("answer")
-        if answer != "accept" and not (are_classes and answer == "reject"):
+        if row.get(_ANSWER) not in kept:
             left_out.append(number)
-        elif are_classes:
-            name = row[label]
-            yield number, {**row, label: answer}
-        elif "options" in row and "accept" in row:  # a choice
+        elif label != _ANSWER and "options" in row and "accept" in row:  # a choice
             yield number, {**row, label: row["accept"]}
         else:
             yield number, row
-    if name is not None:
-        warn(
-            f"{path}: all texts have the label {name!r:.60}, so the answers accept and reject are the classes"
-        )
-    rejected = f"that the annotator rejected or passed over are left out ({place} {{}})"
+    remedy = "" if spans or label == _ANSWER else "; --columns.label answer makes them classes"
+    rejected = f"that the annotator rejected or passed over are left out ({place} {{}}){remedy}"
     warn_of(path, "text", left_out, rejected)

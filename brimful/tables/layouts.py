@@ -78,7 +78,6 @@ class FileLayout:
         rewrite: makes the columns of a row of JSON.
         dialect: how rows are divided; the files decide what it leaves open.
         offsets: the unit that offsets count.
-        answers_are_classes: whether Prodigy's answers are the labels; None: the file decides it.
     """
 
     name: str = ""
@@ -92,7 +91,6 @@ class FileLayout:
     rewrite: Callable[[FileRow], FileRow] | None = None
     dialect: DialectOptions = DialectOptions()
     offsets: OffsetUnit = "characters"
-    answers_are_classes: bool | None = None
 
     @property
     def pairs(self) -> bool:
@@ -113,22 +111,6 @@ def _glue(name: str, text: str, text_b: str = OWN.text_b, label: str = OWN.label
 def _clue(name: str, labels: tuple[str, ...], columns: Columns = OWN, **more: Any) -> FileLayout:
     values = {"task": "classification", "labels": labels} | more
     return FileLayout(name=f"clue/{name}", columns=columns, form=".jsonl", **values)
-
-
-def _mark_names(row: FileRow) -> FileRow:
-    """Rewrite a row of CLUE's WSC: underscores around the name, brackets around the pronoun."""
-    text, target, marks = row["text"], row["target"], []
-    for number, signs in ((1, "__"), (2, "[]")):
-        start = int(target[f"span{number}_index"])
-        marks.append((start, start + len(target[f"span{number}_text"]), signs))
-    for start, end, signs in sorted(marks, reverse=True):  # from the end, so that other places stay
-        text = text[:start] + signs[0] + text[start:end] + signs[1] + text[end:]
-    return row | {"text": text}
-
-
-def _join_keywords(row: FileRow) -> FileRow:
-    """Rewrite a row of CLUE's CSL: the keywords of a paper, and its abstract."""
-    return row | {"keyword": " ".join(row["keyword"])}
 
 
 def _list_spans(row: FileRow) -> FileRow:
@@ -166,8 +148,6 @@ _ALL = (
     _clue("iflytek", tuple(map(str, range(119))), _ONE),
     _clue("cmnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=_NO_MAJORITY),
     _clue("ocnli", ("neutral", "entailment", "contradiction"), _PAIR, unsure=_NO_MAJORITY),
-    _clue("wsc", ("true", "false"), rewrite=_mark_names),
-    _clue("csl", ("0", "1"), Columns(text="keyword", text_b="abst"), rewrite=_join_keywords),
     FileLayout(name="clue/cluener", task="token-classification", rewrite=_list_spans),
     # The starts in CMRC's files were counted by a program whose texts are UTF-16.
     FileLayout(name="clue/cmrc", task="question-answering", primary="lcs_f1", offsets="utf-16"),

@@ -107,13 +107,13 @@ class LabelledSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table. `second` and `labels` are None if the file does not have them. A label is a
-    text, or the value that the task's `read` makes.
+    """The columns of a table; `second` and `labels` may be None. A label is a text, or what a `read` makes.
 
     Attributes:
         lines: int64 (n,), the line of the file at which each row begins; None in files that number rows.
         rows: int64 (n,), the places of the rows, from 0, in the table that was read; None for that table.
         files: the first row and the path of each file of a table of several files.
+        sources: the source of each row, where the user names their column: rows of one stay together.
         types: types of the values of columns that are neither texts nor plain JSON.
     """
 
@@ -125,6 +125,7 @@ class Table:
     lines: ndarray | None = None
     rows: ndarray | None = None
     files: tuple[tuple[int, str], ...] = ()
+    sources: list[str] | None = None
 
     types: ClassVar[Facts] = {}
 
@@ -240,8 +241,7 @@ def require_pairs(table: Table, pairs: bool, training: Path | str) -> None:
 
 
 def label_names_of(table: Table) -> list[list[str]] | None:
-    """Return the names in the label of each row: a class, several labels, or the labels of spans; None for
-    labels without names, such as numbers, and for a table without rows."""
+    """Return the names in each row's label: a class, labels, or those of spans; None without any."""
     rows: list[list[str]] = []
     for label in table.labels or []:
         rows.append([])

@@ -4,19 +4,15 @@ A file of any size can be read in slices: its reader is called once for each, an
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-
 from brimful.base.console import pluralise, warn
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.base.storage import readable
-from brimful.base.types import Values
-from brimful.tables.annotations import layout_of_files, plain_rows
+from brimful.tables.annotations import plain_rows
 from brimful.tables.file_rows import NumberedRows, is_text, open_rows
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout, FileRow
 from brimful.tables.table import Table, Take, lines_of, take_all
@@ -44,7 +40,7 @@ def read_file(
     take: Take = take_all,
 ) -> Table:
     """Read a file of a task, by the task's own `read`, or as a table; without labels, also a .txt file.
-    The files of a folder or of a pattern are one table.
+    `tasks.cached_tables.TaskFiles` reads the files of a folder or of a pattern as one table.
 
     Args:
         layout: names the columns, or says how files of GLUE or CLUE are laid out.
@@ -53,40 +49,11 @@ def read_file(
     Raises:
         BrimfulError: the file cannot be read, or a row of it is wrong; the message names its line.
     """
-    files = files_of_table(path)
-    if len(files) > 1:
-        if labelled:  # only all files together show whether Prodigy's answers are classes
-            layout = layout_of_files(files, layout)
-        tables = [read_file(task, file, labelled=labelled, layout=layout, take=take) for file in files]
-        return _join_tables(tables, Path(path))
-    path = files[0]
     if task.read is not None:
         return task.read(path, labelled=labelled, layout=layout, take=take)
     if labelled:
         return read_table(path, labelled=True, layout=layout, take=take)
     return read_texts(path, layout, take)
-
-
-def _join_tables(tables: Sequence[Table], path: Path) -> Table:
-    """Return one table of the rows of several files, which a pattern or a folder names."""
-    files, rows = [], 0
-    for table in tables:
-        files.append((rows, str(table.path)))
-        rows += len(table)
-    columns: Values = {}
-    for each in fields(tables[0]):
-        if each.name in ("path", "files"):
-            continue
-        parts = [getattr(table, each.name) for table in tables]
-        for table, part in zip(tables, parts, strict=True):
-            if (part is None) != (parts[0] is None):
-                others = f"other columns or another format than {tables[0].path}"
-                raise BrimfulError(f"{table.path} has {others}: {path} is one table")
-        if isinstance(parts[0], np.ndarray):  # lines, which begin anew in each file
-            columns[each.name] = np.concatenate(parts)
-        elif parts[0] is not None:
-            columns[each.name] = list(chain.from_iterable(parts))
-    return replace(tables[0], path=path, files=tuple(files), **columns)
 
 
 def read_table(
@@ -268,6 +235,40 @@ def _read_lines(path: Path) -> Iterator[str]:
         )
     if empty:
         warn(f"{_count_lines(path, empty, 'line')} have an empty text")
+
+
+def read_sources(table: Table, column: str, layout: FileLayout) -> list[str]:
+    """Return the value that a column has in each row of a table, n texts.
+
+    Args:
+        table: a whole table, as it was read from its files.
+
+    Raises:
+        BrimfulError: a file has no such column, or a row no value in it; or its rows are not those of the
+            table, as in SQuAD's JSON.
+    """
+    sources: list[str] = []
+    starts = [first for first, _ in table.files] or [0]
+    ends = [*starts[1:], len(table)]
+    for path, start, end in zip(files_of_table(table.path), starts, ends, strict=True):
+        place, numbered = open_rows(path, [layout.columns.text, column], layout)
+        rows = dict(plain_rows(numbered, path, place, layout, labelled=False))
+        first_row = next(iter(rows.values()))
+        if column not in first_row:
+            hint = suggest_name(column, list(map(str, first_row)))
+            raise BrimfulError(f"{path} has no column {column!r} for --group: {hint}")
+        # A table may leave rows of a file out, so a row is found by its line.
+        numbers = range(1, end - start + 1)
+        if table.lines is not None:
+            numbers = table.lines[start:end].tolist()
+        elif len(rows) != end - start:
+            raise BrimfulError(f"{path} has no row for each text, which --group needs: write JSON lines")
+        for number in numbers:
+            source = str(rows[number].get(column) or "").strip()
+            if not source:
+                raise BrimfulError(f"{path}, {place} {number}: the column {column!r} of --group is empty")
+            sources.append(source)
+    return sources
 
 
 class Slices:

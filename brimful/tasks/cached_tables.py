@@ -34,7 +34,6 @@ from brimful.base.types import Values
 from brimful.corpus.text.special_ids import truncation_side
 from brimful.data.examples import TEXTS_AT_ONCE, Examples
 from brimful.data.ragged import Ragged
-from brimful.tables.annotations import layout_of_files
 from brimful.tables.layouts import OWN_LAYOUT, FileLayout
 from brimful.tables.table import Column, Table, Take, take_all
 from brimful.tables.table_files import read_file, read_files
@@ -139,15 +138,20 @@ class TaskFiles:
     def _make_table_rows(self, path: Path, facts: Values) -> Iterator[Rows]:
         """Yield the rows of the table in a file for an entry, in slices if the task can read them."""
         files = files_of_table(path)
-        layout = layout_of_files(files, self.layout) if self.labelled else self.layout
 
         def read(file: Path, take: Take = take_all) -> Table:
-            return read_file(self.kind, file, labelled=self.labelled, layout=layout, take=take)
+            return read_file(self.kind, file, labelled=self.labelled, layout=self.layout, take=take)
 
         can_slice = self.kind.by_row or not self.labelled
         tables = read_files(read, files) if can_slice else map(read, files)
+        columns: set[str] = set()
         for table in tables:
-            yield _pack_table(facts, table)
+            rows = _pack_table(facts, table)
+            columns = columns or set(rows)
+            if columns != set(rows):
+                others = f"other columns or another format than {files[0]}"
+                raise BrimfulError(f"{table.path} has {others}: {path} is one table")
+            yield rows
 
     def _key(self, path: Path) -> Values:
         """Return all that decides the table in a file."""

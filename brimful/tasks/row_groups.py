@@ -39,6 +39,8 @@ MIN_SOURCE_CHARACTERS = 20
 MAX_SOURCE_SHARE = 0.1
 """A text that more than this proportion of the rows share, such as a prompt, is not a source; and no group of
 rows is larger."""
+MAX_SURPLUS_OF_SOURCES = 0.25
+"""The most rows that a cut of whole sources has beyond its share, as a proportion of it."""
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 
 Sides = tuple[str, ...]  # the normalised text of a row, or the two texts of a pair
@@ -170,7 +172,13 @@ def _can_be_cut(groups: ndarray) -> bool:
 
 
 def cut_rows(
-    groups: ndarray, strata: Sequence[object], contents: ndarray, share: float, name: str
+    groups: ndarray,
+    strata: Sequence[object],
+    contents: ndarray,
+    share: float,
+    name: str,
+    *,
+    by_source: bool = False,
 ) -> ndarray:
     """Choose the rows of a cut: whole groups, and as nearly as they allow the same share of each stratum.
 
@@ -184,6 +192,9 @@ def cut_rows(
         contents: uint64 (n,), hashes of the rows.
         share: the proportion of the rows that the cut takes.
         name: the name of the cut; another one takes other rows.
+        by_source: whether groups have rows of many strata, so few fit into the share of each. One is taken if
+            the strata come nearer to their shares (the sum of squared distances over the shares), and the cut
+            has at most a quarter more rows than its share.
 
     Returns:
         bool (n,), whether the cut takes each row.
@@ -199,7 +210,10 @@ def cut_rows(
     fits = counts <= np.maximum(share * sizes[parts[:, 1]], 1)
     usable = np.bincount(parts[fits, 1], weights=counts[fits], minlength=len(sizes))
     # Sums are rounded, so that each stratum makes up for the rounding of those before it.
+    wanted = share * sizes
     free_rows = np.minimum(np.diff(np.round(np.cumsum(share * usable)), prepend=0), sizes - 1)
+    if by_source:
+        free_rows = wanted.copy()
     places = np.full(int(groups.max()) + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(places, groups, hash_words(derive_key("cut", name), contents))
     bounds = np.searchsorted(parts[:, 0], np.arange(len(places) + 1))
@@ -207,7 +221,14 @@ def cut_rows(
     for group in np.argsort(places, kind="stable").tolist():
         own = slice(bounds[group], bounds[group + 1])
         own_strata, own_counts = parts[own, 1], counts[own]
-        if (own_counts <= free_rows[own_strata]).all():
+        free = free_rows[own_strata]
+        is_taken = (own_counts <= free).all()
+        if by_source:
+            comes_nearer = (own_counts * (2 * free - own_counts) / wanted[own_strata]).sum() > 0
+            remaining = sizes[own_strata] - wanted[own_strata] + free - own_counts
+            most = free_rows.sum() + MAX_SURPLUS_OF_SOURCES * wanted.sum()
+            is_taken = comes_nearer and own_counts.sum() <= most and remaining.min() > 0.5
+        if is_taken:
             free_rows[own_strata] -= own_counts
             is_in_cut[group] = True
     return is_in_cut[groups]

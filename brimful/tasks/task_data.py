@@ -18,6 +18,7 @@ from brimful.model.encoder import Encoder
 from brimful.objectives.supervised import Evaluate, no_evaluation
 from brimful.tables.layouts import TablePaths
 from brimful.tables.table import Table, require_pairs
+from brimful.tables.table_files import read_sources
 from brimful.tasks.cached_tables import TaskFiles, cache_groups
 from brimful.tasks.encoded_tables import Encoded, warn_of_lost_ends
 from brimful.tasks.row_groups import MIN_DIFFERENT_TEXTS, cut_rows
@@ -62,6 +63,7 @@ def load_task_data(
     held_out: Mapping[str, ndarray] | None = None,
     more_tests: Sequence[str] = (),
     metric: str | None = None,
+    group: str | None = None,
 ) -> TaskData:
     """Read and encode the tables, each once (`cached_tables`), and warn if test texts are in train.
 
@@ -72,6 +74,7 @@ def load_task_data(
         held_out: int64, rows of the training table that are `test` or `dev`, from 0.
         more_tests: paths of other tables to measure on.
         metric: the primary metric; None: the layout's, or the task's.
+        group: the column of train that names the source of a row; see `cut_part`.
 
     Raises:
         BrimfulError: a table is missing or malformed, a target is wrong, or train is too small to cut.
@@ -103,6 +106,9 @@ def load_task_data(
 
     # Test is cut before dev, so that all runs on a table have the same test, with any dev.
     train_data = whole = encode_file(train_path)
+    if group is not None:
+        sources = read_sources(whole.table, group, layout)
+        train_data = whole = replace(whole, table=replace(whole.table, sources=sources))
     if test_path is not None:
         test_data = encode_file(test_path)
     elif "test" in held_out:
@@ -136,8 +142,9 @@ def cut_part(
 ) -> tuple[Encoded, Encoded]:
     """Return the rows of a table without a part, and the part; the result is the same on every call.
 
-    Rows of alike texts, and questions on alike contexts, are on the same side (`group_alike_rows`). Labels
-    have the same proportions on both sides (`Task.strata`). Every rank calls this.
+    Rows of alike texts, and questions on alike contexts, are on the same side (`group_alike_rows`); or rows
+    of one source, where the table has sources. Labels have the same proportions on both sides
+    (`Task.strata`), or as nearly as sources allow. Every rank calls this.
 
     Args:
         name: the name of the part, `test` or `dev`, which the name of its table has too.
@@ -147,16 +154,22 @@ def cut_part(
         BrimfulError: the part cannot be measured on.
     """
     table = data.table
-    groups = cache_groups(table, ranks)
+    sources = table.sources
+    if sources is not None:
+        contents = Table(table.path, sources, None, None).fingerprints  # hashes of the sources
+        groups, what, fewest = np.unique(contents, return_inverse=True)[1], "sources", round(1 / share)
+    else:
+        groups, contents = cache_groups(table, ranks), table.fingerprints
+        what = "texts (case, spaces, punctuation and numbers do not count)"
+        fewest = MIN_DIFFERENT_TEXTS if name == "test" else round(1 / share)
     different = int(groups.max()) + 1
-    fewest = MIN_DIFFERENT_TEXTS if name == "test" else round(1 / share)
     if different < fewest:
         raise TooFewRowsError(
-            f"{table.path} has {different} different texts (case, spaces, punctuation and numbers do not"
-            f" count), too few to cut {name} from: at least {fewest}, or give --{name}"
+            f"{table.path} has {different} different {what}, too few to cut {name} from: at least {fewest},"
+            f" or give --{name}"
         )
     # bool (rows,); the same on every rank, since only the contents decide.
-    is_part = cut_rows(groups, task.strata(table), table.fingerprints, share, name)
+    is_part = cut_rows(groups, task.strata(table), contents, share, name, by_source=sources is not None)
     if is_part.sum() < MIN_PART_OF_CUT * share * len(table):
         raise TooFewRowsError(
             f"{table.path}: only {is_part.sum()} of {len(table)} rows can be {name} (train keeps a row of"

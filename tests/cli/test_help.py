@@ -68,5 +68,5 @@ def test_types_defaults_and_explanations(capsys):
 def test_without_a_list_of_main_options_every_one_is_shown(capsys):
     out = " ".join(printed(capsys, "report", "--help").split())
     assert out.startswith("usage: brimful report RUNS ... [OPTIONS] Show runs on one HTML page")
-    assert "--out STR HTML file to write. (required) --dry-run Read" in out
+    assert "--out STR HTML file to write. (required) --ladder First" in out
     assert "the options in full, and --config FILE.yaml, --json, --debug: brimful report --help-all" in out

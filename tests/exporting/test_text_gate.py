@@ -170,7 +170,7 @@ def test_texts_come_from_the_user_else_from_the_run(tmp_path):
     found = find_texts(task, None, None, run)
     assert found is not None
     assert found[0].labelled
-    assert found[0].data.table.texts == found[1].data.table.texts == ["w1 w2", "w3"]
+    assert [*found[0].data.table.texts] == [*found[1].data.table.texts] == ["w1 w2", "w3"]
 
 
 def test_rows_that_the_run_held_out_are_compared_on_and_calibrate_nothing(tmp_path):

@@ -29,6 +29,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 import brimful
+from brimful.hf.folders import load_pretrained, save_model
 from brimful.model.encoder import Encoder
 from builders.verbs import write_table
 
@@ -326,7 +327,9 @@ def test_from_encoder_to_export(golden_corpus: Path, tmp_path: Path, architectur
     tokens = sha256(*(batch.tokens for batch in models.batches))
     found: dict[str, Any] = {"finetune": {"tokens": tokens, **metrics_of(Path(teacher, "metrics.jsonl"))}}
     with watched() as models:
-        options = {"student_layers": 1, "initialisation": "pretrained", "batch": 16, "temperature": 2.0}
+        whole, head = load_pretrained(encoder)
+        save_model(tmp_path / "start", whole.keep_layers([whole.config.layers - 1]), head)
+        options = {"student": str(tmp_path / "start"), "batch": 16, "temperature": 2.0}
         options |= {"layers": {"epochs": 1.5, "learning_rate": 5e-4}, "seed": 6}
         options |= {"logits": {"epochs": 1.5, "learning_rate": 3e-4}}
         brimful.distil(teacher=teacher, out=student, **options, **common)

@@ -15,8 +15,8 @@ from brimful.commands.export import export
 from brimful.commands.finetune import finetune
 from brimful.hf.folders import save_model
 from brimful.hf.model_folder import ModelFolder
-from brimful.stages.held_out import HELD_OUT_FILE, read_held_out
-from brimful.stages.run_tables import find_run_tables
+from brimful.stages.held_out import HELD_OUT_FILE
+from brimful.stages.run_tables import find_run_tables, read_held_out
 from builders.thin_encoders import thin_encoder
 from builders.verbs import labelled_rows, write_table
 
@@ -70,9 +70,29 @@ def test_one_table_is_enough(one, inputs, tmp_path, capsys):
         assert (told["row"], told["gold"]) == (row, lines[row].split(chr(9))[1])
     assert not {"leakage", "near leakage"} & {finding["kind"] for finding in summary["findings"]}
     assert finetune(**inputs, **QUICK, out=str(tmp_path / "dry"), dry_run=True)["test"] == 150
-    told = "150 test and 60 dev rows; alike texts stay together, labels keep their proportions"
-    assert told in said(capsys)
+    told = said(capsys)
+    assert "150 test and 60 dev rows; alike texts stay together, labels keep their proportions" in told
+    assert "rows of one source may stand on both sides (--group COLUMN keeps them together)" in told
     assert not (tmp_path / "dry").exists()
+
+
+def test_rows_of_one_source_stay_on_one_side(inputs, tmp_path, capsys):
+    rows = [row | {"page": f"page {number % 40}"} for number, row in enumerate(labelled_rows(800, seed=2))]
+    table = write_table(tmp_path / "pages.tsv", rows)
+    given = {"encoder": inputs["encoder"], "train": table, "group": "page", **QUICK}
+    finetune(**given, out=str(tmp_path / "run"))
+    assert "rows with the same page stay together" in said(capsys)
+    held_out = read_held_out(tmp_path / "run", table).parts
+    assert 120 <= len(held_out["test"]) <= 200
+    pages = {name: {row % 40 for row in rows.tolist()} for name, rows in held_out.items()}
+    assert [len(rows) for rows in held_out.values()] == [20 * len(own) for own in pages.values()]
+    assert pages["test"].isdisjoint(pages["dev"])
+    for wrong, message in (
+        ({"group": "pages"}, "has no column 'pages' for --group: did you mean 'page'"),
+        ({"test": table, "dev": table}, "--group is for rows that are cut from train"),
+    ):
+        with pytest.raises(BrimfulError, match=message):
+            finetune(**given | wrong, out=str(tmp_path / "wrong"))
 
 
 def test_a_student_has_the_same_test_and_dev_and_learns_neither(one, inputs, tmp_path, capsys):

@@ -50,18 +50,13 @@ def test_a_phase_that_will_not_begin_is_said(chained: Path, tmp_path: Path, call
 
 
 @pytest.mark.slow
-def test_what_will_not_be_learned_is_said(chained: Path, tmp_path: Path, call: Call):
+def test_what_will_not_be_learned_is_said(tmp_path: Path, call: Call):
     rows = [{"text": " ".join("abcdefgh"[: 1 + number % 8])} for number in range(99)]
     texts, data = write_table(tmp_path / "texts.jsonl", rows), tmp_path / "data"
     assert main(["prepare", texts, "--out", str(data), "--workers", "1"]) == 0
-    for folder, settings, said in (
-        (data, ("--architecture", "bert", "--sequences.kind", "nsp"), "data gives no pairs"),
-        (chained, ("--phases", "1:64", "1:32"), "no block is expected to begin"),
-    ):
-        dry = ("--data", folder, "--out", tmp_path / "run", *SMALL, "--trainer.steps", 2, "--dry-run")
-        answer = call("pretrain", *dry, *settings)
-        assert answer.value["dry_run"]
-        assert said in answer.error
+    dry = ("--data", data, "--out", tmp_path / "run", *SMALL, "--trainer.steps", 2, "--dry-run")
+    answer = call("pretrain", *dry, "--architecture", "bert", "--sequences.kind", "nsp")
+    assert "data gives no pairs" in answer.error
 
 
 def refused(call: Call, out: Path, *arguments) -> str:

@@ -95,7 +95,7 @@ def test_two_layers_are_distilled_into_one(finetuned, tmp_path, call: Call):
     unlabelled = tmp_path / "more.txt"
     unlabelled.write_text("\n".join(row["text"] for row in labelled_rows(80, seed=9)), encoding="utf-8")
     out = tmp_path / "run"
-    stages = ("--layers.epochs", 4, "--logits.epochs", 4, "--initialisation", "pretrained")
+    stages = ("--layers.epochs", 4, "--logits.epochs", 4)
     student = ("--unlabelled", unlabelled, "--student-layers", 1, "--precision", "fp32", "--batch", 16)
     summary = call("distil", "--teacher", finetuned, "--out", out, *student, *stages).value
     assert summary["texts"] == 200

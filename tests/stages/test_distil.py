@@ -69,27 +69,21 @@ def test_a_student_starts_from_layers_that_are_spread_evenly(layers, kept, expec
     assert spread_layers(layers, kept) == expected
 
 
-@pytest.mark.parametrize("initialisation", ["pretrained", "teacher"])
-def test_without_training_a_student_is_layers_of_its_origin(teacher, distilled, tmp_path, initialisation):
+def test_without_training_a_student_is_layers_of_its_teacher(teacher, distilled, tmp_path):
     """A learning rate of zero leaves the student where it starts."""
     still = {"epochs": 1.0, "learning_rate": 0.0}
     values = {"layers": still, "logits": still, "batch": 4, "optimizer": {"weight_decay": 0.0}}
-    origin, layers = Encoder.load(teacher.parent / "encoder"), [1, 3]
-    if initialisation == "teacher":
-        origin, layers = load_model(teacher / "model")[0], [0, 1, 3]
-        values["keep_layers"] = layers
-    distilled(**values, initialisation=initialisation)
+    distilled(**values, keep_layers=[0, 1, 3])
     student, head, labels = load_model(tmp_path / "run" / "model")
     assert (labels, head.classes) == (["no", "yes"], 2)
-    assert_equal(student, origin.keep_layers(layers))
-    if initialisation == "teacher":
-        assert_equal(head, load_model(teacher / "model")[1])
+    assert_equal(student, load_model(teacher / "model")[0].keep_layers([0, 1, 3]))
+    assert_equal(head, load_model(teacher / "model")[1])
 
 
 @pytest.mark.parametrize("hidden", [None, 48, 16])
 def test_a_random_or_narrower_student(distilled, tmp_path, hidden):
     given = {"student_layers": 1, "student_hidden": hidden, "layers": EPOCH, "logits": EPOCH}
-    summary = distilled(**given, initialisation="random" if hidden is None else "pretrained")
+    summary = distilled(**given, initialisation="random" if hidden is None else "teacher")
     encoder, head, _ = load_model(tmp_path / "run" / "model")
     assert (encoder.config.hidden_size, encoder.config.layers) == (hidden or 32, 1)
     parameters = sum(p.numel() for module in (encoder, head) for p in module.parameters())
@@ -233,12 +227,12 @@ REFUSED: list[tuple[type[Exception], dict[str, Any], str]] = [
     (BrimfulError, {"unlabelled": ["gone.txt"]}, "gone.txt: No such file"),
     (BrimfulError, {"unlabelled": ["pairs.tsv"]}, "pairs.tsv has pairs of texts, .*rows.tsv single ones"),
     (BrimfulError, {"student_layers": 9}, "student_layers is 9: the teacher has 4 layers"),
-    (BrimfulError, {"student": "encoder", "student_layers": 2}, "--student has a shape and weights"),
     (BrimfulError, {"keep_layers": [0, 4]}, r"keep_layers is \[0, 4\]: the teacher has layers 0 to 3"),
     (BrimfulError, {"keep_layers": [3, 1, 3]}, r"keep_layers is \[3, 1, 3\]: name no layer twice"),
     (BrimfulError, {"keep_layers": [0, 1], "student_layers": 1}, "names 2 layers and --student-layers is 1"),
     (BrimfulError, {"keep_layers": [0, 1], "initialisation": "random"}, NO_LAYERS),
     (BrimfulError, {"keep_layers": [0, 1], "student_hidden": 64}, NO_LAYERS),
+    (BrimfulError, {"student": "encoder", "student_layers": 2}, "--student has a shape and weights"),
     (BrimfulError, {"layers": {"losses": {"hidden": 2.0}}}, "of a stage .*: give it --layers.epochs"),
     (
         BrimfulError,

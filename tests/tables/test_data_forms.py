@@ -14,11 +14,9 @@ from brimful.base.console import record_warnings
 from brimful.base.errors import BrimfulError
 from brimful.tables.layouts import OWN_LAYOUT, Columns, FileLayout
 from brimful.tables.table import Table
-from brimful.tables.table_files import read_file, read_table
+from brimful.tables.table_files import read_table
 from brimful.tables.tagged_files import read_tagged
-from brimful.tasks.cached_tables import TaskFiles
 from brimful.tasks.multi_label import MultiLabel
-from brimful.tasks.registry import find_task
 
 FORMS = Path(__file__).parents[2] / "docs/examples"
 TEXTS = ["Anna Berg joined Nordbank in Oslo.", "Nordbank raised its rates."]
@@ -119,23 +117,6 @@ def test_classes(name: str, label: str, warning: str):
     assert several.labels == [["good"], ["bad"]]
 
 
-def test_files_of_prodigy_say_together_what_answers_are(tmp_path: Path):
-    answers = {"a": ("accept", "reject"), "b": ("accept", "accept")}
-
-    def labels_of_files(*labels: str) -> list[str]:
-        for (name, given), label in zip(answers.items(), labels, strict=True):
-            rows = [{"text": label, "label": label, "answer": answer} for answer in given]
-            (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        with record_warnings():
-            table = read_file(find_task("classification"), tmp_path / "*.jsonl", labelled=True)
-            kept = TaskFiles(find_task("classification")).read(tmp_path / "*.jsonl")
-        assert table.labels == [*kept.labels]
-        return table.labels
-
-    assert labels_of_files("good", "bad") == ["good", "bad", "bad"]
-    assert labels_of_files("good", "good") == ["accept", "reject", "accept", "accept"]
-
-
 def test_spans_under_another_key_are_refused(tmp_path: Path):
     records = json.loads((FORMS / "spans-label-studio-min.json").read_text("utf-8"))
     for record in records:
@@ -175,14 +156,17 @@ def test_several_labels(name: str, label: str, wanted: list[list[str]]):
     assert (table.labels, said) == (wanted, [])
 
 
-def test_answers_about_one_label_are_the_classes(tmp_path: Path):
+def test_answers_about_one_label_are_classes_where_the_user_says_so(tmp_path: Path):
     answers = ["accept", "reject", "ignore", "reject"]
     rows = [{"text": f"t{i}", "label": "spam", "answer": answer} for i, answer in enumerate(answers)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     table, said = read(read_table, tmp_path / "a.jsonl")
+    assert (list(table.texts), table.labels) == (["t0"], ["spam"])
+    assert "3 texts that the annotator rejected" in said[0]
+    assert "--columns.label answer" in said[0]
+    table, said = read(read_table, tmp_path / "a.jsonl", columns(label="answer"))
     assert (list(table.texts), table.labels) == (["t0", "t1", "t3"], ["accept", "reject", "reject"])
-    assert "all texts have the label 'spam', so the answers accept and reject are the classes" in said[0]
-    assert "1 text that the annotator rejected or passed over" in said[1]
+    assert "1 text that the annotator rejected" in said[0]
 
 
 def task(*annotations: Any) -> dict[str, Any]:

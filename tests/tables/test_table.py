@@ -15,7 +15,7 @@ from brimful.base.errors import BrimfulError
 from brimful.corpus.reading.dialects import DialectOptions
 from brimful.tables.layouts import Columns, FileLayout
 from brimful.tables.table import Table
-from brimful.tables.table_files import read_file, read_table, read_texts
+from brimful.tables.table_files import read_table, read_texts
 from brimful.tables.tagged_files import read_tagged
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.cached_tables import TaskFiles
@@ -293,17 +293,15 @@ def test_several_files_are_one_table(tmp_path: Path) -> None:
         write(tmp_path / f"train-{number}.tsv", f"text\tlabel\n{rows}")
     classification = find_task("classification")
     for named in (tmp_path, tmp_path / "train-*.tsv"):
-        table = read_file(classification, named, labelled=True)
-        assert table.texts == ["00", "01", "02", "10", "11", "12"]
+        table = TaskFiles(classification).read(named)
+        assert [*table.texts] == ["00", "01", "02", "10", "11", "12"]
         assert table.where(3) == f"{tmp_path / 'train-1.tsv'}, line 2"
-        kept = TaskFiles(classification).read(named)
-        assert [*kept.texts] == table.texts
-        assert kept.take([4, 1]).where(0) == f"{tmp_path / 'train-1.tsv'}, line 3"
+        assert table.take([4, 1]).where(0) == f"{tmp_path / 'train-1.tsv'}, line 3"
     write(tmp_path / "train-2.tsv", "text\ttext_b\tlabel\na\tb\tx\n")
     with pytest.raises(BrimfulError, match=r"train-2\.tsv has other columns or another format"):
-        read_file(classification, tmp_path, labelled=True)
+        TaskFiles(classification).read(tmp_path)
     with pytest.raises(BrimfulError, match="no file matches"):
-        read_file(classification, tmp_path / "test-*.tsv", labelled=True)
+        TaskFiles(classification).read(tmp_path / "test-*.tsv")
 
 
 def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:

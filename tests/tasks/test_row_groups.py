@@ -175,3 +175,18 @@ def test_what_too_many_rows_share_is_no_source(seed: int, capsys: pytest.Capture
     documents = random.Random(seed).choices(sentences(80, seed + 2), k=240)
     groups = group_alike_rows(table(queries, documents))
     assert len(set(groups)) == len(set(zip(queries, groups.tolist(), strict=True))) >= 50
+
+
+def test_whole_sources_are_cut_near_the_share_of_the_rows_and_of_each_stratum(seed: int) -> None:
+    """Also where sources have most of their rows in one stratum, and where one is half of the table."""
+    draw = random.Random(seed)
+    for sizes in ([draw.randint(1, 40) for _ in range(60)], [20] * 10, [*[10] * 40, 400]):
+        groups, strata = list[int](), list[str]()
+        for group, size in enumerate(sizes):
+            groups += [group] * size
+            strata += draw.choices("abcd" + 6 * draw.choice("abcd"), k=size)
+        numbers = np.array(groups)
+        chosen = cut_rows(numbers, strata, numbers.astype(np.uint64), 0.2, "test", by_source=True)
+        assert 0.1 * len(groups) < chosen.sum() <= 0.26 * len(groups)
+        assert all(len(set(chosen[numbers == group])) == 1 for group in range(len(sizes)))
+        assert all(chosen[np.array(strata) == stratum].mean() < 0.45 for stratum in "abcd")

@@ -229,18 +229,6 @@ def check_tables(tables: Sequence[Table], *, named: bool) -> list[Finding]:
     return findings
 
 
-def count_labels(labels: Sequence[str], table: Table) -> dict[str, int]:
-    """Count the rows that have each label, in the order of `labels`, then others by name."""
-    counts = dict.fromkeys(labels, 0)
-    named = label_names_of(table) or []
-    for name in sorted(set[str]().union(*named)):
-        counts.setdefault(name, 0)
-    for names in named:
-        for name in set(names):
-            counts[name] += 1
-    return counts
-
-
 def count_tokens(data: Encoded, tokenizer: Tokenizer) -> tuple[ndarray, ndarray]:
     """Count the tokens of each row, special ones included, and the unknown ones, int64 (n,) each, over all
     windows of a text."""

@@ -83,7 +83,7 @@ class MethodComparison:
     """Methods to solve a task, side by side on the same test rows by the primary metric, a mean over seeds.
 
     The covariance of their errors has two parts: over test rows, with the trained models as they are
-    (`jackknife`, whole contexts of questions), and over k seeds, the covariance of the metrics of each seed,
+    (`jackknife`, whole sources or contexts), and over k seeds, the covariance of the metrics of each seed,
     over k: models of the same seed are paired.
 
     Args:
@@ -108,7 +108,7 @@ class MethodComparison:
             return values
 
         means, self._covariance = jackknife(
-            lambda rows: list(map(np.mean, measure_methods(rows))), test.table.groups()
+            lambda rows: list(map(np.mean, measure_methods(rows))), test.table.sources or test.table.groups()
         )
         seeds = max(map(len, methods.values()))
         if seeds > 1:

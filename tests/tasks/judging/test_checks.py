@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from brimful.commands.check import count_labels
 from brimful.tables.table import LabelledSpan, Table
 from brimful.tasks.classification import Classification
 from brimful.tasks.encoded_tables import Encoded, encode
@@ -104,7 +105,7 @@ def test_rows_of_a_part_are_those_of_the_whole_table() -> None:
 def test_labels_of_spans_are_counted_by_row() -> None:
     people = [LabelledSpan(0, 3, "PER"), LabelledSpan(8, 11, "PER")]
     spans = table([("Ann met Bob", people), ("in Rome", [LabelledSpan(3, 7, "LOC")])])
-    assert checks.count_labels(["LOC", "PER"], spans) == {"LOC": 1, "PER": 1}
+    assert count_labels(["LOC", "PER"], spans) == {"LOC": 1, "PER": 1}
     assert checks.check_tables([spans], named=True) == []
 
 

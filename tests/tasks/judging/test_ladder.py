@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brimful import BrimfulError, finetune
+from brimful import BrimfulError, finetune, report
+from brimful.base.storage import read_json
 from brimful.hf.folders import save_model
 from brimful.tables.question_files import Answer, QuestionTable
 from brimful.tables.table import Table
@@ -93,12 +94,28 @@ def test_sets_of_labels_have_a_ladder_too(inputs, tmp_path):
     assert rungs["tfidf"]["micro_f1"] > max(0.6, rungs["majority"]["micro_f1"])
 
 
-@pytest.mark.slow
-def test_without_scikit_learn_there_is_no_ladder(inputs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    summary = finetune(**inputs, **SMALL, out=str(tmp_path / "bare"))
-    assert "baselines" not in summary
-    assert "pip install 'brimful[tasks]'" in capsys.readouterr().err
+def test_a_ladder_is_added_to_a_finished_run(inputs, tmp_path, monkeypatch, capsys):
+    """A run without scikit-learn says so before it trains, and gets the ladder that it would have had."""
+    pytest.importorskip("sklearn")
+    table = write_table(tmp_path / "table.tsv", labelled_rows(300, seed=5))
+    given = {"encoder": inputs["encoder"], "train": table, **SMALL}
+    whole = finetune(**given, out=str(tmp_path / "whole"))
+    run, page = tmp_path / "bare", str(tmp_path / "page.html")
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "sklearn", None)
+        assert "baselines" not in finetune(**given, out=str(run))
+        told = capsys.readouterr().err
+        assert told.index("pip install 'brimful[tasks]'") < told.rindex("test: ")
+        with pytest.raises(BrimfulError, match=r"pip install 'brimful\[tasks\]'"):
+            report(runs=[str(run)], ladder=True, out=page)
+    report(runs=[str(run)], ladder=True, out=page)
+    facts = read_json(run / "summary.json")
+    for name, rung in whole["baselines"].items():
+        found = facts["baselines"][name]
+        assert (found["accuracy"], found["rows"]) == (rung["accuracy"], rung["rows"])
+    assert len(facts["overview"]["models"]) == 4
+    with pytest.raises(BrimfulError, match="is not a finished run of `brimful finetune`"):
+        report(runs=[inputs["encoder"]], ladder=True, out=page)
 
 
 @pytest.mark.parametrize("options", [{}, {"dev": "test"}, {"trainer": {"patience": 2}}], ids=str)
@@ -112,7 +129,7 @@ def test_trial_epochs_that_no_trial_would_have_are_refused(inputs, tmp_path, opt
 
 
 def test_the_model_is_there_before_the_ladder(inputs, tmp_path, monkeypatch):
-    monkeypatch.setattr("brimful.stages.finetune._measure_baselines", lambda *_: 1 / 0)
+    monkeypatch.setattr("brimful.stages.finetune.measure_baselines", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         finetune(**inputs, **SMALL, out=str(tmp_path / "run"))
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
