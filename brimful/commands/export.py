@@ -9,13 +9,15 @@ import importlib.util
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from brimful.base.config import verb
-from brimful.base.console import warn
+from brimful.base.console import record_warnings, warn
 from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError
 from brimful.base.folder_lock import FolderLock
@@ -32,7 +34,7 @@ from brimful.corpus.text.tokenizer import load as load_tokenizer
 from brimful.exporting.config import ExportConfig
 from brimful.exporting.exported_model import Export, find_texts, keep_rows
 from brimful.exporting.formats import FORMATS, Format, format_of, require_export_place
-from brimful.exporting.gate import Gate, check_source
+from brimful.exporting.gate import Gate, LossError, check_source
 from brimful.exporting.summary_and_card import fill_card, measure_model, summarise_export
 from brimful.hf.config_json import family_of
 from brimful.hf.folders import HEADS, Head, count_parameters, named_tensors
@@ -158,7 +160,14 @@ def _export(config: ExportConfig, lock: FolderLock) -> Values:
     with naming_weights(source), atomic_directory(out) as folder:
         facts["max_abs_logit_difference"] = form.write(folder, model)
         if gate is not None:
-            facts["gate"] = form.judge(folder, model, gate)
+            try:
+                facts["gate"] = form.judge(folder, model, gate)
+            except LossError as error:
+                other = "onnx-int8" if form.name == "int8" else "int8"
+                smallest = FORMATS[other]
+                if not _passes(smallest, model, gate):
+                    smallest = format_of(None, source, config.run)
+                raise LossError(f"{error}; the smallest format that passes is {smallest.name}") from error
         if importlib.util.find_spec("transformers"):
             check_ids(source.path, folder, model.max_length, whole=old_ids is None)
         record = _commit(folder, out, form, model, facts)
@@ -186,6 +195,17 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
             " --test TABLE (labelled) or --calibrate FILE"
         )
     return Gate(model, *texts, f"{form.name} of {config.run}", config.most_loss)
+
+
+def _passes(form: Format, model: Export, gate: Gate) -> bool:
+    """Whether a format can be written here, and loses little enough."""
+    with suppress(BrimfulError), record_warnings(), TemporaryDirectory(prefix="brimful-") as folder:
+        form.require_packages()
+        form.require_machine(model.encoder)
+        form.write(Path(folder, form.name), model)
+        form.judge(Path(folder, form.name), model, gate)
+        return True
+    return False
 
 
 def _commit(folder: Path, out: Path, form: Format, model: Export, facts: Values) -> Values:

@@ -1,9 +1,12 @@
 """The verb `brimful predict`: a prediction for each text, in the order of the input."""
 
 import os
+import shutil
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -11,7 +14,7 @@ from brimful.base.config import verb
 from brimful.base.console import escape_controls, pluralise, record_warnings, show_progress
 from brimful.base.errors import BrimfulError
 from brimful.base.types import Values
-from brimful.serving.config import PredictConfig
+from brimful.serving.config import PredictConfig, is_stream
 from brimful.serving.open_model import open_served
 from brimful.serving.served_model import ServedEncoder, ServedTask, abstain
 from brimful.tables.layouts import FileLayout, find_layout, require_task
@@ -19,7 +22,7 @@ from brimful.tables.table import Table, Take
 from brimful.tables.table_files import read_files
 from brimful.tables.text_files import files_of_table
 from brimful.tasks.encoded_tables import warn_of_lost_ends
-from brimful.tasks.prediction_files import ARRAYS, FORMATS, open_output
+from brimful.tasks.prediction_files import ARRAYS, FORMATS, TEXT_FORMATS, open_output
 from brimful.tasks.prediction_form import PredictionForm
 from brimful.tasks.registry import predict_rows
 
@@ -34,10 +37,11 @@ def show_predicted(result: Values) -> None:
     line = f"{texts} in {result['seconds']:,.1f} s ({speed})"
     if "abstained" in result:
         line += f", {result['abstained']:,} of them below --abstain-below"
-    line += f" -> {result['output']}"
+    output = result["output"]
+    line += f" -> {output}"
     if "columns" in result:
         line += f", columns {escape_controls(', '.join(result['columns']))}"
-    print(line)
+    print(line, file=sys.stderr if is_stream(output) else sys.stdout)
 
 
 @verb(PredictConfig, show=show_predicted)
@@ -47,7 +51,8 @@ def predict(config: PredictConfig) -> Values:
     A model that was exported to ONNX runs in onnxruntime, without torch. Probabilities are calibrated if the
     model's config.json has a temperature, which finetune fits on dev. With an encoder, the column is
     `vector`. The input may be of any size: it is read twice, first to check every row, then in slices. The
-    output file appears under its name only when it is complete.
+    output file appears under its name only when it is complete. `-` is stdin, of which a copy is kept until
+    the end, and stdout, which gets each slice when it is computed.
 
     Returns:
         the number of texts, real tokens per second, the number format (`precision`), the labels of the
@@ -57,11 +62,25 @@ def predict(config: PredictConfig) -> Values:
         BrimfulError: the folder holds no model that can predict, the input is not a table of texts, the
             output's format is unknown or it cannot be written, or torch's build does not serve the GPU.
     """
-    output, layout = Path(config.output), find_layout(config)
-    if output.suffix not in (*FORMATS, ARRAYS):
-        raise BrimfulError(f"--output {output}: the name must end in {', '.join((*FORMATS, ARRAYS))}")
-    if os.path.realpath(output) == os.path.realpath(config.input):
+    to_stdout = is_stream(config.output)
+    output = Path("-.jsonl" if config.output == "-" else config.output)
+    suffixes = TEXT_FORMATS if to_stdout else (*FORMATS, ARRAYS)
+    if output.suffix not in suffixes:
+        raise BrimfulError(f"--output {output}: the name must end in {', '.join(suffixes)}")
+    if not to_stdout and os.path.realpath(output) == os.path.realpath(config.input):
         raise BrimfulError(f"--output {output} is the input; name another file")
+    if not is_stream(config.input):
+        return _predict(config, config.input, output)
+    with TemporaryDirectory(prefix="brimful-") as folder:  # for a copy, which can be read twice
+        source = f"{folder}/stdin{config.input[1:] or '.txt'}"
+        with open(0, "rb", closefd=False) as stdin, open(source, "wb") as file:
+            shutil.copyfileobj(stdin, file)
+        return _predict(config, source, output)
+
+
+def _predict(config: PredictConfig, source: str, output: Path) -> Values:
+    """Predict the texts of `source`, the file of the input."""
+    layout = find_layout(config)
     served = open_served(config.model_options)
     task = served.task if isinstance(served, ServedTask) else None
     _check_options(config, task, layout)
@@ -69,7 +88,7 @@ def predict(config: PredictConfig) -> Values:
     def read(path: Path, take: Take) -> Table:
         return served.read(str(path), layout, take)
 
-    files = files_of_table(config.input)
+    files = files_of_table(source)
     texts = _check_texts(served, read_files(read, files))
     if config.dry_run:
         facts = {"width": served.width} if task is None else task.facts
@@ -81,7 +100,10 @@ def predict(config: PredictConfig) -> Values:
 
     started = time.perf_counter()
     tokens = cut = done = abstained = 0
-    with open_output(output, texts) as file, show_progress("predict: texts", texts) as advance:
+    with (
+        open_output(output, texts, to_stdout=is_stream(config.output)) as file,
+        show_progress("predict: texts", texts) as advance,
+    ):
         for table in read_files(read_quietly, files):
             data = served.encode(table, served.overlap)
             answers = served.answers(served.outputs(data.examples), data)
@@ -107,7 +129,7 @@ def predict(config: PredictConfig) -> Values:
     if task is not None and output.suffix == ARRAYS:
         result["columns"] = list(task.labels)
     result |= {"tokens_per_second": tokens / seconds, "seconds": seconds}
-    return result | {"precision": served.precision, "output": str(output)}
+    return result | {"precision": served.precision, "output": config.output}
 
 
 def _check_options(config: PredictConfig, task: PredictionForm | None, layout: FileLayout) -> None:

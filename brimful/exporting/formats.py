@@ -27,7 +27,7 @@ from brimful.base.storage import (
 )
 from brimful.corpus.text.folder_files import PROMPTS, SETTINGS, read_transformer_settings
 from brimful.exporting.padded_batches import GraphSession, Run
-from brimful.hf.model_folder import ModelFolder
+from brimful.hf.model_folder import INTEGER_WEIGHTS, WEIGHTS, ModelFolder
 
 if TYPE_CHECKING:
     from brimful.exporting.exported_model import Export
@@ -219,10 +219,11 @@ class SentenceTransformers(WeightFormat):
 
 
 class EightBits(WeightFormat):
-    """The steps by which `brimful predict` rounds, beside weights in float32."""
+    """The encoder's matrices in eight bits, and the steps by which `brimful predict` rounds their inputs."""
 
     name = "int8"
     library = "brimful"
+    file = INTEGER_WEIGHTS
     runs_with = ()
     rounds = True
 
@@ -236,18 +237,18 @@ class EightBits(WeightFormat):
             )
 
     def judge(self, folder: Path, export: "Export", gate: "Gate") -> "Facts":
-        from brimful.hf.int8_steps import write_steps
+        from safetensors.torch import load_file
 
-        facts = gate.judge_int8()
-        write_steps(folder, export.encoder)
-        return facts
+        floats = load_file(folder / WEIGHTS[0])
+        (folder / WEIGHTS[0]).unlink()
+        return gate.judge_int8(folder, floats)
 
     def describe_file(self) -> str:
         from brimful.hf.int8_steps import FILE
 
         return (
-            f"The model is `{self.file}`, with the weights and the size of the format hf. Eight bits are only"
-            f" how Brimful computes when it predicts, on x86 CPUs; the steps for it are in `{FILE}`."
+            f"The model is `{self.file}`: the encoder's matrices in eight bits, with a scale for each row."
+            f" On x86 CPUs Brimful also computes in eight bits, by the steps in `{FILE}`."
         )
 
 
@@ -271,18 +272,16 @@ class Onnx(Format):
             elif path.name == "model.safetensors" or not (vectors or path.name in DESCRIPTION_FILES):
                 path.unlink()
         traced = folder / "traced" / "model.onnx"
-        write_onnx(
-            traced, export.encoder, export.head, token_types=export.token_types, reading=export.reading
-        )
+        write_onnx(traced, export)
         largest = check_written(export, self.name, lambda: GraphSession(traced).run)
-        self.convert(traced, folder / self.file)  # only now, so that rounding is not compared
+        self.convert(traced, folder / self.file, export)  # only now, so that rounding is not compared
         shutil.rmtree(traced.parent, ignore_errors=True)
         return largest
 
     def run(self, folder: Path, export: "Export") -> Run:
         return GraphSession(folder / self.file).run
 
-    def convert(self, traced: Path, out: Path) -> None:
+    def convert(self, traced: Path, out: Path, export: "Export") -> None:
         """Write the traced graph, which is not needed afterwards, as the format's."""
         # The folder comes along: the weights of a large graph are in a file beside it.
         traced.parent.rename(out.parent)
@@ -290,18 +289,25 @@ class Onnx(Format):
 
 class OnnxInt8(Onnx):
     """The same with matrix products in eight bits: weights by channel, and their inputs, by tensor, when they
-    are computed. Embeddings stay. Without instructions that sum four products, weights have seven bits, so
-    that no sum saturates."""
+    are computed; embeddings by row. Without instructions that sum four products, weights of products have
+    seven bits, so that no sum saturates."""
 
     name = "onnx-int8"
     file = "onnx/model_quantized.onnx"
     rounds = True
 
-    def convert(self, traced: Path, out: Path) -> None:
+    def convert(self, traced: Path, out: Path, export: "Export") -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         from brimful.exporting.gate import DOT_PRODUCT_SETS, list_instruction_sets
+        from brimful.exporting.padded_model import gather_rounded, write_onnx
+        from brimful.model.int8_rounding import Steps, round_weights
 
+        shutil.rmtree(traced.parent)
+        embedding = export.encoder.embedding
+        rounded = round_weights(embedding.weight.detach(), Steps(1.0, 0))
+        with embedding.register_forward_hook(partial(gather_rounded, *rounded)):
+            write_onnx(traced, export)
         out.parent.mkdir(parents=True, exist_ok=True)
         level = logging.getLogger().level
         logging.getLogger().setLevel(logging.ERROR)  # it recommends a preprocessing that changes nothing here

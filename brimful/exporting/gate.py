@@ -11,8 +11,9 @@ import os
 import platform
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,10 @@ from brimful.exporting.calibration import calibrate
 from brimful.exporting.exported_model import Export, RealTexts
 from brimful.exporting.padded_batches import Inputs, Run, padded_outputs
 from brimful.exporting.padded_model import transformers_run
-from brimful.hf.folders import is_read_by_transformers
-from brimful.hf.int8_steps import products
+from brimful.hf.folders import is_read_by_transformers, load_model
+from brimful.hf.int8_steps import products, write_integers
 from brimful.hf.model_folder import ModelFolder
-from brimful.hf.tensor_names import Head
+from brimful.hf.tensor_names import Head, Tensors
 from brimful.hf.text_reading import TextReading
 from brimful.model.encoder import Encoder
 from brimful.model.inference import make_batches, text_vectors
@@ -60,6 +61,12 @@ _KNOWN_INSTRUCTIONS = (*_X86_SETS, "i8mm", "asimddp")
 _INSTRUCTION_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 _NUMBER_KEYS = ("probability", "probabilities", "no_answer_margin", "n_best")
 Facts = Values
+
+
+class LossError(BrimfulError):
+    """A written model loses more than it may."""
+
+
 Candidate = Callable[[Examples], Outputs]
 """Examples -> outputs in the order of the task's labels, or vectors (n, hidden)."""
 
@@ -208,11 +215,14 @@ class Gate:
         candidate = partial(padded_outputs, run, order=self.export.order)
         return self._accept(candidate, self._compare(candidate))
 
-    def judge_int8(self) -> Facts:
-        """Give the encoder the steps of int8, and measure its loss.
+    def judge_int8(self, folder: Path, floats: Tensors) -> Facts:
+        """Give the encoder the steps of int8, write it in eight bits, and measure the loss of the folder.
 
         Products whose own outputs lose much stay in bfloat16, and a quarter or half of them if that is not
         enough.
+
+        Args:
+            floats: the tensors of the model under the names of the folder.
 
         Returns:
             The facts of `judge`; `in_int8`, the number of products in int8, and the names of the others,
@@ -221,19 +231,22 @@ class Gate:
         Raises:
             BrimfulError: with half of the products it is more than it may lose, or the processor has no int8.
         """
-        encoder, candidate = self.export.encoder, partial(self._packed, precision="int8")
+        encoder = self.export.encoder
         losses = calibrate(encoder, make_batches(self.calibration.data.examples))
         worst_first = sorted(losses, key=losses.__getitem__, reverse=True)
         inexact = sum(loss > PRODUCT_ERROR_LIMIT for loss in losses.values())
         if inexact == len(losses):
-            raise BrimfulError(
+            raise LossError(
                 f"{self.named}: in int8 each product loses more than {PRODUCT_ERROR_LIMIT:.0%}; nothing was"
                 " written"
             )
-        facts = {}
         for count in sorted({max(inexact, int(share * len(losses))) for share in BFLOAT16_SHARES}):
             for name in worst_first[:count]:
                 products(encoder)[name].steps = None
+            write_integers(folder, encoder, floats)
+            written, head, _ = load_model(folder)
+            in_int8 = replace(self, export=replace(self.export, encoder=written, head=head))
+            candidate = partial(in_int8._packed, precision="int8")
             facts = self._compare(candidate)
             facts |= {"in_int8": len(losses) - count, "in_bf16": sorted(worst_first[:count])}
             if facts["loss"] <= self.most_loss:
@@ -377,7 +390,7 @@ def require_little_loss(facts: Facts, most: float, named: str) -> None:
     """
     loss = f"{describe_loss(facts)} on {facts['texts']:,} texts of {facts['file']} ({facts['instructions']})"
     if facts["loss"] > most:
-        raise BrimfulError(f"{named}: {loss}: more is lost than --most-loss {most:g}; nothing was written")
+        raise LossError(f"{named}: {loss}: more is lost than --most-loss {most:g}; nothing was written")
     if "metric" not in facts:
         warn(f"{named}: its metric is unknown, since --test names no labelled texts; {loss}")
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from brimful.base.errors import BrimfulError, is_out_of_memory
 from brimful.data.batch import PackedBatch
+from brimful.exporting.exported_model import Export
 from brimful.exporting.padded_batches import Inputs, Run
 from brimful.hf.config_json import shape_of
 from brimful.hf.folders import HEADS
@@ -131,24 +132,19 @@ def pool_padded(hidden: Tensor, real: Tensor, pooling: TextPooling) -> Tensor:
     return (hidden * weights).sum(1) / weights.sum(1)
 
 
-def write_onnx(
-    path: Path, encoder: Encoder, head: Head | None, *, token_types: bool, reading: TextReading | None = None
-) -> None:
+def write_onnx(path: Path, export: Export) -> None:
     """Trace the model with dynamic batch and length, into one file; the weights of a large one are beside it,
-    in model.onnx.data. Needs onnx and onnxscript.
-
-    Args:
-        token_types: whether token_type_ids are an input; else all are 0.
-        reading: without a head, the output is `VECTORS`, made so.
+    in model.onnx.data. Needs onnx and onnxscript. Without a head, the output is `VECTORS`.
     """
     import onnx
 
     # Below an error, the exporter reports the operators of packages that are not installed.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    model = PaddedModel(encoder, head, reading).eval()
+    encoder, head = export.encoder, export.head
+    model = PaddedModel(encoder, head, export.reading).eval()
     ids = torch.full((2, 8), encoder.config.pad_id, dtype=torch.int64)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if token_types:
+    if export.token_types:
         inputs["token_type_ids"] = torch.zeros_like(ids)
     dynamic = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=encoder.config.max_length)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,6 +167,13 @@ def write_onnx(
     # fail where its earlier shape is listed.
     del onnx_model.graph.value_info[:]
     onnx.save(onnx_model, path)
+
+
+def gather_rounded(
+    integers: Tensor, scales: Tensor, _: nn.Module, given: tuple[Tensor], out: Tensor
+) -> Tensor:
+    """As a hook of embeddings, trace their rows from integers (rows, width) and scales (rows,) instead."""
+    return F.embedding(given[0], integers) * F.embedding(given[0], scales[:, None])
 
 
 @contextmanager

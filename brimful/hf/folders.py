@@ -41,6 +41,7 @@ from brimful.hf.model_folder import (
     CLASSIFIER,
     FLAGS,
     IDENTITY,
+    INTEGER_WEIGHTS,
     NORMALIZE,
     POOLING,
     POOLINGS,
@@ -190,6 +191,8 @@ def is_read_by_transformers(folder: ModelFolder, encoder: Encoder) -> bool:
     """Whether `transformers` finds the encoder of a folder that `load_model` has read. It does not if the
     folder has only the decoder's tied matrix."""
     is_named = folder.config_file.name == "config.json" and folder.values.get("model_type") in FAMILIES
+    if weight_files(folder.encoder_path)[0].name == INTEGER_WEIGHTS:
+        return False
     words = word_matrix(encoder.config)
     names = {words, family_of(encoder.config).prefix + words}
     return is_named and not names.isdisjoint(read_weights(folder.encoder_path)[0])

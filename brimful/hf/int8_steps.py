@@ -1,35 +1,66 @@
-"""int8.safetensors: the steps by which inference in int8 rounds the inputs of products."""
+"""A model in eight bits: its matrices as integers, and int8.safetensors, the steps by which inference
+in int8 rounds the inputs of products."""
 
 import math
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import write_tensors
 from brimful.base.types import InferencePrecision
+from brimful.hf.config_json import family_of
+from brimful.hf.model_folder import INTEGER_WEIGHTS
+from brimful.hf.tensor_names import Tensors, name_parameters
+from brimful.hf.weights import COLUMN_SCALES, ROW_SCALES
 from brimful.model.encoder import Encoder
 from brimful.model.fast_forms import SWITCH, has_fast_forms
 from brimful.model.initial_weights import Linear
-from brimful.model.int8_rounding import NARROW, WHOLE, Steps, find_obstacle
+from brimful.model.int8_rounding import NARROW, WHOLE, Steps, find_obstacle, round_weights
 from brimful.precision.policy import resolve
 
-FILE = "int8.safetensors"
+FILE, FACTORS = "int8.safetensors", ".factors"
+
+
+def write_integers(folder: Path, encoder: Encoder, floats: Tensors) -> None:
+    """Write a model with the encoder's matrices in eight bits, and its steps.
+
+    A matrix has a scale for each row. One whose product has steps has the integers that inference in int8
+    makes of it, so that it is rounded once.
+
+    Args:
+        floats: the tensors of model.safetensors, which others than these matrices stay.
+    """
+    tensors, prefix = dict(floats), family_of(encoder.config).prefix
+    steps_by_memory = {}
+    for linear in products(encoder).values():
+        steps_by_memory[linear.weight.untyped_storage().data_ptr()] = linear.steps
+    for name, weight in name_parameters(encoder, encoder.config):
+        if weight.ndim != 2:
+            continue
+        # A part of a module's weight, such as a query's, is in its memory.
+        steps = steps_by_memory.get(weight.untyped_storage().data_ptr()) or Steps(1.0, 0)
+        if name not in tensors:  # beside a head
+            name = prefix + name
+        tensors[name], tensors[name + ROW_SCALES] = round_weights(weight, steps)
+        if steps.factors is not None:
+            tensors[name + COLUMN_SCALES] = 1 / steps.factors
+    write_tensors(folder / INTEGER_WEIGHTS, tensors)
+    write_steps(folder, encoder)
 
 
 def write_steps(folder: Path, encoder: Encoder) -> None:
     """Write the steps of an encoder's products, under the names of its modules."""
     tensors = {}
     for name, linear in products(encoder).items():
-        if linear.steps is not None:
+        steps = linear.steps
+        if steps is not None:
             # float64, since the rounding must have the same bits after reading.
-            tensors[f"{name}.size"] = torch.tensor([linear.steps.size], dtype=torch.float64)
-            tensors[f"{name}.zero"] = torch.tensor([linear.steps.zero])
-            tensors[f"{name}.largest"] = torch.tensor([linear.steps.largest])
-            if linear.steps.factors is not None:
-                tensors[f"{name}.factors"] = linear.steps.factors
+            tensors[name] = torch.tensor([steps.size, steps.zero, steps.largest], dtype=torch.float64)
+            if steps.factors is not None:
+                tensors[name + FACTORS] = steps.factors
     write_tensors(folder / FILE, tensors)
 
 
@@ -37,31 +68,26 @@ def read_steps(folder: Path, encoder: Encoder) -> None:
     """Load the steps in a folder, if there are any, into the products of its encoder.
 
     Raises:
-        BrimfulError: the file is damaged, or another model's.
+        BrimfulError: the file is damaged, another model's, or of 0.2.0.
     """
     path = folder / FILE
     if not path.is_file():
         return
+    linears = products(encoder)
     try:
         tensors = load_file(path)
-    except Exception as error:  # safetensors raises errors of several types
-        raise BrimfulError(f"{path} is damaged: export the model again") from error
-    linears = products(encoder)
-    for name in {key.rpartition(".")[0] for key in tensors}:
-        factors = tensors.get(f"{name}.factors")
-        size, zero = _number(tensors.get(f"{name}.size")), _number(tensors.get(f"{name}.zero"))
-        largest = _number(tensors.get(f"{name}.largest", torch.tensor(WHOLE)))  # not in files of 0.2.0
-        fits = name in linears and 0 < size < math.inf and 0 <= zero <= 255 and largest in (NARROW, WHOLE)
-        if fits and factors is not None:
-            fits = factors.dtype == torch.float32 and factors.shape == (linears[name].in_features,)
-            fits = fits and bool(((factors > 0) & factors.isfinite()).all())
-        if not fits:
-            raise BrimfulError(f"{path} is not this model's ({name}): export the model again")
-        linears[name].steps = Steps(size, int(zero), factors, int(largest))
-
-
-def _number(tensor: Tensor | None) -> float:
-    return math.nan if tensor is None or tensor.numel() != 1 else tensor.item()
+        for name in tensors:
+            if name.endswith(FACTORS):
+                continue
+            size, zero, largest = tensors[name].tolist()
+            factors = tensors.get(name + FACTORS, torch.ones(linears[name].in_features))
+            is_range = 0 < size < math.inf and 0 <= zero <= 255 and largest in (NARROW, WHOLE)
+            if not is_range or factors.shape != (linears[name].in_features,) or not (1 / factors > 0).all():
+                raise ValueError(name)
+            linears[name].steps = Steps(size, int(zero), tensors.get(name + FACTORS), int(largest))
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        reason = f"{path} is damaged, or not this model's"
+        raise BrimfulError(f"{reason}: export the model again") from error
 
 
 def calibrated_precision(

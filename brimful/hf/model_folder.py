@@ -49,7 +49,9 @@ FLAGS = {
 """The key of each pooling in 1_Pooling/config.json, which all versions of sentence-transformers read."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """The activation of a Dense without activation."""
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+INTEGER_WEIGHTS = "model.int8.safetensors"
+"""The file of an export in eight bits. Its name is none that `transformers` would take for floats."""
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", INTEGER_WEIGHTS)
 """The files of weights, each also as an index of several files; the first that exists is read."""
 _CONFIGS = ("config.json", "bert_config.json")
 """The names of the file that describes a model; Google's folders, and copies of them, have the second."""

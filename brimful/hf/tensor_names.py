@@ -141,7 +141,7 @@ def classifier_weight(kind: type[ClassifierHead], config: EncoderConfig) -> str:
     return f"{_module_names(kind, config)['classifier']}.weight"
 
 
-def _name_parameters(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[str, Tensor]]:
+def name_parameters(module: Encoder | Head, config: EncoderConfig) -> Iterator[tuple[str, Tensor]]:
     """Yield each parameter, without vocabulary padding, under its name in `transformers`.
 
     A parameter with several names there, such as `qkv`, comes in parts, which are views of it.
@@ -168,12 +168,12 @@ def _name_parameters(module: Encoder | Head, config: EncoderConfig) -> Iterator[
 
 def hf_names(module: Encoder | Head, config: EncoderConfig) -> set[str]:
     """Return the names in `transformers` of a module's parameters (an encoder's without prefix)."""
-    return {name for name, _ in _name_parameters(module, config)}
+    return {name for name, _ in name_parameters(module, config)}
 
 
 def to_hf(module: Encoder | Head, config: EncoderConfig) -> Tensors:
     """Copy a module's parameters under the names of `transformers` (an encoder's without prefix)."""
-    return {name: part.cpu().clone() for name, part in _name_parameters(module, config)}
+    return {name: part.cpu().clone() for name, part in name_parameters(module, config)}
 
 
 def from_hf(module: Encoder | Head, config: EncoderConfig, tensors: Tensors, where: str = "") -> None:
@@ -182,7 +182,7 @@ def from_hf(module: Encoder | Head, config: EncoderConfig, tensors: Tensors, whe
     Raises:
         BrimfulError: a tensor is missing or has another shape.
     """
-    for name, part in _name_parameters(module, config):
+    for name, part in name_parameters(module, config):
         tensor = tensors.get(name)
         if tensor is None:
             raise BrimfulError(f"{where} lacks the tensor {name}; it is not the model of its config.json")

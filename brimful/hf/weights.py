@@ -1,9 +1,9 @@
 """The weights of a Hugging Face folder in any of its forms. Code in these files is never run.
 
 They are in model.safetensors or pytorch_model.bin, each either one file or several files named by an index,
-or in a checkpoint of TensorFlow. A .bin is read by torch's restricted reader (`weights_only`), which runs no
-code, or it is refused. Files are mapped, not read, so a model takes its memory once; only an old .bin cannot
-be mapped.
+in a checkpoint of TensorFlow, or in eight bits. A .bin is read by torch's restricted reader (`weights_only`),
+which runs no code, or it is refused. Files are mapped, not read, so a model takes its memory once; only an
+old .bin cannot be mapped.
 """
 
 import re
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.base.storage import read_json
-from brimful.hf.model_folder import WEIGHTS, ModelFolder
+from brimful.hf.model_folder import INTEGER_WEIGHTS, WEIGHTS, ModelFolder
 from brimful.hf.tensor_names import Tensors
 from brimful.hf.tensorflow_checkpoint import find_checkpoint, read_checkpoint
 
@@ -28,6 +28,9 @@ _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _REFUSED = re.compile(r"GLOBAL (\S+)")
 _REASON = re.compile(r"\A.*WeightsUnpickler error:", re.DOTALL)
 _POINTER = b"version https://git-lfs"
+ROW_SCALES, COLUMN_SCALES = ".rows", ".columns"
+"""The ends of the names of the scales of a matrix of integers, int8 (out, in): float32 (out,), and, where a
+product has factors, (in,)."""
 
 
 @contextmanager
@@ -113,7 +116,9 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
         _refuse_pointer(path)
         try:
             tensors = _read_pickled(path) if path.suffix == ".bin" else load_file(path)
-        except (SafetensorError, OSError, ValueError) as error:
+            if path.name == INTEGER_WEIGHTS:
+                _multiply_by_scales(tensors)
+        except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
             raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
         for name, tensor in tensors.items():
             if not tensor.is_floating_point():  # buffers, such as position ids
@@ -123,6 +128,17 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
                     f"{path} has weights in {tensor.dtype} ({name}): save the model in float32"
                 )
             yield path, name, tensor
+
+
+def _multiply_by_scales(tensors: Tensors) -> None:
+    """Replace the integers and scales of a file in eight bits by weights in float32.
+
+    Raises:
+        KeyError, RuntimeError: scales are missing, or have another shape.
+    """
+    for name in [name for name, tensor in tensors.items() if tensor.dtype == torch.int8]:
+        weight = tensors[name] * tensors.pop(name + ROW_SCALES)[:, None]
+        tensors[name] = weight * tensors.pop(name + COLUMN_SCALES, 1.0)
 
 
 def _read_pickled(path: Path) -> Tensors:

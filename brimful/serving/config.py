@@ -13,6 +13,11 @@ Pool = Literal["auto", "mean", "first", "max"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
+def is_stream(name: str) -> bool:
+    """Whether a file's name stands for stdin or stdout: `-`, or `-.csv` and the like."""
+    return f"{name}.".startswith("-.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """The options with which a model is opened to predict.
@@ -47,10 +52,11 @@ class PredictConfig(TableOptions):
     model: str
     """Folder of a task model or an encoder: a run, a Hugging Face folder, an export to ONNX."""
     input: str
-    """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional)."""
+    """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional).
+    - is stdin, one text a line; -.csv and the like, a table."""
     output: str
     """.jsonl, .tsv, .csv or .parquet to write, a row for each text in the order of the input; or .npy:
-    vectors, or a task model's scores."""
+    vectors, or a task model's scores. - is stdout, in JSON lines; -.tsv and -.csv, a table."""
     scores: bool = False
     """Write the texts and their `scores` too: the probability of each label, or the value of a regression."""
     pooling: Pool = "auto"

@@ -18,7 +18,8 @@ from brimful.tasks.prediction_form import Row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMATS = (".jsonl", ".tsv", ".csv", ".parquet")
+TEXT_FORMATS = (".jsonl", ".tsv", ".csv")
+FORMATS = (*TEXT_FORMATS, ".parquet")
 ARRAYS = ".npy"
 
 
@@ -57,21 +58,26 @@ class Output:
 
 
 @contextmanager
-def open_output(path: Path, length: int = 0, **options: Any) -> Iterator[Output]:
-    """Open a file that gets its name when all rows are written.
+def open_output(path: Path, length: int = 0, *, to_stdout: bool = False, **options: Any) -> Iterator[Output]:
+    """Open a file that gets its name when all rows are written, or stdout.
 
     In .tsv and .csv, lists and objects are written as JSON.
 
     Args:
         length, options: as of `Output`.
+        to_stdout: whether rows go to stdout; `path` then only names their form.
 
     Raises:
         BrimfulError: the suffix is unknown, or the file cannot be written.
     """
-    kinds: dict[str, type[Output]] = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields}
-    kinds |= {".parquet": _Parquet, ARRAYS: _Array}
+    kinds: dict[str, type[Output]] = {".jsonl": _Lines, ".tsv": _Fields, ".csv": _Fields, ARRAYS: _Array}
+    kinds[".parquet"] = _Parquet
     if path.suffix not in kinds:
         raise BrimfulError(f"{path}: the name must end in {', '.join(kinds)}")
+    if to_stdout:
+        with open(1, "wb", closefd=False) as stdout:
+            yield kinds[path.suffix](stdout, path, length, **options)
+        return
     sweep(path.parent, path.name)  # a killed process may have left a temporary as large as this file
     with atomic_file(path) as temporary, open(temporary, "wb") as file:
         output = kinds[path.suffix](file, path, length, **options)

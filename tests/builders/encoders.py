@@ -105,14 +105,14 @@ def pair_template() -> processors.TemplateProcessing:
     return processors.TemplateProcessing(**texts, special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
 
 
-def word_tokenizer(model_name: str = "bert") -> Tokenizer:
-    """A tokenizer of 90 words with the special tokens that go with a model."""
+def word_tokenizer(model_name: str = "bert", words: int = 90) -> Tokenizer:
+    """A tokenizer of so many words with the special tokens that go with a model."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     cls, sep, unknown = "[CLS]", "[SEP]", "[UNK]"
     if model_name == "roberta":
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
         cls, sep, unknown = "<s>", "</s>", "<unk>"
-    ids = {word: index for index, word in enumerate([*special, *(f"w{index}" for index in range(90))])}
+    ids = {word: index for index, word in enumerate([*special, *(f"w{index}" for index in range(words))])}
     tokenizer = Tokenizer(models.WordLevel(ids, unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     names = [(cls, ids[cls]), (sep, ids[sep])]

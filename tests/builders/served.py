@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
+from brimful.exporting.exported_model import Export
 from brimful.exporting.padded_model import write_onnx
+from brimful.hf.model_folder import ModelFolder
 from brimful.model.heads import SequenceHead, TokenHead
 from brimful.tasks.classification import Classification
 from brimful.tasks.task_model import TaskModel
@@ -47,7 +49,8 @@ def save_quick(folder: Path, *, negative: bool = False) -> None:
             head.classifier.weight.neg_()
             head.classifier.bias.neg_()
     TaskModel(Classification(["a", "b", "c"]), encoder, head, 32, pairs=False).save(folder)
-    write_onnx(folder / "onnx" / "model.onnx", encoder, head, token_types=False)
+    model = Export(encoder, head, None, ModelFolder(folder), {}, False, None)
+    write_onnx(folder / "onnx" / "model.onnx", model)
     (folder / "model.safetensors").unlink()
 
 

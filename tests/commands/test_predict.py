@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -317,3 +319,36 @@ def test_the_end_is_a_sentence_and_names_the_columns_of_an_array(classifier, tmp
     assert main([*line, str(array), "--precision", "fp32", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["precision"], result["columns"]) == ("fp32", LABELS)
+
+
+def test_stdin_and_stdout_are_streams_of_rows_alone(classifier, tmp_path):
+    texts = Path(written(tmp_path, ".txt")).read_bytes()
+    command = [sys.executable, "-m", "brimful", "predict", "--model", str(classifier), "--precision", "fp32"]
+
+    def pipe(output: str, *more: str, lines: bytes = texts, given: str = "-"):
+        words = [*command, "--input", given, "--output", output, *more]
+        return subprocess.run(words, input=lines, capture_output=True, check=False, timeout=300)
+
+    for output in ("-", "-.tsv"):
+        done = pipe(output)
+        file = predicted(classifier, tmp_path, f"out{output[1:] or '.jsonl'}", precision="fp32")
+        assert (done.returncode, done.stdout) == (0, file.read_bytes())
+        assert re.search(rf"70 texts in .* -> {output}\n", done.stderr.decode())
+    table = b"words\n" + texts
+    assert pipe("-", "--columns.text", "words", lines=table, given="-.tsv").stdout == pipe("-").stdout
+    for options, lines, said in [
+        (("-",), b"", "stdin.txt holds no text"),
+        (("-", "--json"), texts, "--json and --output - both write to stdout"),
+        (("-.npy",), texts, "--output -.npy: the name must end in .jsonl, .tsv, .csv"),
+    ]:
+        done = pipe(*options, lines=lines)
+        assert (done.returncode in (1, 2), done.stdout) == (True, b"")
+        assert said in done.stderr.decode().splitlines()[-1]
+    # The reader leaves after the first row; more rows than a pipe holds follow.
+    (tmp_path / "many.txt").write_text("w1\n" * 5000)
+    words = [*command, "--input", str(tmp_path / "many.txt"), "--output", "-"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert json.loads(process.stdout.readline())["row"] == 1
+        process.stdout.close()
+        assert b"Error" not in process.stderr.read()
+    assert process.returncode == 141
