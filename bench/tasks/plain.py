@@ -3,9 +3,9 @@
     python -m bench.tasks.plain --work DIR --encoder minilm --sets mrpc sst2 tnews --out FILE.json
 
 AutoModelForSequenceClassification, texts padded to the longest of their batch. Rows, rate, epochs, batch,
-schedule, clipping, AdamW's constants, dropout and number format are those that the run in --work chose; where
-it cut dev out of train, the loop trains on all of train too. The order of examples is its own. Each training
-is a process, whose CPU seconds and peak memory count.
+schedule, clipping, AdamW's constants, dropout and number format are those that the run in --work chose; the
+order of examples is its own. Both sides train on all of train, without dev. Each training is a process, whose
+CPU seconds and peak memory count, start and test included.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import torch
 
 from bench.common.corpora import DATA
 from bench.common.processes import machine_facts, timed
+from bench.tasks.__main__ import run_once
 from bench.tasks.sets import SETS
 from brimful.base.storage import write_json
 from brimful.optim.config import OptimizerConfig
@@ -111,20 +112,31 @@ def train(run: Path, rate: float, seed: int) -> dict[str, Any]:
 
 
 def compare(name: str, encoder: str, work: Path) -> list[dict[str, Any]]:
-    """Return a row for each seed of a set: the loop's, beside the accuracies of Brimful's run."""
+    """Return two rows for each seed of a set: Brimful at the rate that its run chose, and the loop."""
+    from brimful.stages.run_tables import read_finetuning
+
     run = work / f"{name}-{encoder}"
-    ours = json.loads((work / f"{name}-{encoder}.json").read_text(encoding="utf-8"))
-    accuracies = ours["test"].get("accuracy_runs", [ours["test"]["accuracy"]])
+    rate = json.loads((work / f"{name}-{encoder}.json").read_text(encoding="utf-8"))["learning_rate"]
+    config = read_finetuning(run)
+    assert config is not None
+    words: list[Any] = ["finetune", "--encoder", config.encoder, "--learning-rates", rate, "--ladder", "none"]
+    words += ["--train", config.train, "--test", config.test, "--dev", "none"]
+    for option, value in SETS[name].options.items():
+        words += [f"--{option}", value]
     rows = []
-    for seed, accuracy in zip(range(SETS[name].seeds), accuracies, strict=True):
-        record = work / f"{name}-{encoder}-plain-{seed}.json"
+    for seed in range(SETS[name].seeds):
+        again = f"{run}-again-{seed}"
+        ours = run_once(Path(f"{again}.json"), *words, "--seed", seed, "--out", again)
+        record = Path(f"{run}-plain-{seed}.json")
         if not record.is_file():
-            rate = ours["learning_rate"]
             command = [sys.executable, "-m", "bench.tasks.plain", "--one", str(run), str(rate), str(seed)]
             done = timed(command, os.sched_getaffinity(0))
             write_json(record, done.facts | {"cpu_seconds": done.cpu, "peak_mb": done.peak_mb})
         plain = json.loads(record.read_text(encoding="utf-8"))
-        rows.append({"set": name, "encoder": encoder, "seed": seed, "brimful_accuracy": accuracy, **plain})
+        ours |= ours["test"]
+        for side, facts in (("brimful", ours), ("plain", plain)):
+            kept = {key: facts[key] for key in ("accuracy", "cpu_seconds", "peak_mb")}
+            rows.append({"set": name, "encoder": encoder, "seed": seed, "side": side, **kept})
     return rows
 
 
