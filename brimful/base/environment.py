@@ -53,7 +53,10 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
+    "opencc": "zh",
     "prometheus_client": "serve",
+    "py3langid": "lang",
+    "rensa": "near-dup",
     "sklearn": "tasks",
     "snownlp": "demo",
     "tensorboardX": "tensorboard",
@@ -68,7 +71,8 @@ _PACKAGES = {"sklearn": "scikit-learn", "prometheus_client": "prometheus-client"
 def describe_missing(what: str, *modules: str, extra: str | None = None) -> str | None:
     """Say which module is missing for `what`, and how to install it; None if all are installed.
 
-    One extra may bring them all. By default it is the one of the first missing module.
+    One extra may bring them all. By default it is the one of the first missing module. The line is pip's for
+    a clone, since the package is not on PyPI.
     """
     for module in modules:
         try:
@@ -77,7 +81,7 @@ def describe_missing(what: str, *modules: str, extra: str | None = None) -> str 
             is_installed = False
         if not is_installed:
             package = _PACKAGES.get(module, module)
-            return f"{what} needs {package}: pip install 'brimful[{extra or EXTRAS[module]}]'"
+            return f"{what} needs {package}: pip install '.[{extra or EXTRAS[module]}]' in the clone"
     return None
 
 

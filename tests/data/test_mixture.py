@@ -26,7 +26,14 @@ def test_weights_are_above_0(weight):
         build(PretrainConfig, {"data": [{"path": "a", "weight": float(weight)}]})
 
 
+def test_a_folder_that_is_not_prepared_is_named_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BrimfulError, match=r"corpus: nosuch is not a folder; .* prepare TEXT --out nosuch$"):
+        parse_sources("nosuch:2")
+
+
 def test_sources_have_names(tmp_path, monkeypatch):
+    monkeypatch.setattr("brimful.data.mixture.require_prepared", lambda path: None)
     sources = parse_sources([f"{tmp_path}/a:3", DataSource(path=f"{tmp_path}/b/a", name="other")])
     (first, second) = ((s.path, s.weight, s.name) for s in sources)
     assert first == (f"{tmp_path}/a", 3.0, "a")

@@ -125,7 +125,9 @@ def test_weights_are_compared_on_texts_where_transformers_is(form, named, tmp_pa
     if form == "sentence-transformers":
         new_encoder().save(tmp_path / "encoder")
         options["run"] = str(tmp_path / "encoder")
-    with pytest.raises(BrimfulError, match=rf"--format {form} on texts .* pip install 'brimful\[hf\]'"):
+    with pytest.raises(
+        BrimfulError, match=rf"--format {form} on texts .* pip install '\.\[hf\]' in the clone"
+    ):
         export(**options, **{named: str(folder / "test.tsv")})
     assert not (tmp_path / "out").exists()
 

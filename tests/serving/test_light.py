@@ -153,7 +153,7 @@ def test_what_is_wrong_with_an_onnx_folder_is_one_line(exported, monkeypatch):
         patch.setattr(Graph, "run", lambda graph, given: np.zeros((len(given["input_ids"]), 5)))
         assert "its outputs have 5 numbers, not 3" in refusal(exported)
     monkeypatch.setattr("brimful.base.environment.find_spec", lambda name: None)
-    assert "needs onnxruntime: pip install 'brimful[onnx]'" in refusal(exported)
+    assert "needs onnxruntime: pip install '.[onnx]' in the clone" in refusal(exported)
 
 
 def test_a_graph_with_embeddings_of_fewer_pieces_is_one_line(exported):

@@ -6,7 +6,7 @@ import httpx2
 import numpy as np
 import pytest
 
-openai = pytest.importorskip("openai", reason="needs openai (pip install 'brimful[dev]')")
+openai = pytest.importorskip("openai", reason="needs openai (pip install '.[dev]' in the clone)")
 from openai.types import CreateEmbeddingResponse, Model  # noqa: E402
 from openai.types.embedding_create_params import EmbeddingCreateParams  # noqa: E402
 from openai.types.shared import ErrorObject  # noqa: E402

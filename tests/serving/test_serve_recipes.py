@@ -1,4 +1,4 @@
-"""What recipes/serve/ holds: the linter of systemd finds nothing."""
+"""The unit and the image of a server: the linter of systemd finds nothing."""
 
 import shutil
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-RECIPES = Path(__file__).parents[2] / "recipes/serve"
+RECIPES = Path(__file__).parents[2] / "recipes"
 SYSTEMD = shutil.which("systemd-analyze")
 
 needs_systemd = pytest.mark.skipif(SYSTEMD is None, reason="needs systemd-analyze")
@@ -31,7 +31,7 @@ def test_the_image_runs_as_nobody_and_checks_its_health():
 def unit(tmp_path):
     """The unit, with a program that exists here: systemd looks whether it can be run."""
     path = tmp_path / "brimful.service"
-    text = (RECIPES / "brimful.service").read_text()
+    text = (RECIPES / "serve/brimful.service").read_text()
     path.write_text(text.replace("/opt/brimful/bin/brimful", sys.executable))
     return path
 

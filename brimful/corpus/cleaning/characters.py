@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from brimful.base.errors import BrimfulError
+from brimful.base.environment import require_packages
 from brimful.corpus.text.characters import code_points, text_of
 
 # Bits that a survey finds.
@@ -197,10 +197,9 @@ def simplifier() -> Callable[[str], tuple[str, int]]:
     Raises:
         BrimfulError: OpenCC is not installed.
     """
-    try:
-        import opencc
-    except ImportError:
-        raise BrimfulError("clean.simplified needs OpenCC: pip install 'brimful[zh]'") from None
+    require_packages("clean.simplified", "opencc")
+    import opencc
+
     convert = opencc.OpenCC("t2s").convert
 
     def simplify(text: str) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+from brimful.base.environment import require_packages
 from brimful.base.errors import BrimfulError, suggest_name
 from brimful.corpus.text.characters import HAN_OR_KANA, one_of
 
@@ -40,10 +41,9 @@ def language_filter(languages: tuple[str, ...]) -> Callable[[str], bool]:
     Raises:
         BrimfulError: py3langid is not installed, or does not know a language.
     """
-    try:
-        import py3langid
-    except ImportError:
-        raise BrimfulError("clean.languages needs py3langid: pip install 'brimful[lang]'") from None
+    require_packages("clean.languages", "py3langid")
+    import py3langid
+
     all_languages = dict(py3langid.rank(""))  # with their scores
     for language in languages:
         if language not in all_languages:

@@ -131,7 +131,7 @@ class NearKeys:
     """
 
     def __init__(self) -> None:
-        require_packages("dedup.near", "rensa", extra="near-dup")
+        require_packages("dedup.near", "rensa")
         from rensa import RMinHash
 
         self._minhash: Any = RMinHash

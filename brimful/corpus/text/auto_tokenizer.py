@@ -217,7 +217,7 @@ def _open_contents(folder: Path, contents: dict[str, bytes]) -> Any:
             reason = str(error).strip().partition("\n")[0][:_MAX_REASON_CHARACTERS]
             raise BrimfulError(
                 f"transformers cannot read the tokenizer of {folder} with the packages that are installed"
-                f" ({reason}): install what it names, or pip install --upgrade 'brimful[hf]'"
+                f" ({reason}): install what it names, or pip install --upgrade transformers"
             ) from error
         except Exception as error:  # tokenizers and transformers raise errors of many types
             reason = " ".join(str(error).replace(copy, str(folder)).split())[:_MAX_REASON_CHARACTERS]

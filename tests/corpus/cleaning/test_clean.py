@@ -160,7 +160,7 @@ def test_traditional_characters_become_simplified() -> None:
 )
 def test_a_missing_package_is_named(package: str, config: dict, extra: str, monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
-    with pytest.raises(BrimfulError, match=rf"pip install 'brimful\[{extra}\]'"):
+    with pytest.raises(BrimfulError, match=rf"pip install '\.\[{extra}\]' in the clone"):
         Cleaner(CleanConfig(**config))
 
 

@@ -105,8 +105,8 @@ def test_a_ladder_is_added_to_a_finished_run(inputs, tmp_path, monkeypatch, caps
         patched.setitem(sys.modules, "sklearn", None)
         assert "baselines" not in finetune(**given, out=str(run))
         told = capsys.readouterr().err
-        assert told.index("pip install 'brimful[tasks]'") < told.rindex("test: ")
-        with pytest.raises(BrimfulError, match=r"pip install 'brimful\[tasks\]'"):
+        assert told.index("pip install '.[tasks]' in the clone") < told.rindex("test: ")
+        with pytest.raises(BrimfulError, match=r"pip install '\.\[tasks\]' in the clone"):
             report(runs=[str(run)], ladder=True, out=page)
     report(runs=[str(run)], ladder=True, out=page)
     facts = read_json(run / "summary.json")
