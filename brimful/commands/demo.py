@@ -32,8 +32,8 @@ PRETRAIN_UPDATES = 800
 FIRST_UPDATES = 40
 """Updates of the tiny model."""
 WHOLE_TOKENS = 7_000_000
-"""Tokens that the tiny model could be pretrained on in the time of the whole demo: measured as 366 s at 19,100
-tokens a second, on two cores with AMX."""
+"""Tokens on which the tiny model could be pretrained in the time of the whole demo: 366 s where the
+model reads 19,100 tokens a second (two cores with AMX)."""
 SHOWN_REVIEWS = 6
 """Test reviews that are shown with the labels of the tiny model."""
 SHOWN_CHARACTERS = 36
