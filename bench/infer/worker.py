@@ -7,7 +7,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,9 +49,7 @@ def brimful(folder: Path, max_length: int, threads: int, precision: Any = "fp32"
 
     torch.set_num_threads(threads)
     encoder = Encoder.load(folder / ("int8" if precision == "int8" else "encoder"))
-    encoder.config = replace(encoder.config, max_length=max_length)
-    made["encoder"], made["precision"] = encoder, precision
-    return lambda texts: encoder.embed(texts, precision=precision)
+    return lambda texts: encoder.embed(texts, max_length=max_length, precision=precision)
 
 
 def _torch_peer(folder: Path, max_length: int, threads: int, sort: bool, bf16: bool = False) -> Embed:
