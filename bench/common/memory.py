@@ -1,6 +1,7 @@
 """Memory of a process: bytes saved for backward, and a limit that an allocation fails at."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -26,5 +27,5 @@ def saved_bytes(forward: Callable[[], object], without: Iterable[Tensor]) -> int
 def peak_mb() -> float:
     """The most memory that this process has had resident, in MiB. `getrusage` also counts its parent's before
     the process began its program, which the kernel's VmHWM leaves out."""
-    [line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM:")]
-    return int(line.split()[1]) / 1024
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
