@@ -49,7 +49,7 @@ SCHEMAS = {
     "finetune": "brimful.stages.task_options:FinetuneConfig",
     "evaluate": "brimful.stages.evaluate_config:EvaluateConfig",
     "distil": "brimful.stages.distil_options:DistilConfig",
-    "distil-encoder": "brimful.stages.distil_options:DistilEncoderConfig",
+    "distil-encoder": "brimful.stages.distil_encoder_config:DistilEncoderConfig",
     "augment": "brimful.augmentation.config:AugmentTableConfig",
     "predict": "brimful.serving.config:PredictConfig",
     "serve": "brimful.serving.config:ServeConfig",

@@ -1,4 +1,4 @@
-"""The configurations of `brimful distil` and `brimful distil-encoder`."""
+"""The configuration of `brimful distil`, and the options that it shares with `brimful distil-encoder`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -132,32 +132,3 @@ class DistilConfig(TaskOptions, StudentOptions):
     def seeds(self) -> tuple[int, ...]:
         """The seed of each student."""
         return self.seed if isinstance(self.seed, tuple) else (self.seed,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistilEncoderConfig(StudentOptions):
-    """Train a smaller encoder to imitate the layers of an encoder without a task."""
-
-    MAIN = (
-        *("teacher", "student", "data", "out", "student_layers", "student_hidden"),
-        *("layers.epochs", "seed", "dry_run"),
-    )
-    NEEDS = ("teacher", "data")
-    EXAMPLE = "--teacher runs/pretrain --data data --out runs/small-encoder"
-
-    teacher: str | None = incidental(None)
-    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    data: tuple[str, ...] = incidental(())
-    """Folders made by `brimful prepare` with the teacher's tokenizer, PATH or PATH:WEIGHT."""
-    out: str | None = incidental(None)
-    """Run directory to create; the student ends up in RUN/encoder."""
-    seed: int = 0
-    """Decides random weights and the order of texts."""
-    layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
-    """The stage: embeddings, hidden states and attention scores are imitated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_seeds(self.seed)
-        if not self.layers.epochs:
-            raise BrimfulError("layers.epochs is 0: the layers are all that the student learns")
