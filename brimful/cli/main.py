@@ -99,12 +99,15 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     rank = read_number("RANK", 0)  # a wrong one is reported before any work
     with catch_start_signals():
         from brimful.cli.arguments import parse
+        from brimful.cli.path_checks import check_paths
         from brimful.runs.start_checks import require_options
 
-        options, common = parse(load_schema(name), arguments, f"brimful {name}")
+        options, common, file_keys = parse(load_schema(name), arguments, f"brimful {name}")
         needs = getattr(options, "NEEDS", ())
         if needs and options.resume is None:  # before torch is loaded
             require_options(options, name, (*needs, "out"))
+        if "RANK" not in os.environ:  # another rank may have made the run's folder already
+            check_paths(name, options, common.config, file_keys)
         verb = load_verb(name)
     with contextlib.ExitStack() as stack:
         if common.json:  # stdout holds nothing but the result

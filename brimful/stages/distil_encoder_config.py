@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from brimful.base.config import incidental, require_seeds
 from brimful.base.errors import BrimfulError
+from brimful.data.mixture import SourcePath
+from brimful.hf.model_folder import ModelPath
 from brimful.stages.distil_options import LayerStageConfig, StudentOptions
 
 
@@ -18,9 +20,9 @@ class DistilEncoderConfig(StudentOptions):
     NEEDS = ("teacher", "data")
     EXAMPLE = "--teacher runs/pretrain --data data --out runs/small-encoder"
 
-    teacher: str | None = incidental(None)
+    teacher: ModelPath | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    data: tuple[str, ...] = incidental(())
+    data: tuple[SourcePath, ...] = incidental(())
     """Folders made by `brimful prepare` with the teacher's tokenizer, PATH or PATH:WEIGHT."""
     out: str | None = incidental(None)
     """Run directory to create; the student ends up in RUN/encoder."""

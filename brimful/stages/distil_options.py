@@ -5,8 +5,10 @@ from typing import Literal
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError, require_range
+from brimful.hf.model_folder import ModelPath
 from brimful.objectives.layer_losses import LayerLosses, LayerNumbers
 from brimful.stages.task_options import TaskOptions, TrainingOptions
+from brimful.tables.text_files import TablePath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +40,8 @@ class LayerStageConfig(StageConfig):
 class StudentOptions(TrainingOptions):
     """The options of both verbs."""
 
-    teacher: str | None = incidental(None)
-    student: str | None = incidental(None)
+    teacher: ModelPath | None = incidental(None)
+    student: ModelPath | None = incidental(None)
     """Folder of the model that the student starts from, of any shape and tokenizer. By default it starts from
     layers of the teacher."""
     out: str | None = incidental(None)
@@ -100,15 +102,15 @@ class DistilConfig(TaskOptions, StudentOptions):
     NEEDS = ("teacher",)
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
 
-    teacher: str | None = incidental(None)
+    teacher: ModelPath | None = incidental(None)
     """Run of `brimful finetune`, whose tables are used again; or a folder of a task model."""
-    unlabelled: tuple[str, ...] = incidental(())
+    unlabelled: tuple[TablePath, ...] = incidental(())
     """More texts to learn from: .txt (one a line), or tables with a text column."""
-    train: str | None = incidental(None)
+    train: TablePath | None = incidental(None)
     """Table of texts to learn from; by default the one of the teacher's run."""
-    dev: str | None = incidental(None)
+    dev: TablePath | None = incidental(None)
     """Table to measure on while training; by default the one of the teacher's run."""
-    test: str | None = incidental(None)
+    test: TablePath | None = incidental(None)
     """Table to measure teacher and student on; by default the one of the teacher's run, or the rows of its
     training table that it held out as test."""
     seed: int | tuple[int, ...] = 0
