@@ -1,10 +1,14 @@
 """The configuration of `brimful augment`: which words are replaced, by what, and how often."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from brimful.base.config import require_positive, require_seeds
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import require_file_place
+from brimful.hf.model_folder import ModelPath
 from brimful.tables.layouts import TableOptions
+from brimful.tables.text_files import TablePath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,11 +21,11 @@ class AugmentTableConfig(TableOptions):
     )
     EXAMPLE = "--input train.tsv --output more.tsv --encoder runs/pretrain"
 
-    input: str
+    input: TablePath
     """TSV, CSV, JSONL or Parquet with the columns text and text_b (optional), and any others."""
-    output: str
+    output: Annotated[str, require_file_place]
     """File to write, in the same format: each row, and behind it its copies. Other columns are copied."""
-    encoder: str
+    encoder: ModelPath
     """Run of pretraining, or folder of an encoder: its masked LM replaces words of one piece, its input
     embeddings all others."""
     copies: int = 20

@@ -101,12 +101,13 @@ def require_utf8(path: AnyPath) -> None:
         raise BrimfulError(f"{path} has a name that is not UTF-8: rename it, or choose another") from error
 
 
-def require_file_place(path: Path) -> None:
+def require_file_place(path: AnyPath) -> None:
     """Refuse a path that no file can have.
 
     Raises:
         BrimfulError: `path` is a folder or a device, or a part of it is a file.
     """
+    path = Path(path)
     mode = _mode(path)
     if mode is not None and not stat.S_ISREG(mode):
         raise BrimfulError(f"cannot write {path}: it is a folder or a device, not a file; name another place")

@@ -5,6 +5,7 @@ names. `build` makes the configuration of the result, as it does for Python call
 """
 
 import difflib
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +17,9 @@ from brimful.cli.help import write_help
 from brimful.cli.options import HELP_FLAGS, Common, Option, list_options
 
 
-def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common]:
-    """Return the configuration that the arguments give, and the options that all verbs have.
+def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Common, set[str]]:
+    """Return the configuration that the arguments give, the options that all verbs have, and the keys of the
+    configuration that come from the `--config` file.
 
     Args:
         schema: the configuration of the verb.
@@ -47,20 +49,30 @@ def parse(schema: type, arguments: Sequence[str], prog: str) -> tuple[Any, Commo
     file_values: Values = {}
     if common.config is not None:
         file_values = read_yaml(common.config)
-        try:
-            fill_defaults(schema, file_values)
-        except BrimfulError as error:  # an unknown key
-            raise BrimfulError(f"{error} ({common.config})") from error
     values = merge(file_values, flag_values)
-    if len(words) < len(arguments):
-        text = write_help(schema, prog, fill_defaults(schema, values), every="--help-all" in arguments)
-        print(text, end="")
-        raise SystemExit(0)
-    present = flatten(values)
-    absent = [option.flag for option in options if option.required and option.key not in present]
-    if absent:
-        raise UsageError(f"{prog.split()[-1]} needs {' and '.join(absent)} {help_hint}")
-    return build(schema, values), common
+    file_keys = flatten(file_values).keys() - flatten(flag_values)
+    try:
+        filled = fill_defaults(schema, values)  # an unknown key is refused before one is missed
+        if len(words) < len(arguments):
+            print(write_help(schema, prog, filled, every="--help-all" in arguments), end="")
+            raise SystemExit(0)
+        present = flatten(values)
+        absent = [option.flag for option in options if option.required and option.key not in present]
+        if absent:
+            raise UsageError(f"{prog.split()[-1]} needs {' and '.join(absent)} {help_hint}")
+        return build(schema, values), common, file_keys
+    except BrimfulError as error:
+        # A message names a key in full, or without its group: `trainer.steps`, `--steps`.
+        named = set(re.findall(r"[^\W_]\w*(?:\.\w+)*", str(error).replace("-", "_")))
+        keys = {key for key in file_keys if {key, key.rpartition(".")[2]} & named}
+        name_settings(error, common.config, keys)
+        raise
+
+
+def name_settings(error: BrimfulError, file: str | None, keys: set[str]) -> None:
+    """Add the keys of the `--config` file that an error is about, if any, and the file to its message."""
+    if keys:
+        error.args = (f"{error} ({', '.join(sorted(keys))} in {file})",)
 
 
 def _read_values(arguments: Sequence[str], options: Sequence[Option]) -> list[tuple[Option, Any]]:

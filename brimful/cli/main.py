@@ -49,7 +49,7 @@ SCHEMAS = {
     "finetune": "brimful.stages.task_options:FinetuneConfig",
     "evaluate": "brimful.stages.evaluate_config:EvaluateConfig",
     "distil": "brimful.stages.distil_options:DistilConfig",
-    "distil-encoder": "brimful.stages.distil_options:DistilEncoderConfig",
+    "distil-encoder": "brimful.stages.distil_encoder_config:DistilEncoderConfig",
     "augment": "brimful.augmentation.config:AugmentTableConfig",
     "predict": "brimful.serving.config:PredictConfig",
     "serve": "brimful.serving.config:ServeConfig",
@@ -99,14 +99,17 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     rank = read_number("RANK", 0)  # a wrong one is reported before any work
     with catch_start_signals():
         from brimful.cli.arguments import parse
+        from brimful.cli.path_checks import check_paths
         from brimful.runs.start_checks import require_options
 
-        options, common = parse(load_schema(name), arguments, f"brimful {name}")
+        options, common, file_keys = parse(load_schema(name), arguments, f"brimful {name}")
         if common.json and getattr(options, "output", "").startswith("-"):
             raise UsageError("--json and --output - both write to stdout: leave one of them out")
         needs = getattr(options, "NEEDS", ())
         if needs and options.resume is None:  # before torch is loaded
             require_options(options, name, (*needs, "out"))
+        if "RANK" not in os.environ:  # another rank may have made the run's folder already
+            check_paths(name, options, common.config, file_keys)
         verb = load_verb(name)
     with contextlib.ExitStack() as stack:
         if common.json:  # stdout holds nothing but the result

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any
+from typing import Any
 
 from brimful.base.config import Argument
 from brimful.base.errors import UsageError
@@ -207,11 +207,13 @@ def list_options(
         group: an instance of the schema, whose values are the defaults in this place; None at the top.
     """
     options: list[Option] = []
-    hints = typing.get_type_hints(schema, include_extras=True)
+    hints = typing.get_type_hints(schema)
+    marked_hints = typing.get_type_hints(schema, include_extras=True)
     for field in dataclasses.fields(schema):
         annotation, argument = hints[field.name], Argument()
-        if typing.get_origin(annotation) is Annotated:
-            annotation, argument = typing.get_args(annotation)
+        for mark in getattr(marked_hints[field.name], "__metadata__", ()):
+            if isinstance(mark, Argument):  # others are checks of paths
+                argument = mark
         name, place = prefix + field.name.replace("_", "-"), (*path, field.name)
         default = getattr(group, field.name, field.default)
         if field.default_factory is not dataclasses.MISSING:

@@ -3,7 +3,7 @@
 from brimful.base.config import verb
 from brimful.base.types import Values
 from brimful.stages.distil_encoder import DistilEncoderJob
-from brimful.stages.distil_options import DistilEncoderConfig
+from brimful.stages.distil_encoder_config import DistilEncoderConfig
 
 
 @verb(DistilEncoderConfig)

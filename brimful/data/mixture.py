@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from brimful.base.config import Argument
 from brimful.base.errors import BrimfulError
@@ -76,6 +77,16 @@ def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, .
         if names.count(name) > 1:
             raise BrimfulError(f"data: two sources are called {name}; give each a name in a --config file")
     return tuple(sources)
+
+
+def require_source(data: str | DataSource) -> None:
+    """Refuse a source that `prepare` has not finished."""
+    for source in parse_sources([data]):
+        require_prepared(Path(source.path))
+
+
+# The options of a command that are PATH or PATH:WEIGHT (cli/path_checks.py).
+SourcePath = Annotated[str, require_source]
 
 
 def open_sources(sources: Sequence[DataSource], *, verify: bool) -> dict[str, Corpus]:

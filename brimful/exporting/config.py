@@ -1,13 +1,23 @@
 """The options of `brimful export`."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from brimful.base.config import Argument
 from brimful.base.errors import require_range
 from brimful.base.types import Step
 from brimful.corpus.reading.read import ReadConfig
-from brimful.exporting.formats import FormatName
+from brimful.exporting.formats import FormatName, require_replaceable
+from brimful.hf.model_folder import ModelFolder
+from brimful.runs.start_checks import START
+from brimful.tables.text_files import TablePath
+
+
+def require_exportable(run: str) -> None:
+    """Refuse a folder without a model, unless it is a run with checkpoints, which the verb looks at."""
+    if not Path(run, START).is_dir():
+        ModelFolder.open(run)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,19 +27,19 @@ class ExportConfig:
     MAIN = ("run", "out", "format", "test", "calibrate", "most_loss", "step", "keep_pieces_of", "dry_run")
     EXAMPLE = "runs/finetune --out model --format onnx"
 
-    run: Annotated[str, Argument(positional=True)]
+    run: Annotated[str, require_exportable, Argument(positional=True)]
     """Run directory of pretrain, finetune or distil, or a Hugging Face folder. The model of such a
     folder is BERT, RoBERTa, XLM-R, CamemBERT, Electra, Megatron-BERT or ModernBERT, with weights in
     model.safetensors or pytorch_model.bin, whole or sharded, and with tokenizer.json, vocab.txt, or
     vocab.json and merges.txt."""
-    out: str
+    out: Annotated[str, require_replaceable]
     """Folder to create. An earlier export there in the same format is replaced; the export is refused
     where you have edited a page or added files."""
-    test: str | None = None
+    test: TablePath | None = None
     """A labelled table, on which the export is compared with the model; for an encoder, a file of texts. Its
     columns have the names of the run's tables. By default, for onnx-int8 and int8, which round, test or dev
     of the run or of its teacher: tables, or rows held out."""
-    calibrate: str | None = None
+    calibrate: TablePath | None = None
     """Texts like those that the model will read, for int8. By default 300 of the run's
     training rows fix the ranges; without a test, all formats that round are compared on them."""
     most_loss: float = 0.005

@@ -345,6 +345,11 @@ def format_of(name: FormatName | None, source: ModelFolder, run: str) -> Format:
     return FORMATS["sentence-transformers" if is_linear or is_theirs else "hf"]
 
 
+def require_replaceable(out: Path | str) -> None:
+    """Refuse a folder that holds something other than an export."""
+    require_folder_place(Path(out), replaces=("an earlier export", _is_export))
+
+
 def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
     """Refuse a folder that an export may not replace.
 
@@ -352,7 +357,7 @@ def require_export_place(out: Path, source: ModelFolder, form: Format) -> None:
         BrimfulError: it is the model itself, an export in another format or a folder in one, or holds
             something else, such as files of the user.
     """
-    require_folder_place(out, replaces=("an earlier export", _is_export))
+    require_replaceable(out)
     if out.resolve() == source.path.resolve():
         raise BrimfulError(f"{out} is the model itself; choose another --out")
     for outer in out.resolve().parents:

@@ -7,7 +7,7 @@ the encoder. Each file is read once, when something in it is needed.
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from brimful.base.errors import BrimfulError
 from brimful.base.storage import read_object, require_utf8
@@ -70,7 +70,7 @@ class ModelFolder:
         return str(self.path)
 
     @classmethod
-    def open(cls, path: "Path | str | ModelFolder", kind: str) -> "ModelFolder":
+    def open(cls, path: "Path | str | ModelFolder", kind: str = "model") -> "ModelFolder":
         """Open the folder that `path` names: the path itself, or the folder of a run in it.
 
         Args:
@@ -190,3 +190,7 @@ class ModelFolder:
         if not isinstance(length, int) or length < 3:  # [CLS], a token, [SEP]
             return config.max_length
         return min(length, config.max_length)
+
+
+# The options of a command that name the folder of a model (cli/path_checks.py).
+ModelPath = Annotated[str, ModelFolder.open]

@@ -7,11 +7,11 @@ This module loads no torch, so that the command line can make the checks at once
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from brimful.base.errors import BrimfulError, UsageError
-from brimful.base.seals import CONFIG
-from brimful.base.storage import require_folder_place
+from brimful.base.seals import CONFIG, SUMMARY
+from brimful.base.storage import AnyPath, require_folder_place
 
 MODELS = ("encoder", "model")
 """The folders of a finished run with its model: an encoder, or a model of a task."""
@@ -28,16 +28,21 @@ def require_options(config: Any, verb: str, needs: Sequence[str]) -> None:
     raise UsageError(f"{verb} needs {', '.join(flags[:-1])} and {flags[-1]}, or --resume RUN")
 
 
-def require_run_place(out: Path, verb: str) -> None:
+def require_run_place(out: AnyPath, verb: str) -> None:
     """Refuse a folder that a new run cannot have: it holds something, or is a file."""
     unfinished = f"continue with `brimful {verb} --resume {shlex.quote(str(out))}`, or "
-    require_folder_place(out, unfinished=unfinished)
+    require_folder_place(Path(out), unfinished=unfinished)
 
 
-def require_run(directory: Path) -> None:
+def require_run(directory: AnyPath) -> None:
     """Refuse to resume a folder that is not a run directory: it has no configuration."""
-    if not (directory / CONFIG).is_file():
+    # With a summary, the run is finished: there may be nothing to resume.
+    if not any(Path(directory, name).is_file() for name in (CONFIG, SUMMARY)):
         raise BrimfulError(
             f"{directory} is not a run directory: it has no {CONFIG};"
             " --resume takes the --out of an earlier run"
         )
+
+
+# The options of a command that name a run to resume (cli/path_checks.py).
+RunPath = Annotated[str, require_run]

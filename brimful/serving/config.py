@@ -5,9 +5,12 @@ from typing import Annotated, Literal
 
 from brimful.base.config import Argument, require_positive
 from brimful.base.errors import UsageError, require_range
+from brimful.base.storage import require_file_place
 from brimful.base.types import InferencePrecision, Values
+from brimful.hf.model_folder import ModelPath
 from brimful.model.shape import TextPooling
 from brimful.tables.layouts import TableOptions
+from brimful.tables.text_files import require_table
 
 Pool = Literal["auto", "mean", "first", "max"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -16,6 +19,12 @@ Device = Literal["auto", "cpu", "cuda"]
 def is_stream(name: str) -> bool:
     """Whether a file's name stands for stdin or stdout: `-`, or `-.csv` and the like."""
     return f"{name}.".startswith("-.")
+
+
+def require_input(name: str) -> None:
+    """Refuse a table that does not exist; stdin does."""
+    if not is_stream(name):
+        require_table(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +58,12 @@ class PredictConfig(TableOptions):
     )
     EXAMPLE = "--model runs/finetune --input new.txt --output predictions.jsonl"
 
-    model: str
+    model: ModelPath
     """Folder of a task model or an encoder: a run, a Hugging Face folder, an export to ONNX."""
-    input: str
+    input: Annotated[str, require_input]
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional).
     - is stdin, one text a line; -.csv and the like, a table."""
-    output: str
+    output: Annotated[str, require_file_place]
     """.jsonl, .tsv, .csv or .parquet to write, a row for each text in the order of the input; or .npy:
     vectors, or a task model's scores. - is stdout, in JSON lines; -.tsv and -.csv, a table."""
     scores: bool = False
@@ -97,7 +106,7 @@ class ServeConfig:
     MAIN = ("models", "host", "port", "precision", "device", "deadline")
     EXAMPLE = "runs/student runs/encoder --port 8080"
 
-    models: Annotated[tuple[str, ...], Argument(positional=True)]
+    models: Annotated[tuple[ModelPath, ...], Argument(positional=True)]
     """Folders of models, as `predict` takes them. Each is served under its folder's name."""
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 is every address of this machine. Requests must show BRIMFUL_TOKEN of the

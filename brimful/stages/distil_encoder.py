@@ -24,7 +24,7 @@ from brimful.objectives.imitation import LayerDistillation
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import RunFiles, model_files
 from brimful.runs.job import Job, RunPlan
-from brimful.stages.distil_options import DistilEncoderConfig
+from brimful.stages.distil_encoder_config import DistilEncoderConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.pretrain_data import make_sources, make_stream
 from brimful.stages.students import CPU, choose_layers, copy_layers, random_encoder, read_encoder

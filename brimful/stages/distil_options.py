@@ -1,12 +1,14 @@
-"""The configurations of `brimful distil` and `brimful distil-encoder`."""
+"""The configuration of `brimful distil`, and the options that it shares with `brimful distil-encoder`."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from brimful.base.config import incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError, require_range
+from brimful.hf.model_folder import ModelPath
 from brimful.objectives.layer_losses import LayerLosses, LayerNumbers
 from brimful.stages.task_options import TaskOptions, TrainingOptions
+from brimful.tables.text_files import TablePath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +40,8 @@ class LayerStageConfig(StageConfig):
 class StudentOptions(TrainingOptions):
     """The options of both verbs."""
 
-    teacher: str | None = incidental(None)
-    student: str | None = incidental(None)
+    teacher: ModelPath | None = incidental(None)
+    student: ModelPath | None = incidental(None)
     """Folder of the model that the student starts from, of any shape and tokenizer. By default it starts from
     layers of the teacher."""
     out: str | None = incidental(None)
@@ -100,15 +102,15 @@ class DistilConfig(TaskOptions, StudentOptions):
     NEEDS = ("teacher",)
     EXAMPLE = "--teacher runs/finetune --unlabelled more.txt --out runs/distil"
 
-    teacher: str | None = incidental(None)
+    teacher: ModelPath | None = incidental(None)
     """Run of `brimful finetune`, whose tables are used again; or a folder of a task model."""
-    unlabelled: tuple[str, ...] = incidental(())
+    unlabelled: tuple[TablePath, ...] = incidental(())
     """More texts to learn from: .txt (one a line), or tables with a text column."""
-    train: str | None = incidental(None)
+    train: TablePath | None = incidental(None)
     """Table of texts to learn from; by default the one of the teacher's run."""
-    dev: str | None = incidental(None)
+    dev: TablePath | None = incidental(None)
     """Table to measure on while training; by default the one of the teacher's run."""
-    test: str | None = incidental(None)
+    test: TablePath | None = incidental(None)
     """Table to measure teacher and student on; by default the one of the teacher's run, or the rows of its
     training table that it held out as test."""
     seed: int | tuple[int, ...] = 0
@@ -132,32 +134,3 @@ class DistilConfig(TaskOptions, StudentOptions):
     def seeds(self) -> tuple[int, ...]:
         """The seed of each student."""
         return self.seed if isinstance(self.seed, tuple) else (self.seed,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistilEncoderConfig(StudentOptions):
-    """Train a smaller encoder to imitate the layers of an encoder without a task."""
-
-    MAIN = (
-        *("teacher", "student", "data", "out", "student_layers", "student_hidden"),
-        *("layers.epochs", "seed", "dry_run"),
-    )
-    NEEDS = ("teacher", "data")
-    EXAMPLE = "--teacher runs/pretrain --data data --out runs/small-encoder"
-
-    teacher: str | None = incidental(None)
-    """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    data: tuple[str, ...] = incidental(())
-    """Folders made by `brimful prepare` with the teacher's tokenizer, PATH or PATH:WEIGHT."""
-    out: str | None = incidental(None)
-    """Run directory to create; the student ends up in RUN/encoder."""
-    seed: int = 0
-    """Decides random weights and the order of texts."""
-    layers: LayerStageConfig = LayerStageConfig(epochs=3.0, learning_rate=5e-4)
-    """The stage: embeddings, hidden states and attention scores are imitated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_seeds(self.seed)
-        if not self.layers.epochs:
-            raise BrimfulError("layers.epochs is 0: the layers are all that the student learns")

@@ -35,7 +35,7 @@ from brimful.objectives.masked_lm import MaskedLM
 from brimful.runs.folder import RunFolder
 from brimful.runs.inputs import RunFiles, model_files
 from brimful.runs.job import Job, Opened, RunPlan
-from brimful.stages.evaluate_config import EvaluateConfig
+from brimful.stages.evaluate_config import HOW_TO_PREPARE, EvaluateConfig, require_held_out
 from brimful.stages.task_trainings import (
     Finetuning,
     load_data,
@@ -59,7 +59,6 @@ from brimful.train.objective import Runtime
 
 CAPACITY_TOKENS = 1024
 """Token slots of a row, or the maximum length if that is more."""
-HOW_TO_PREPARE = "brimful prepare TEXT --out DIR --tokenizer ENCODER --validation-share 1"
 PLANS = "text"
 """The folder with the packing of the text, which stays until the evaluation is finished."""
 MAJORITY, TFIDF, FROZEN = "majority", "TF-IDF + linear", ", frozen"
@@ -95,8 +94,7 @@ def open_held_out(texts: Sequence[str]) -> dict[str, Corpus]:
     """
     corpora = {}
     for text in texts:
-        if not (Path(text) / MANIFEST).is_file():
-            raise BrimfulError(f"{text} is not a prepared folder; make one with: {HOW_TO_PREPARE}")
+        require_held_out(text)
         corpus = Corpus.open(Path(text), verify=True).part("validation")
         if corpus is None:
             raise BrimfulError(f"{text} holds no validation documents; use prepare's --validation-share 1")

@@ -1,11 +1,24 @@
 """The options of `brimful evaluate`."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
 from brimful.base.config import incidental, require_positive
 from brimful.base.errors import BrimfulError, UsageError, require_range
+from brimful.base.seals import MANIFEST
 from brimful.base.types import Precision
-from brimful.stages.task_options import NO_DEV, FinetuneConfig, Positional, RunOptions, TaskOptions
+from brimful.hf.model_folder import ModelPath
+from brimful.stages.task_options import NO_DEV, POSITIONAL, FinetuneConfig, RunOptions, TaskOptions
+from brimful.tables.text_files import TablePath
+
+HOW_TO_PREPARE = "brimful prepare TEXT --out DIR --tokenizer ENCODER --validation-share 1"
+
+
+def require_held_out(text: str) -> None:
+    """Refuse a folder that `prepare` has not finished."""
+    if not Path(text, MANIFEST).is_file():
+        raise BrimfulError(f"{text} is not a prepared folder; make one with: {HOW_TO_PREPARE}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,20 +32,20 @@ class EvaluateConfig(TaskOptions, RunOptions):
     NEEDS = ()
     EXAMPLE = "runs/a runs/b --text held-out --train train.tsv --test test.tsv --out runs/compared"
 
-    encoders: Positional = ()
+    encoders: Annotated[tuple[ModelPath, ...], POSITIONAL] = ()
     """Folders of encoders: RUN/encoder, the RUN itself, or a Hugging Face folder."""
     out: str | None = incidental(None)
     """Run directory to create."""
-    text: tuple[str, ...] = ()
+    text: tuple[Annotated[str, require_held_out], ...] = ()
     """Folders of held-out text that `prepare` made with an encoder's tokenizer. Their validation documents
     are read: all of the text with --validation-share 1."""
     text_tokens: int = 200_000
     """The most tokens of each folder of text."""
-    train: str | None = None
+    train: TablePath | None = None
     """A table of the task: TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
-    dev: str | None = None
+    dev: TablePath | None = None
     """A table to choose on; by default a fifth of train."""
-    test: str | None = None
+    test: TablePath | None = None
     """A table on which every model is measured."""
     metric: str | None = None
     """The metric that is compared; by default the first of the task, or the one of the layout."""

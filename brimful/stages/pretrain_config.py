@@ -13,11 +13,13 @@ from brimful.base.errors import BrimfulError, require_range
 from brimful.base.types import Facts, LossMean, Precision, Values
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.config import MaskingConfig, PackingConfig, Phase, SequencesConfig
-from brimful.data.mixture import SOURCES, DataSource
+from brimful.data.mixture import SOURCES, DataSource, SourcePath
+from brimful.hf.model_folder import ModelPath
 from brimful.model.presets import preset
 from brimful.model.shape import EncoderConfig
 from brimful.optim.config import OptimizerConfig
 from brimful.optim.schedule import Cycle, Schedule, ScheduleConfig
+from brimful.runs.start_checks import RunPath
 from brimful.train.config import TrainerConfig
 from brimful.train.phases import PHASES, PhaseConfig, make_cycles, make_phases
 
@@ -102,15 +104,15 @@ class PretrainConfig:
     NEEDS = ("data",)
     EXAMPLE = "--data data --out runs/pretrain --model mini --trainer.hours 1"
 
-    data: Annotated[str | tuple[str | DataSource, ...] | None, SOURCES] = incidental(None)
+    data: Annotated[str | tuple[SourcePath | DataSource, ...] | None, SOURCES] = incidental(None)
     """Folder made by `brimful prepare`; or several, each with its proportion of the tokens: web:9 mine:1.
     In a --config file, each has a path, a weight (its proportion) and a name (for metrics)."""
     out: str | None = incidental(None)
     """Run directory to create. The trained encoder is in RUN/encoder."""
-    resume: str | None = incidental(None)
+    resume: RunPath | None = incidental(None)
     """Run directory of an interrupted run, which continues with its own configuration. trainer.steps and
     trainer.hours give it, or a finished run, another end."""
-    start_from: str | None = None
+    start_from: ModelPath | None = None
     """A trained model to continue from, encoder and masked-LM head: a finished run or a Hugging Face folder.
     The data has the same tokenizer."""
     model: Literal["tiny", "mini", "small", "base", "large"] | None = None

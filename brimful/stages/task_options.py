@@ -7,17 +7,19 @@ from typing import Annotated, Any, Literal, TypeVar
 from brimful.base.config import Argument, incidental, require_positive, require_seeds
 from brimful.base.errors import BrimfulError, require_range
 from brimful.base.types import Precision
-from brimful.hf.model_folder import ModelFolder
+from brimful.hf.model_folder import ModelFolder, ModelPath
 from brimful.optim.config import DecayConfig
 from brimful.optim.schedule import CurveConfig
+from brimful.runs.start_checks import RunPath
 from brimful.tables.layouts import LabelOptions, TablePaths
+from brimful.tables.text_files import TablePath
 from brimful.tasks.registry import TASK_HELP, require_task_name
 from brimful.train.config import LoopConfig
 
 TASK_TRAINER = LoopConfig(checkpoint_every=200, deterministic=True)
 """Fine-tuning and distillation are short, and metrics are compared: reproducible bits are worth the time."""
-Positional = Annotated[tuple[str, ...], Argument(positional=True)]
-"""Options without flags."""
+POSITIONAL = Argument(positional=True)
+"""An option without a flag."""
 NO_DEV = "none"
 """The value of --dev with which a training uses all rows of train."""
 
@@ -26,7 +28,7 @@ NO_DEV = "none"
 class RunOptions:
     """The options of every verb that trains on examples: finetune, evaluate, and the distillations."""
 
-    resume: str | None = incidental(None)
+    resume: RunPath | None = incidental(None)
     """Run directory of an interrupted run: continue it with its own configuration."""
     max_length: int | None = None
     """The most tokens of an example. By default 128, or the encoder's maximum if less."""
@@ -55,7 +57,7 @@ class CheckConfig(TaskOptions):
 
     EXAMPLE = "train.tsv test.tsv"
 
-    files: Positional
+    files: Annotated[tuple[TablePath, ...], POSITIONAL]
     """Tables of the task: train first, then any others (dev, test), which are compared with it."""
 
 
@@ -88,24 +90,24 @@ class FinetuneConfig(TaskOptions, TrainingOptions):
     NEEDS = ("encoder", "train")
     EXAMPLE = "--encoder runs/pretrain --train table.tsv --out runs/finetune"
 
-    encoder: str | None = incidental(None)
+    encoder: ModelPath | None = incidental(None)
     """Folder of an encoder: RUN/encoder, the RUN itself, or a Hugging Face folder."""
-    train: str | None = incidental(None)
+    train: TablePath | None = incidental(None)
     """TSV, CSV, JSONL or Parquet with the columns text, text_b (optional) and label."""
-    test: str | None = incidental(None)
+    test: TablePath | None = incidental(None)
     """A table of the same columns, on which the finished model is measured once. By default a fifth of train:
     alike texts stay together, labels keep their proportions."""
     group: str | None = incidental(None)
     """A column of train that names the source of a row, such as a page or a patient: rows of one source stay
     together where test or dev is cut from train."""
-    more_tests: tuple[str, ...] = incidental(())
+    more_tests: tuple[TablePath, ...] = incidental(())
     """More tables to measure the finished model on, such as tables of another domain."""
     metric: str | None = None
     """The metric that learning rates and checkpoints are compared by, such as f1 (macro-averaged), matthews
     or spearman. By default the first of the task, or the one of the layout."""
     out: str | None = incidental(None)
     """Run directory to create; the model ends up in RUN/model."""
-    dev: str | None = incidental(None)
+    dev: TablePath | None = incidental(None)
     """A table of the same columns, to choose and to calibrate on. By default a part of train: with several
     learning rates a fifth, on which the final training trains too; with one rate a tenth, which only
     calibrates probabilities. none (with one rate): train on all rows."""

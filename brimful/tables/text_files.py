@@ -1,5 +1,6 @@
 """Read users' text files line by line, as `prepare` does, and report a fault in one line."""
 
+import os
 import re
 import shlex
 from collections import Counter
@@ -7,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from glob import escape, has_magic
 from itertools import chain, islice
 from pathlib import Path
+from typing import Annotated
 
-from brimful.base.console import escape_controls, pluralise, warn
+from brimful.base.console import escape_controls, pluralise, record_warnings, warn
 from brimful.base.errors import BrimfulError
+from brimful.base.storage import readable
 from brimful.corpus.reading.archives import member_of
 from brimful.corpus.reading.inputs import Span, files_of, split_suffix
 from brimful.corpus.reading.lines import BINARY, READ_AS, UNDECODABLE, UNICODE_END, read_runs
@@ -93,6 +96,20 @@ def files_of_table(path: Path | str) -> list[Path]:
         example = _quote_pattern(path, "*.csv")
         warn(f"{path}: {pluralise(left_out.total(), 'file')} {others}, such as {example}")
     return files
+
+
+def require_table(path: str) -> None:
+    """Refuse a table without files, or with one that does not exist."""
+    if path == "none":  # the word for no table
+        return
+    with record_warnings():  # the verb prints them
+        for file in files_of_table(path):
+            with readable(file):
+                os.stat(file)  # reading a pipe would leave nothing for the verb
+
+
+# The options of a command that name a table (cli/path_checks.py).
+TablePath = Annotated[str, require_table]
 
 
 def _quote_pattern(folder: Path, name: str) -> str:

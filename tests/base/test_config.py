@@ -89,7 +89,7 @@ SCHEMAS = {
     },
     "brimful.stages.task_options:FinetuneConfig": FINETUNE,
     "brimful.stages.distil_options:DistilConfig": {"teacher": "0x1", "out": "~", "unlabelled": ["no"]},
-    "brimful.stages.distil_options:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["no"]},
+    "brimful.stages.distil_encoder_config:DistilEncoderConfig": {"teacher": "0x1", "out": "~", "data": ["x"]},
     "brimful.exporting.config:ExportConfig": EXPORT,
 }
 

@@ -80,7 +80,7 @@ def test_values_of_every_kind(line, values):
 
 
 def test_the_options_of_every_verb():
-    _, common = parse(Settings, ["--out", "o", "--json", "--debug"], "brimful it")
+    _, common, _ = parse(Settings, ["--out", "o", "--json", "--debug"], "brimful it")
     assert (common.config, common.json, common.debug) == (None, True, True)
 
 
@@ -166,6 +166,8 @@ def test_a_required_option_may_come_from_either(tmp_path, capsys):
     [
         ("packing: {capcity: 3}", "unknown key packing.capcity: did you mean 'capacity'?"),
         ("dta: x", "unknown key dta: did you mean 'data'?"),
+        ("trainer: {steps: x}", "key trainer.steps: expected int, got str (trainer.steps in "),
+        ("{seed: 1, packing: {max_length: 1}}", " (packing.max_length in "),
         ("- x", "must hold a mapping"),
     ],
 )

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from brimful.base.config import identity
-from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig
+from brimful.stages.distil_encoder_config import DistilEncoderConfig
+from brimful.stages.distil_options import DistilConfig
 from brimful.stages.pretrain_config import PretrainConfig
 from brimful.stages.task_options import FinetuneConfig
 

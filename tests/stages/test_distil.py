@@ -20,7 +20,8 @@ from brimful.model.shape import EncoderConfig
 from brimful.objectives.layer_losses import LayerLosses, spread_layers
 from brimful.stages import distil_encoder as distil_encoder_module
 from brimful.stages.distil_encoder import ShardTexts
-from brimful.stages.distil_options import DistilConfig, DistilEncoderConfig, LayerStageConfig, StageConfig
+from brimful.stages.distil_encoder_config import DistilEncoderConfig
+from brimful.stages.distil_options import DistilConfig, LayerStageConfig, StageConfig
 from brimful.stages.run_tables import find_run_tables
 from brimful.stages.students import make_student_shape
 from brimful.tables.layouts import Columns, FileLayout
