@@ -437,7 +437,8 @@ def predict(
     A model that was exported to ONNX runs in onnxruntime, without torch. Probabilities are calibrated if the
     model's config.json has a temperature, which finetune fits on dev. With an encoder, the column is
     `vector`. The input may be of any size: it is read twice, first to check every row, then in slices. The
-    output file appears under its name only when it is complete.
+    output file appears under its name only when it is complete. `-` is stdin, of which a copy is kept until
+    the end, and stdout, which gets each slice when it is computed.
 
     Args:
       columns.text STR          Name of the column of texts, or of the first texts of pairs. (default:
@@ -455,10 +456,11 @@ def predict(
       model STR                 Folder of a task model or an encoder: a run, a Hugging Face folder, an
                                   export to ONNX. (required)
       input STR                 .txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns
-                                  text and text_b (optional). (required)
+                                  text and text_b (optional). - is stdin, one text a line; -.csv and the
+                                  like, a table. (required)
       output STR                .jsonl, .tsv, .csv or .parquet to write, a row for each text in the
-                                  order of the input; or .npy: vectors, or a task model's scores.
-                                  (required)
+                                  order of the input; or .npy: vectors, or a task model's scores. - is
+                                  stdout, in JSON lines; -.tsv and -.csv, a table. (required)
       scores                    Write the texts and their `scores` too: the probability of each label,
                                   or the value of a regression.
       pooling auto|mean|first|max

@@ -8,7 +8,7 @@ NAMES = {
     ("serve_models", "multilingual"): "a published encoder\n28 M parameters",
     ("serve_models", "student46"): "its student\n4.6 M",
     ("serve_models", "own"): "an encoder of your own\n4.7 M",
-    ("serve", "student"): "its student\n3.4 M",
+    ("serve_student", "student"): "its student\n3.4 M",
     ("serve_tfidf", "train.tsv"): "TF-IDF and a linear model",
 }
 
