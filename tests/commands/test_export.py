@@ -116,7 +116,7 @@ def test_a_hugging_face_folder_agrees_and_keeps_windows_temperature_and_settings
 @pytest.mark.parametrize("module", ["onnx", "onnxscript", "onnxruntime"])
 def test_without_onnx_it_says_what_to_install(model, tmp_path, module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BrimfulError, match=rf"^--format onnx needs {module}: .*brimful\[onnx\]"):
+    with pytest.raises(BrimfulError, match=rf"^--format onnx needs {module}: .*'\.\[onnx\]' in the clone"):
         export(run=str(model), out=str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()
 

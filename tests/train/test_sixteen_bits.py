@@ -158,5 +158,7 @@ def test_a_pretraining_says_what_it_has_chosen_by_its_device(tmp_path, monkeypat
     """The run's configuration, with which it also resumes. The stream is narrow on a GPU in bf16 alone."""
     monkeypatch.setattr("brimful.precision.policy.has_fast_bf16", lambda device: device.type == "cuda")
     folder = RunFolder(tmp_path, World(0, 1, torch.device(device)))
-    found = resolve_pretraining(PretrainConfig(data="data", out=str(tmp_path / "run"), **given), folder)
+    (tmp_path / "MANIFEST.json").touch()  # of a prepared folder
+    config = PretrainConfig(data=str(tmp_path), out=str(tmp_path / "run"), **given)
+    found = resolve_pretraining(config, folder)
     assert (found.precision, found.rows_per_micro_batch, found.trainer.residual) == resolved
