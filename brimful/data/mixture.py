@@ -55,13 +55,13 @@ def parse_source(text: str) -> DataSource:
     return DataSource(path=text)
 
 
-def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, ...]:
+def parse_sources(data: str | DataSource | Sequence[str | DataSource]) -> tuple[DataSource, ...]:
     """Parse sources, and give them absolute paths and names.
 
     Raises:
         BrimfulError: there is no source, one is not a prepared folder, or two have the same name.
     """
-    if isinstance(data, str):
+    if isinstance(data, str | DataSource):
         data = [data]
     sources = []
     for source in data:
@@ -79,14 +79,8 @@ def parse_sources(data: str | Sequence[str | DataSource]) -> tuple[DataSource, .
     return tuple(sources)
 
 
-def require_source(data: str | DataSource) -> None:
-    """Refuse a source that `prepare` has not finished."""
-    for source in parse_sources([data]):
-        require_prepared(Path(source.path))
-
-
 # The options of a command that are PATH or PATH:WEIGHT (cli/path_checks.py).
-SourcePath = Annotated[str, require_source]
+SourcePath = Annotated[str, parse_sources]
 
 
 def open_sources(sources: Sequence[DataSource], *, verify: bool) -> dict[str, Corpus]:

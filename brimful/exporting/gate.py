@@ -22,18 +22,18 @@ from scipy.special import softmax
 
 from brimful.base.console import warn
 from brimful.base.errors import BrimfulError
-from brimful.base.machine import processor_name, read_kernel_file
-from brimful.base.resources import usable_cores
+from brimful.base.machine import count_cores, processor_name, read_kernel_file
 from brimful.base.types import InferencePrecision, Values
 from brimful.corpus.text.special_ids import special_ids
 from brimful.data.examples import Examples
 from brimful.data.ragged import Ragged
 from brimful.exporting.calibration import calibrate
 from brimful.exporting.exported_model import Export, RealTexts
+from brimful.exporting.int8_files import write_integers
 from brimful.exporting.padded_batches import Inputs, Run, padded_outputs
 from brimful.exporting.padded_model import transformers_run
 from brimful.hf.folders import is_read_by_transformers, load_model
-from brimful.hf.int8_steps import products, write_integers
+from brimful.hf.int8_steps import products
 from brimful.hf.model_folder import ModelFolder
 from brimful.hf.tensor_names import Head, Tensors
 from brimful.hf.text_reading import TextReading
@@ -280,7 +280,7 @@ class Gate:
             "texts_per_second": speed.texts_per_second,
             "p50_ms": speed.latency_ms,
             "processor": processor_name(),
-            "cores": round(usable_cores()),
+            "cores": count_cores(),
         }
 
 

@@ -76,7 +76,6 @@ def test_an_error_names_its_file_and_line(tmp_path, text, said):
         ("pretrain", "phases: 0.5", "key phases"),
         ("pretrain", "{data: d, out: o, packing: {max_length: 2}}", "packing.max_length is 2"),
         ("predict", "{model: nowhere, input: i.jsonl, output: o.jsonl}", "nowhere holds no model"),
-        ("predict", "{model: nowhere, input: i.jsonl, output: o.xyz}", "--output o.xyz"),
         ("prepare", "{paths: [absent.txt], out: o, tokenizer: train:300}", "absent.txt does not exist"),
         ("finetune", "{encoder: e, train: t.tsv, out: o, batch: 0, test: t.tsv}", "batch is 0"),
     ],

@@ -207,12 +207,6 @@ def test_bench_precision_runs(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_bench_precision_rounding_runs():
-    said = bench("bench.precision.rounding", "--quick", "--rounds", "1", "--seeds", "2")
-    assert len(said.splitlines()) == 1 + 9
-
-
-@pytest.mark.slow
 def test_bench_serve_runs(tmp_path):
     task_model("classification").save(tmp_path / "model")
     test, out = tmp_path / "test.tsv", tmp_path / "serve.json"

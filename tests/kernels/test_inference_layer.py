@@ -12,7 +12,8 @@ from brimful.base import cpu_threads
 from brimful.base.errors import BrimfulError, NotFiniteError
 from brimful.data.examples import Examples
 from brimful.exporting.calibration import calibrate
-from brimful.hf.int8_steps import FILE, products, read_steps, write_steps
+from brimful.exporting.int8_files import write_steps
+from brimful.hf.int8_steps import FILE, products, read_steps
 from brimful.kernels import inference_layer
 from brimful.kernels.inference_layer import LaidOut, lays_out_bf16
 from brimful.model.encoder import Encoder
