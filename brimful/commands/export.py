@@ -163,8 +163,7 @@ def _export(config: ExportConfig, lock: FolderLock) -> Values:
             try:
                 facts["gate"] = form.judge(folder, model, gate)
             except LossError as error:
-                other = "onnx-int8" if form.name == "int8" else "int8"
-                smallest = FORMATS[other]
+                smallest = FORMATS["onnx-int8" if form.name == "int8" else "int8"]
                 if not _passes(smallest, model, gate):
                     smallest = format_of(None, source, config.run)
                 raise LossError(f"{error}; the smallest format that passes is {smallest.name}") from error
