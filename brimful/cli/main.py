@@ -103,7 +103,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         from brimful.runs.start_checks import require_options
 
         options, common, file_keys = parse(load_schema(name), arguments, f"brimful {name}")
-        if common.json and getattr(options, "output", "").startswith("-"):
+        if common.json and name == "predict" and f"{options.output}.".startswith("-."):
             raise UsageError("--json and --output - both write to stdout: leave one of them out")
         needs = getattr(options, "NEEDS", ())
         if needs and options.resume is None:  # before torch is loaded

@@ -23,6 +23,8 @@ def check_paths(verb: str, config: Any, file: str | None, file_keys: set[str]) -
         BrimfulError: as the verb itself, with the key and the file of a path that comes from the file.
     """
     for key, annotation in typing.get_type_hints(type(config), include_extras=True).items():
+        if key != "resume" and getattr(config, "resume", None):
+            continue  # the verb refuses options beside it
         value = getattr(config, key) or ()  # an empty text names no file
         try:
             _check_value(value if isinstance(value, tuple) else (value,), annotation)

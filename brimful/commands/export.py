@@ -198,7 +198,7 @@ def _open_gate(config: ExportConfig, form: Format, model: Export) -> Gate | None
 
 def _passes(form: Format, model: Export, gate: Gate) -> bool:
     """Whether a format can be written here, and loses little enough."""
-    with suppress(BrimfulError), record_warnings(), TemporaryDirectory(prefix="brimful-") as folder:
+    with suppress(BrimfulError, OSError), record_warnings(), TemporaryDirectory(prefix="brimful-") as folder:
         form.require_packages()
         form.require_machine(model.encoder)
         form.write(Path(folder, form.name), model)

@@ -75,7 +75,11 @@ def predict(config: PredictConfig) -> Values:
         source = f"{folder}/stdin{config.input[1:] or '.txt'}"
         with open(0, "rb", closefd=False) as stdin, open(source, "wb") as file:
             shutil.copyfileobj(stdin, file)
-        return _predict(config, source, output)
+        try:
+            return _predict(config, source, output)
+        except BrimfulError as error:
+            error.args = (str(error).replace(f"{folder}/", ""),)
+            raise
 
 
 def _predict(config: PredictConfig, source: str, output: Path) -> Values:

@@ -152,8 +152,8 @@ def check_source(source: ModelFolder, encoder: Encoder, old_ids: ndarray | None)
         return None
     if not is_read_by_transformers(source, encoder):
         warn(
-            f"transformers does not find the encoder of {source} under the names there: it is compared only"
-            " on the folder that was written"
+            f"transformers does not find the encoder of {source} under the names there, or its weights are in"
+            " eight bits: it is compared only on the folder that was written"
         )
         return None
     try:

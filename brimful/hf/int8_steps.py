@@ -36,12 +36,13 @@ def read_steps(folder: Path, encoder: Encoder) -> None:
             size, zero, largest = tensors[name].tolist()
             factors = tensors.get(name + FACTORS, torch.ones(linears[name].in_features))
             is_range = 0 < size < math.inf and 0 <= zero <= 255 and largest in (NARROW, WHOLE)
-            if not is_range or factors.shape != (linears[name].in_features,) or not (1 / factors > 0).all():
+            is_whole = factors.dtype == torch.float32 and bool(((factors > 0) & (factors < math.inf)).all())
+            if not is_range or not is_whole or factors.shape != (linears[name].in_features,):
                 raise ValueError(name)
             linears[name].steps = Steps(size, int(zero), tensors.get(name + FACTORS), int(largest))
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        reason = f"{path} is damaged, or not this model's"
-        raise BrimfulError(f"{reason}: export the model again") from error
+        reason = f"{path} is damaged, of 0.2.0, or not this model's"
+        raise BrimfulError(f"{reason}: remove it, or export the run again") from error
 
 
 def calibrated_precision(

@@ -49,8 +49,8 @@ FLAGS = {
 """The key of each pooling in 1_Pooling/config.json, which all versions of sentence-transformers read."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 """The activation of a Dense without activation."""
-INTEGER_WEIGHTS = "model.int8.safetensors"
-"""The file of an export in eight bits. Its name is none that `transformers` would take for floats."""
+INTEGER_WEIGHTS = "int8_weights.safetensors"
+"""The file of an export in eight bits. `transformers` reads no file of this name, with any `variant`."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", INTEGER_WEIGHTS)
 """The files of weights, each also as an index of several files; the first that exists is read."""
 _CONFIGS = ("config.json", "bert_config.json")

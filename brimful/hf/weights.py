@@ -118,7 +118,7 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
             tensors = _read_pickled(path) if path.suffix == ".bin" else load_file(path)
             if path.name == INTEGER_WEIGHTS:
                 _multiply_by_scales(tensors)
-        except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        except (SafetensorError, OSError, ValueError) as error:
             raise BrimfulError(f"{path} is damaged or not safetensors ({error})") from error
         for name, tensor in tensors.items():
             if not tensor.is_floating_point():  # buffers, such as position ids
@@ -131,14 +131,15 @@ def _read_tensors(directory: Path) -> Iterator[tuple[Path, str, Tensor]]:
 
 
 def _multiply_by_scales(tensors: Tensors) -> None:
-    """Replace the integers and scales of a file in eight bits by weights in float32.
-
-    Raises:
-        KeyError, RuntimeError: scales are missing, or have another shape.
-    """
+    """Replace the integers and scales of a file in eight bits by weights in float32, or raise ValueError."""
     for name in [name for name, tensor in tensors.items() if tensor.dtype == torch.int8]:
-        weight = tensors[name] * tensors.pop(name + ROW_SCALES)[:, None]
-        tensors[name] = weight * tensors.pop(name + COLUMN_SCALES, 1.0)
+        weight = tensors[name]
+        rows = tensors.pop(name + ROW_SCALES, weight)
+        columns = tensors.pop(name + COLUMN_SCALES, torch.ones(weight.shape[-1]))
+        fit = rows.shape == weight.shape[:1] and columns.shape == weight.shape[1:]
+        if not fit or {rows.dtype, columns.dtype} != {torch.float32}:
+            raise ValueError(f"scales of {name}")
+        tensors[name] = weight * rows[:, None] * columns
 
 
 def _read_pickled(path: Path) -> Tensors:

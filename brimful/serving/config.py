@@ -27,6 +27,12 @@ def require_input(name: str) -> None:
         require_table(name)
 
 
+def require_output(name: str) -> None:
+    """Refuse a name that no file can have; stdout has none."""
+    if not is_stream(name):
+        require_file_place(name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """The options with which a model is opened to predict.
@@ -63,7 +69,7 @@ class PredictConfig(TableOptions):
     input: Annotated[str, require_input]
     """.txt (one text a line), or TSV, CSV, JSONL or Parquet with the columns text and text_b (optional).
     - is stdin, one text a line; -.csv and the like, a table."""
-    output: Annotated[str, require_file_place]
+    output: Annotated[str, require_output]
     """.jsonl, .tsv, .csv or .parquet to write, a row for each text in the order of the input; or .npy:
     vectors, or a task model's scores. - is stdout, in JSON lines; -.tsv and -.csv, a table."""
     scores: bool = False

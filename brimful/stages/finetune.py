@@ -141,7 +141,8 @@ class FinetuneJob(Job[FinetuneConfig, FinetunePlan]):
             # Said now: whoever wants the ladder would otherwise learn it when the training is over.
             obstacle = baselines.find_obstacle(data.task)
             if obstacle is not None and config.ladder != "none":
-                say(f"no ladder: {obstacle}; brimful report RUN --ladder adds it to a finished run")
+                later = "; then brimful report RUN --ladder adds it" if "pip install" in obstacle else ""
+                say(f"no ladder: {obstacle}{later}")
         table_facts: Values = {}
         if ranks.is_main:  # other ranks read the summary that this rank writes
             has_dev_table = config.dev_table is not None

@@ -247,7 +247,7 @@ def test_steps_of_another_model_are_refused(changes, layer, values, tmp_path):
     write_steps(tmp_path, _with(small("bert", **changes), layer, **values or {}))
     if values is None:
         (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes()[:-9])
-    with pytest.raises(BrimfulError, match="export the model again"):
+    with pytest.raises(BrimfulError, match="export the run again"):
         read_steps(tmp_path, small("bert"))
 
 

@@ -109,7 +109,8 @@ def _watch_lines(
         yield document
         if len(lines) >= WATCHED_LINES:
             break
-    full_lines = count_full_lines(lines[:WATCHED_LINES])
+    del lines[WATCHED_LINES:]
+    full_lines = count_full_lines(lines)
     if full_lines:
         issues[WRAPPED] += full_lines
     tabbed = sum(line.strip().count("\t") == 1 for line in lines)
